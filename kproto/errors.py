@@ -1,0 +1,185 @@
+"""Every exception that kproto raises.
+
+    KprotoError
+    ├── DecodeError            bytes that are not the message they are said to be
+    │   ├── FrameError         a size prefix that is negative or larger than allowed
+    │   └── RecordError        a record batch that is broken: CRC, size, count, magic, codec
+    ├── EncodeError            values that this message can't carry in this version
+    ├── UnsupportedVersion     a version that the message, or the other side, doesn't have
+    ├── ConfigError            an option with a value that is not allowed
+    ├── MissingExtra           a codec or column needs a package that is not installed
+    ├── ConnectionFailed       nobody answers at that address, or the connection broke
+    ├── RequestTimedOut        no answer within request.timeout.ms or the caller's own timeout
+    ├── IllegalState           a call that doesn't fit the object's state (poll after close, ...)
+    └── BrokerError            an error code that a broker answered
+        ├── OffsetOutOfRange   the position is not in the log any more, or not yet
+        ├── CommitFailed       the group moved on; these offsets are not committed
+        ├── Fenced             another member with the same group.instance.id took over
+        ├── NotAuthorized      the broker's authorizer said no
+        ├── UnknownTopic       no such topic or partition on the cluster
+        └── Retriable          the same request may succeed later
+
+Codecs and state machines never *raise* a broker's error code: there it is data. Only the clients in
+``consumer`` turn one into a `BrokerError`, and always name the request that got it.
+"""
+
+from __future__ import annotations
+
+
+class KprotoError(Exception):
+    """Base of everything that kproto raises on purpose."""
+
+
+class DecodeError(KprotoError):
+    """The bytes are not what they are said to be: the only exception that `decode` raises on any input.
+
+    `message` is Kafka's name of the message, `version` the version it was read as (-1 where there is
+    none), `field` the dotted path of the field that could not be read, and `offset` the position, in
+    bytes from the start of the message, at which reading it failed.
+    """
+
+    def __init__(self, message: str, version: int, field: str, offset: int, detail: str = "") -> None:
+        super().__init__(message, version, field, offset, detail)
+        self.message = message
+        self.version = version
+        self.field = field
+        self.offset = offset
+        self.detail = detail
+
+    def __str__(self) -> str:
+        where = f"{self.message} v{self.version}" if self.version >= 0 else self.message
+        what = self.detail or "the bytes end too early"
+        return f"{where}: field {self.field or '(none)'} at offset {self.offset}: {what}"
+
+
+class FrameError(DecodeError):
+    """A frame whose size prefix is negative, or larger than the reader allows."""
+
+
+class RecordError(DecodeError):
+    """A record batch that is complete but wrong: CRC, size, count, magic, codec or content."""
+
+
+class EncodeError(KprotoError, ValueError):
+    """A value that the message can't carry in this version. `field` is the dotted path of the field."""
+
+    def __init__(self, message: str, version: int, field: str, detail: str) -> None:
+        super().__init__(message, version, field, detail)
+        self.message = message
+        self.version = version
+        self.field = field
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.message} v{self.version}: field {self.field or '(none)'}: {self.detail}"
+
+
+class UnsupportedVersion(KprotoError, ValueError):
+    """The message has no such version, or both sides have no version in common."""
+
+    def __init__(self, message: str, version: int, allowed: str) -> None:
+        super().__init__(message, version, allowed)
+        self.message = message
+        self.version = version
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.message}: version {self.version} is not supported; allowed: {self.allowed}"
+
+
+class ConfigError(KprotoError, ValueError):
+    """An option that doesn't exist, or whose value is not allowed. `allowed` says what is."""
+
+    def __init__(self, option: str, value: object, allowed: str) -> None:
+        super().__init__(option, value, allowed)
+        self.option = option
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.value!r} is not allowed; {self.allowed}"
+
+
+class MissingExtra(KprotoError, ImportError):
+    """A feature needs a package that comes with one of kproto's extras."""
+
+    def __init__(self, feature: str, package: str, extra: str) -> None:
+        super().__init__(feature, package, extra)
+        self.feature = feature
+        self.package = package
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.feature} needs {self.package}: pip install 'kproto[{self.extra}]'"
+
+
+class ConnectionFailed(KprotoError, ConnectionError):
+    """No connection to a broker could be made, or the one there was broke. `address` is HOST:PORT."""
+
+    def __init__(self, address: str, detail: str) -> None:
+        super().__init__(address, detail)
+        self.address = address
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"no broker at {self.address}: {self.detail}"
+
+
+class RequestTimedOut(KprotoError, TimeoutError):
+    """No answer in time. `request` is what was asked, `timeout_ms` how long was waited."""
+
+    def __init__(self, request: str, timeout_ms: int, detail: str = "") -> None:
+        super().__init__(request, timeout_ms, detail)
+        self.request = request
+        self.timeout_ms = timeout_ms
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.request}: no answer within {self.timeout_ms} ms" + (f" ({self.detail})" if self.detail else "")
+
+
+class IllegalState(KprotoError, RuntimeError):
+    """The call doesn't fit what the object is doing; the text says what to do instead."""
+
+
+class BrokerError(KprotoError):
+    """A broker answered `request` with the error `code` (an int; see `kproto.error_codes.ErrorCode`)."""
+
+    def __init__(self, code: int, request: str, detail: str = "") -> None:
+        super().__init__(code, request, detail)
+        self.code = code
+        self.request = request
+        self.detail = detail
+
+    def __str__(self) -> str:
+        from .error_codes import ErrorCode  # here, because errors stands below everything else
+
+        try:
+            name = ErrorCode(self.code).name
+        except ValueError:
+            name = "an error code that this release doesn't know"
+        return f"{self.request}: {name} ({self.code})" + (f": {self.detail}" if self.detail else "")
+
+
+class OffsetOutOfRange(BrokerError):
+    """The position is below the log's start or above its end, and no reset policy allows a jump."""
+
+
+class CommitFailed(BrokerError):
+    """The group moved on while this member was away: another member may own the partitions now."""
+
+
+class Fenced(BrokerError):
+    """Another process joined with the same group.instance.id; this one must stop. `detail` names the id."""
+
+
+class NotAuthorized(BrokerError):
+    """The cluster's authorizer refused the request."""
+
+
+class UnknownTopic(BrokerError):
+    """The topic or partition doesn't exist on the cluster. `detail` names it."""
+
+
+class Retriable(BrokerError):
+    """The cluster can't answer now; the same request may succeed later."""
