@@ -1,0 +1,38 @@
+"""What all tests share: Hypothesis profiles, and when the outside judges are asked.
+
+    pytest                        quick: our own tests; the judges in tests/conformance show as skipped
+    KPROTO_JUDGES=available       also every judge that this machine has
+    KPROTO_JUDGES=required        also every judge, and a missing one is a failure (what CI says)
+    KPROTO_PROFILE=quick|ci|soak  how many examples Hypothesis draws
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=_CHECKS)
+settings.register_profile("ci", max_examples=200, deadline=None, suppress_health_check=_CHECKS)
+settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
+settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
+
+JUDGES = {"java", "kafka", "clients", "spark"}
+_ASKED = os.environ.get("KPROTO_JUDGES", "")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _ASKED not in ("", "available", "required"):
+        raise pytest.UsageError(f"KPROTO_JUDGES={_ASKED!r} is not allowed; allowed: available, required, or unset")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if _ASKED:
+        return
+    for item in items:
+        judges = JUDGES.intersection(mark.name for mark in item.iter_markers())
+        if judges:
+            reason = f"outside judge ({', '.join(sorted(judges))}): set KPROTO_JUDGES=available to ask it"
+            item.add_marker(pytest.mark.skip(reason=reason))
