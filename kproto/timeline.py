@@ -1,0 +1,116 @@
+"""A group's life as its members lived it: who owned which partition when, and how long each stood still.
+
+Rules
+1. An event is what one member saw, or what was done to it, at a time in ms. All clocks are one machine's.
+2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` is the moment at
+   which the member stopped delivering, *before* it told the coordinator: two ownerships of one partition that
+   overlap are therefore two members that really could deliver the same partition at once.
+3. A partition stands still from the end of one ownership to the start of the next. A partition that its member
+   kept through a rebalance has not stood still: that is the difference between eager and cooperative.
+4. A partition's standstill belongs to the generation that ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .group.subscription import TopicPartition
+
+Kind = Literal["started", "rejoining", "assigned", "revoked", "lost", "left", "killed", "grown"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEvent:
+    """One thing that happened. `member` is the name of a lane; for `grown` it is empty, the cluster did it."""
+
+    at: int
+    kind: Kind
+    member: str = ""
+    generation: int = -1
+    partitions: tuple[TopicPartition, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """`member` could deliver `partition` from `start` to `end` (ms); it got it in `generation`."""
+
+    partition: TopicPartition
+    member: str
+    generation: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """Nobody owned `partition` from `start` to `end` (ms). `found` says that it was new: nobody had owned it before."""
+
+    partition: TopicPartition
+    generation: int
+    start: int
+    end: int
+    found: bool = False
+
+    @property
+    def ms(self) -> int:
+        return self.end - self.start
+
+
+def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
+    """Every ownership, in order of its start. One that never ended lasts until the last event."""
+    ordered = sorted(events, key=lambda event: event.at)
+    held: dict[tuple[str, TopicPartition], GroupEvent] = {}
+    done: list[Ownership] = []
+
+    def close(member: str, partitions: Iterable[TopicPartition], at: int) -> None:
+        for partition in partitions:
+            began = held.pop((member, partition), None)
+            if began is not None:
+                done.append(Ownership(partition, member, began.generation, began.at, at))
+
+    for event in ordered:
+        if event.kind == "assigned":
+            for partition in event.partitions:
+                held.setdefault((event.member, partition), event)
+        elif event.kind in ("revoked", "lost"):
+            close(event.member, event.partitions, event.at)
+        elif event.kind in ("left", "killed"):
+            close(event.member, [p for m, p in held if m == event.member], event.at)
+    for member, partition in list(held):
+        close(member, [partition], ordered[-1].at)
+    return sorted(done, key=lambda one: (one.start, one.partition, one.member))
+
+
+def shared(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
+    """Every pair of ownerships of one partition by two members that overlap: empty in a correct group."""
+    pairs = []
+    for _, several in _by_partition(owned).items():
+        for index, one in enumerate(several):
+            pairs += [(one, other) for other in several[index + 1 :] if one.member != other.member and other.start < one.end]
+    return pairs
+
+
+def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
+    """Every standstill between two ownerships, and for new partitions from their growth to their first owner."""
+    grown = {p: event.at for event in events if event.kind == "grown" for p in event.partitions}
+    still = []
+    for partition, several in _by_partition(ownerships(events)).items():
+        if partition in grown:
+            first = several[0]
+            still.append(Standstill(partition, first.generation, grown[partition], first.start, found=True))
+        still += [
+            Standstill(partition, after.generation, before.end, after.start)
+            for before, after in zip(several, several[1:], strict=False)
+            if after.start >= before.end
+        ]
+    return sorted(still, key=lambda one: (one.end, one.partition))
+
+
+def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Ownership]]:
+    found: dict[TopicPartition, list[Ownership]] = {}
+    for one in sorted(owned, key=lambda one: (one.start, one.end)):
+        found.setdefault(one.partition, []).append(one)
+    return found
