@@ -1,0 +1,154 @@
+"""The command `kproto`: one function per subcommand, and one place where errors become one sentence.
+
+Exit codes: 0 all is well, 1 the command found something wrong or failed, 2 the words of the call are off,
+130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .errors import KprotoError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the answer is the exit code."""
+    options = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        return run(options)
+    except KprotoError as error:
+        print(f"kproto {options.command}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kproto", description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser(
+        "demo",
+        help="a year of flights through broker, group and Spark, checked to the row",
+        description="Produce the flights of New York's airports of 2013 to a topic, read them with a group that lives "
+        "through a join, a kill and the topic's growth, aggregate them in Spark, and check every row "
+        "against pandas. Exit code 1 if one record is missing or differs.",
+    )
+    demo.add_argument("--bootstrap", metavar="HOST:PORT", help="use this Kafka; default: an embedded broker")
+    demo.add_argument("--topic", default="flights", help="the topic to create and use (default: %(default)s)")
+    demo.add_argument("--records", type=_positive, metavar="N", help="only the first N departures; default: all 336,776")
+    demo.add_argument("--seed", type=int, default=0, metavar="N", help="draws who is killed, and when (default: %(default)s)")
+    demo.add_argument("--eager", action="store_true", help="the eager protocol: every rebalance stops the world")
+    demo.add_argument("--no-spark", action="store_true", help="leave the Spark query out (no Java needed)")
+    demo.add_argument(
+        "--seconds", type=float, default=30.0, metavar="S", help="how long producing shall take (default: %(default)s)"
+    )
+    demo.add_argument(
+        "--picture", type=Path, default=Path("kproto-demo.html"), metavar="FILE", help="the timeline (default: %(default)s)"
+    )
+    demo.set_defaults(run=_demo)
+
+    broker = commands.add_parser(
+        "broker",
+        help="an embedded broker that any Kafka client can use",
+        description="Serve Kafka's protocol until Ctrl-C. Everything is kept in memory and gone at the end.",
+    )
+    broker.add_argument(
+        "--listen", type=_address, default=("127.0.0.1", 9092), metavar="HOST:PORT", help="default: 127.0.0.1:9092; port 0: any"
+    )
+    broker.add_argument(
+        "--topic", type=_topic, action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic; may be repeated"
+    )
+    broker.add_argument(
+        "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a broker setting under Kafka's name"
+    )
+    broker.set_defaults(run=_broker)
+
+    versions = commands.add_parser("versions", help="the APIs and versions that kproto's codecs know")
+    versions.set_defaults(run=_versions)
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from .demo.story import Plan, tell
+
+    plan = Plan(
+        bootstrap=options.bootstrap,
+        topic=options.topic,
+        records=options.records,
+        seed=options.seed,
+        eager=options.eager,
+        spark=not options.no_spark,
+        seconds=options.seconds,
+        picture=options.picture,
+    )
+    outcome = tell(plan)
+    print("\n".join(outcome.lines))
+    return 1 if outcome.faults else 0
+
+
+def _broker(options: argparse.Namespace) -> int:
+    import asyncio
+    import contextlib
+
+    from .broker.server import Server
+
+    async def serve() -> None:
+        host, port = options.listen
+        async with Server(topics=dict(options.topic), settings=dict(options.set), host=host, port=port) as server:
+            print(f"listening on {server.bootstrap}; Ctrl-C ends it", flush=True)
+            await asyncio.Event().wait()
+
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve())
+    return 0
+
+
+def _versions(options: argparse.Namespace) -> int:
+    from .messages.index import API_NAMES, request_class
+
+    print(f"{'key':>4}  {'API':<30} {'versions':<9} flexible from")
+    for key, name in sorted(API_NAMES.items()):
+        request = request_class(key)
+        flexible = request.__flexible__
+        first = "-" if flexible.max < flexible.min else str(max(flexible.min, request.__versions__.min))
+        print(f"{key:>4}  {name:<30} {request.__versions__!s:<9} {first}")
+    return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
+    return number
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
+    return host, int(port)
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, colon, partitions = text.rpartition(":")
+    if not colon or not name or not partitions.isdigit() or int(partitions) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS, such as flights:3")
+    return name, int(partitions)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as group.initial.rebalance.delay.ms=0")
+    return name, value
+

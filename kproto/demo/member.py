@@ -1,0 +1,85 @@
+"""One member of the demo's group, in a process of its own, so that killing it is really killing it.
+
+It tells its parent, through a pipe, what it lives through (`GroupEvent`) and what it reads (`Read`); the parent
+says "stop" when all is read. Everything that it tells carries the time of the machine's clock in ms.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+from consumer import Consumer, ConsumerRecord, GroupChange
+
+from ..timeline import GroupEvent
+from .flights import ORIGINS
+
+
+@dataclass(slots=True)
+class Read:
+    """Records of one partition that one poll returned: offset, index in `ORIGINS`, delay in minutes or None."""
+
+    partition: int
+    offsets: list[int] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    delays: list[int | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every member is told."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    eager: bool
+    session_timeout_ms: int = 6_000
+
+
+def run(pipe: Connection, name: str, options: Options) -> None:
+    """Consume until the parent says stop; the entry point of the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+
+    def tell(change: GroupChange) -> None:
+        pipe.send(
+            GroupEvent(change.at, change.kind, name, change.generation, change.partitions, change.reason)
+        )
+
+    pipe.send(GroupEvent(_now(), "started", name, reason=f"{name} starts"))
+    with Consumer(
+        options.bootstrap,
+        group_id=options.group,
+        client_id=name,
+        partition_assignment_strategy=["range"] if options.eager else ["cooperative-sticky"],
+        auto_offset_reset="latest",
+        session_timeout_ms=options.session_timeout_ms,
+        heartbeat_interval_ms=500,
+        metadata_max_age_ms=2_000,
+        auto_commit_interval_ms=1_000,
+        max_poll_records=5_000,
+    ) as consumer:
+        consumer.events(tell)
+        consumer.subscribe([options.topic])
+        while not pipe.poll():
+            records = consumer.poll(0.2)
+            if records:
+                pipe.send(_reads(records))
+    pipe.send(GroupEvent(_now(), "left", name, reason=f"{name} closes"))
+
+
+def _reads(records: list[ConsumerRecord]) -> list[Read]:
+    found: dict[int, Read] = {}
+    for record in records:
+        read = found.get(record.partition) or found.setdefault(record.partition, Read(record.partition))
+        departure = json.loads(record.value or b"{}")
+        read.offsets.append(record.offset)
+        read.origins.append(ORIGINS.index(departure["origin"]))
+        read.delays.append(departure["dep_delay"])
+    return list(found.values())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,460 @@
+"""What happens in the demo, in order: a broker, a topic, a group that lives through a join, a kill and growth, Spark.
+
+The parent process produces and keeps the books; the broker, each member of the group and Spark are processes of
+their own. The books are kept by (partition, offset): a record that is read again after the kill counts once, a
+record that nobody read is missing, and every total is held against what pandas computes from the data set itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from consumer import Cluster, Producer
+from tqdm import tqdm
+
+from ..diagrams import cause, timeline
+from ..errors import IllegalState, KprotoError
+from ..group.subscription import TopicPartition
+from ..timeline import GroupEvent, ownerships, shared, standstills
+from . import flights, member
+from .flights import Departure, Total
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+PARTITIONS, GROWN = 3, 6
+MEMBERS = 3
+_PROCESSES = multiprocessing.get_context("spawn")
+
+
+class Failed(KprotoError):
+    """The demo could not come to its end; the text says where it stood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the demo shall do. `seconds` is how long producing is stretched, so that the rebalances fall into it."""
+
+    bootstrap: str | None = None
+    topic: str = flights.TOPIC
+    records: int | None = None
+    seed: int = 0
+    eager: bool = False
+    spark: bool = True
+    seconds: float = 30.0
+    picture: Path = Path("kproto-demo.html")
+
+
+class Books:
+    """Everything that the members told, and the sums by (partition, offset)."""
+
+    def __init__(self) -> None:
+        self.events: list[GroupEvent] = []
+        self.rows: dict[tuple[int, int], tuple[int, int | None]] = {}
+        self.again = 0
+
+    def enter(self, told: GroupEvent | Sequence[member.Read]) -> int:
+        """Enter what one message says; the answer is how many records are new."""
+        if isinstance(told, GroupEvent):
+            self.events.append(told)
+            return 0
+        before = len(self.rows)
+        count = 0
+        for read in told:
+            count += len(read.offsets)
+            for offset, origin, delay in zip(read.offsets, read.origins, read.delays, strict=True):
+                self.rows[read.partition, offset] = origin, delay
+        new = len(self.rows) - before
+        self.again += count - new
+        return new
+
+    def totals(self) -> dict[str, Total]:
+        found = {origin: [0, 0, 0] for origin in flights.ORIGINS}
+        for origin, delay in self.rows.values():
+            total = found[flights.ORIGINS[origin]]
+            total[0] += 1
+            if delay is not None:
+                total[1] += 1
+                total[2] += delay
+        return {origin: Total(*total) for origin, total in found.items() if total[0]}
+
+    def owned(self) -> dict[str, set[TopicPartition]]:
+        """Who owns what now, as far as it is told."""
+        gone = {event.member for event in self.events if event.kind in ("killed", "left")}
+        held: dict[str, set[TopicPartition]] = {}
+        for event in self.events:
+            mine = held.setdefault(event.member, set())
+            if event.kind == "assigned":
+                mine.update(event.partitions)
+            elif event.kind in ("revoked", "lost"):
+                mine.difference_update(event.partitions)
+        return {name: partitions for name, partitions in held.items() if name and name not in gone}
+
+
+@dataclass(slots=True)
+class _Member:
+    name: str
+    process: BaseProcess
+    pipe: Connection
+    alive: bool = True
+
+
+class Group:
+    """The members' processes, and a thread that enters what they tell into the books."""
+
+    def __init__(self, options: member.Options, books: Books, bar: tqdm[Any]) -> None:
+        self.options, self.books, self.bar = options, books, bar
+        self.members: dict[str, _Member] = {}
+        self.broken: list[str] = []
+        self._closing = False
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._read, name="group-books", daemon=True)
+        self._reader.start()
+
+    def start(self, name: str) -> None:
+        here, there = _PROCESSES.Pipe()
+        process = _PROCESSES.Process(target=member.run, args=(there, name, self.options), name=name, daemon=True)
+        process.start()
+        there.close()
+        with self._lock:
+            self.members[name] = _Member(name, process, here)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: no leave, no commit, the coordinator must find out by itself."""
+        victim = self.members[name]
+        victim.alive = False
+        victim.process.kill()
+        victim.process.join()
+        self._note(GroupEvent(_now(), "killed", name, reason=f"{name} is killed without leaving"))
+
+    def stop(self) -> None:
+        """Let every member that lives leave the group and end."""
+        for one in self.members.values():
+            if one.alive:
+                with contextlib.suppress(OSError):
+                    one.pipe.send("stop")
+        for one in self.members.values():
+            one.process.join(15)
+            if one.process.is_alive():
+                one.process.kill()
+                one.process.join()
+        self._closing = True
+        self._reader.join(5)
+
+    def settled(self, partitions: int, members: int) -> bool:
+        """Whether each of `members` owns something and together they own all partitions, each once."""
+        owned = self.books.owned()
+        held = [partition for mine in owned.values() for partition in mine]
+        return len(held) == len(set(held)) == partitions and sum(map(bool, owned.values())) == min(members, partitions)
+
+    def note(self, kind: Any, partitions: tuple[TopicPartition, ...], reason: str) -> None:
+        self._note(GroupEvent(_now(), kind, partitions=partitions, reason=reason))
+
+    def _note(self, event: GroupEvent) -> None:
+        with self._lock:
+            self.books.enter(event)
+
+    def _read(self) -> None:
+        open_pipes: dict[Connection, _Member] = {}
+        seen: set[str] = set()
+        while True:
+            with self._lock:
+                for one in self.members.values():
+                    if one.name not in seen:
+                        seen.add(one.name)
+                        open_pipes[one.pipe] = one
+            ready = wait(list(open_pipes), timeout=0.1) if open_pipes else time.sleep(0.05) or []
+            for pipe in ready:
+                assert isinstance(pipe, Connection)
+                try:
+                    told = pipe.recv()
+                except (EOFError, OSError):
+                    gone = open_pipes.pop(pipe)
+                    if gone.alive and not any(e.kind == "left" and e.member == gone.name for e in self.books.events):
+                        self.broken.append(gone.name)
+                    continue
+                with self._lock:
+                    self.bar.update(self.books.enter(told))
+            if self._closing and not ready:
+                return
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came out: `lines` to print, `faults` that make the exit code 1."""
+
+    lines: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def tell(plan: Plan) -> Outcome:
+    """Do it all. Raises `KprotoError` when it can't be done; what came out wrong is in the outcome's `faults`."""
+    began = time.monotonic()
+    frame = flights.table(plan.records)
+    with contextlib.ExitStack() as stack:
+        bootstrap = plan.bootstrap or stack.enter_context(_broker())
+        with Cluster(bootstrap) as cluster:
+            if plan.topic in cluster.topics():
+                raise IllegalState(
+                    f"topic {plan.topic!r} exists on {bootstrap} and may hold other records: choose another with --topic"
+                )
+            cluster.create_topics({plan.topic: PARTITIONS})
+        bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="read by the group", smoothing=0.1))
+        books = Books()
+        group_id = f"{plan.topic}-demo-{plan.seed}-{_now() % 1_000_000}"
+        options = member.Options(bootstrap, plan.topic, group_id, plan.eager)
+        group = Group(options, books, bar)
+        stack.callback(group.stop)
+        for number in range(1, MEMBERS + 1):
+            group.start(f"member {number}")
+        spark = stack.enter_context(_Spark(plan, bootstrap)) if plan.spark else None
+        _await(lambda: group.settled(PARTITIONS, MEMBERS), group, "the group to settle")
+        produced = _live(plan, list(flights.departures(frame)), group, bootstrap)
+        _await(lambda: len(books.rows) >= produced, group, "the group to read everything", patience=60)
+        _await(lambda: group.settled(GROWN, MEMBERS), group, "the group to own all partitions")
+        group.stop()
+        bar.close()
+        hourly = spark.result(produced) if spark else None
+        with Cluster(bootstrap) as cluster:
+            ends = cluster.list_offsets({TopicPartition(plan.topic, p): "latest" for p in range(GROWN)})
+            committed = cluster.committed(group_id, list(ends))
+    outcome = _judge(plan, frame, produced, books, ends, committed, hourly)
+    outcome.lines.append(f"all of it took {time.monotonic() - began:.0f} s; the group's life is drawn in {plan.picture}")
+    plan.picture.write_text(timeline(books.events, _title(plan), outcome.lines), encoding="utf-8")
+    return outcome
+
+
+def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> int:
+    """Produce at an even pace, and let the group's life happen on the way; the number of records acknowledged."""
+    draw = random.Random(plan.seed)
+    victim = f"member {draw.randint(1, MEMBERS)}"
+    steps = [
+        (draw.uniform(0.18, 0.24), "join"),
+        (draw.uniform(0.38, 0.44), "kill"),
+        (draw.uniform(0.74, 0.80), "grow"),
+    ]
+    done = 0
+    start = time.monotonic()
+    with Producer(bootstrap, linger_ms=20, metadata_max_age_ms=250) as producer:
+        acknowledged = []
+        while done < len(rows):
+            share = min((time.monotonic() - start) / plan.seconds, 1.0)
+            if steps and share >= steps[0][0]:
+                what = steps.pop(0)[1]
+                if what == "join":
+                    group.start(f"member {MEMBERS + 1}")
+                elif what == "kill":
+                    group.kill(victim)
+                else:
+                    with Cluster(bootstrap) as cluster:
+                        cluster.create_partitions({plan.topic: GROWN})
+                    new = tuple(TopicPartition(plan.topic, p) for p in range(PARTITIONS, GROWN))
+                    group.note("grown", new, f"topic {plan.topic} grows from {PARTITIONS} to {GROWN} partitions")
+            due = max(int(share * len(rows)), done)
+            for row in rows[done:due]:
+                acknowledged.append(producer.send(plan.topic, row.value, key=row.key, timestamp=row.timestamp))
+            done = due
+            if group.broken:
+                raise Failed(f"{group.broken[0]} ended by itself; its traceback stands above")
+            time.sleep(0.02)
+        producer.flush()
+        return sum(1 for one in acknowledged if one.result(timeout=30) is not None)
+
+
+def _await(done: Any, group: Group, what: str, patience: float = 45) -> None:
+    """Wait until `done()`, as long as something still moves; `patience` in seconds without any movement."""
+    last, since = -1, time.monotonic()
+    while not done():
+        now = len(group.books.rows) + len(group.books.events)
+        if now != last:
+            last, since = now, time.monotonic()
+        if group.broken:
+            raise Failed(f"waiting for {what}: {group.broken[0]} ended by itself; its traceback stands above")
+        if time.monotonic() - since > patience:
+            raise Failed(f"waited {patience:.0f} s for {what}, and nothing moved; read so far: {len(group.books.rows):,}")
+        time.sleep(0.05)
+
+
+class _Spark:
+    """The Structured Streaming query: departures and delays per origin and hour, straight from the topic."""
+
+    def __init__(self, plan: Plan, bootstrap: str) -> None:
+        self.plan, self.bootstrap = plan, bootstrap
+
+    def __enter__(self) -> _Spark:
+        from consumer.spark import session
+
+        self._scratch = tempfile.TemporaryDirectory(prefix="kproto-demo-", ignore_cleanup_errors=True)
+        self.session: SparkSession = session("kproto demo")
+        self.query: StreamingQuery = self._query()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):  # the JVM may be gone already after Ctrl-C
+            self.query.stop()
+        with contextlib.suppress(Exception):
+            self.session.stop()
+        self._scratch.cleanup()
+
+    def _query(self) -> StreamingQuery:
+        from pyspark.sql import functions as f
+
+        frame = (
+            self.session.readStream.format("kproto")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", self.plan.topic)
+            .option("startingOffsets", "earliest")
+            .option("metadataMaxAgeMs", "1000")
+            .load()
+        )
+        departure = f.from_json(f.col("value").cast("string"), "origin string, dep_delay int")
+        hourly = (
+            frame.select(departure.alias("d"), f.date_trunc("hour", "timestamp").alias("hour"))
+            .groupBy("d.origin", "hour")
+            .agg(
+                f.count("*").alias("departures"),
+                f.count("d.dep_delay").alias("flown"),
+                f.sum("d.dep_delay").alias("delay"),
+                f.avg("d.dep_delay").alias("mean_delay"),
+            )
+        )
+        return (
+            hourly.writeStream.outputMode("complete")
+            .format("memory")
+            .queryName("hourly")
+            .option("checkpointLocation", f"{self._scratch.name}/checkpoint")
+            .trigger(processingTime="2 seconds")
+            .start()
+        )
+
+    def result(self, produced: int) -> dict[tuple[str, int], Total]:
+        """Every (origin, hour) once all `produced` records went through, or what there is after 60 s."""
+        from pyspark.sql import functions as f
+
+        end = time.monotonic() + 60
+        while True:
+            self.query.processAllAvailable()
+            columns = ("origin", f.unix_millis("hour").alias("at"), "departures", "flown", "delay")
+            rows = self.session.table("hourly").select(*columns).collect()
+            if sum(row.departures for row in rows) >= produced or time.monotonic() > end:
+                return {(row.origin, row["at"]): Total(row.departures, row.flown, row.delay or 0) for row in rows}
+
+
+def _judge(
+    plan: Plan,
+    frame: Any,
+    produced: int,
+    books: Books,
+    ends: dict[TopicPartition, int],
+    committed: dict[TopicPartition, int | None],
+    hourly: dict[tuple[str, int], Total] | None,
+) -> Outcome:
+    outcome = Outcome()
+    lines, faults = outcome.lines, outcome.faults
+
+    def check(holds: bool, line: str) -> None:
+        lines.append(("ok    " if holds else "WRONG ") + line)
+        if not holds:
+            faults.append(line)
+
+    truth, found = flights.totals(frame), books.totals()
+    for origin in sorted(truth | found):
+        mine, theirs = found.get(origin, Total(0, 0, 0)), truth.get(origin, Total(0, 0, 0))
+        mean = mine.delay / mine.flown if mine.flown else 0.0
+        check(
+            mine == theirs,
+            f"{origin}: {mine.departures:,} departures, {mine.flown:,} with a delay, mean {mean:.2f} min; pandas: "
+            + ("the same" if mine == theirs else f"{theirs.departures:,}, {theirs.flown:,}, sum {theirs.delay:,}"),
+        )
+    in_log = sum(ends.values())
+    check(produced == len(frame) == in_log, f"produced {produced:,} of {len(frame):,} records; the log holds {in_log:,}")
+    missing = {
+        partition: end - sum(1 for offset in range(end) if (partition.partition, offset) in books.rows)
+        for partition, end in ends.items()
+    }
+    lost = sum(missing.values())
+    check(
+        lost == 0 and len(books.rows) == in_log,
+        f"the group read {len(books.rows):,} of {in_log:,} records"
+        + (f", and {books.again:,} of them again after the kill (at least once)" if books.again else "")
+        + (f"; missing: { {p.partition: n for p, n in missing.items() if n} }" if lost else ""),
+    )
+    behind = {p.partition: end - (committed.get(p) or 0) for p, end in ends.items() if (committed.get(p) or 0) != end}
+    check(not behind, "committed offsets stand at the end of every partition" + (f"; not so: {behind}" if behind else ""))
+    overlaps = shared(ownerships(books.events))
+    check(not overlaps, f"{len(overlaps)} times two members owned one partition at the same time")
+    if hourly is not None:
+        expected = flights.hourly(frame)
+        wrong = {key for key in expected.keys() | hourly.keys() if expected.get(key) != hourly.get(key)}
+        rows = sum(total.departures for total in hourly.values())
+        check(
+            not wrong,
+            f"Spark: {rows:,} departures in {len(hourly):,} rows (origin, hour); pandas: "
+            + ("the same" if not wrong else f"{len(wrong):,} rows differ"),
+        )
+    lines += _stood_still(books.events)
+    return outcome
+
+
+def _stood_still(events: list[GroupEvent]) -> list[str]:
+    still = standstills(events)
+    lines = []
+    for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
+        mine = [one for one in still if one.generation == generation]
+        told = ", ".join(f"{one.partition.partition}: {one.ms} ms{' (new)' if one.found else ''}" for one in mine)
+        lines.append(f"generation {generation}: stood still: {told or 'nothing'}  [{cause(events, generation)}]")
+    return lines
+
+
+def _title(plan: Plan) -> str:
+    how = "eager (range)" if plan.eager else "cooperative-sticky"
+    return f"A group reads {plan.topic}: {how}, on {plan.bootstrap or 'the embedded broker'}"
+
+
+@contextlib.contextmanager
+def _broker() -> Iterator[str]:
+    """The embedded broker in a process of its own; its HOST:PORT."""
+    here, there = _PROCESSES.Pipe()
+    process = _PROCESSES.Process(target=_serve, args=(there,), name="kproto broker", daemon=True)
+    process.start()
+    there.close()
+    try:
+        if not here.poll(30):
+            raise Failed("the embedded broker did not start within 30 s")
+        yield here.recv()
+    except EOFError:
+        raise Failed("the embedded broker ended by itself; its traceback stands above") from None
+    finally:
+        with contextlib.suppress(OSError):
+            here.send("stop")
+        process.join(5)
+        if process.is_alive():
+            process.kill()
+
+
+def _serve(pipe: Connection) -> None:
+    import signal
+
+    from ..broker.server import running
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with running(topics={}, settings={"group.initial.rebalance.delay.ms": "200"}) as server:
+        pipe.send(server.bootstrap)
+        with contextlib.suppress(EOFError, OSError):
+            pipe.recv()
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
