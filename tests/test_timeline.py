@@ -1,0 +1,78 @@
+"""A group's timeline: ownership, sharing, standing still, and the picture of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.diagrams import cause, timeline
+from kproto.group.subscription import TopicPartition
+from kproto.timeline import GroupEvent, Kind, Ownership, ownerships, shared, standstills
+
+T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
+
+
+def event(at: int, kind: Kind, member: str = "a", *partitions: TopicPartition, generation: int = 1, reason: str = "") -> GroupEvent:
+    return GroupEvent(at, kind, member, generation, partitions, reason)
+
+
+def test_an_ownership_lasts_from_assigned_to_revoked() -> None:
+    events = [event(10, "assigned", "a", T0), event(30, "revoked", "a", T0)]
+    assert ownerships(events) == [Ownership(T0, "a", 1, 10, 30)]
+
+
+def test_a_kill_ends_every_ownership_of_the_member() -> None:
+    events = [event(10, "assigned", "a", T0, T1), event(25, "killed", "a"), event(60, "left", "b")]
+    assert [(o.partition, o.end) for o in ownerships(events)] == [(T0, 25), (T1, 25)]
+
+
+def test_an_ownership_that_never_ends_lasts_until_the_last_event() -> None:
+    assert ownerships([event(10, "assigned", "a", T0), event(99, "started", "b")])[0].end == 99
+
+
+def test_two_members_at_once_are_seen() -> None:
+    events = [event(0, "assigned", "a", T0), event(5, "assigned", "b", T0), event(9, "revoked", "a", T0)]
+    assert [(one.member, other.member) for one, other in shared(ownerships(events))] == [("a", "b")]
+
+
+def test_a_hand_over_without_overlap_is_not_sharing() -> None:
+    events = [event(0, "assigned", "a", T0), event(5, "revoked", "a", T0), event(5, "assigned", "b", T0, generation=2)]
+    assert shared(ownerships(events)) == []
+
+
+def test_a_partition_stands_still_between_two_owners() -> None:
+    events = [event(0, "assigned", "a", T0), event(5, "revoked", "a", T0), event(12, "assigned", "b", T0, generation=2)]
+    (still,) = standstills(events)
+    assert (still.partition, still.ms, still.generation, still.found) == (T0, 7, 2, False)
+
+
+def test_a_kept_partition_does_not_stand_still() -> None:
+    events = [event(0, "assigned", "a", T0, T1), event(5, "revoked", "a", T1), event(9, "assigned", "b", T1, generation=2)]
+    assert [one.partition for one in standstills(events)] == [T1]
+
+
+def test_a_new_partition_stands_still_from_its_growth_on() -> None:
+    events = [event(0, "assigned", "a", T0), event(50, "grown", "", T2), event(80, "assigned", "a", T2, generation=2)]
+    (still,) = standstills(events)
+    assert (still.partition, still.ms, still.found) == (T2, 30, True)
+
+
+def test_the_cause_names_who_did_what_since_the_last_generation() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "started", "b"),
+        event(6, "rejoining", "a", reason="group is already rebalancing"),
+        event(9, "assigned", "b", T0, generation=2),
+    ]
+    assert cause(events, 2) == "b joins; a: group is already rebalancing"
+
+
+def test_the_picture_names_members_partitions_and_escapes_what_users_chose() -> None:
+    page = timeline([event(0, "started", "<a>"), event(3, "assigned", "<a>", T0), event(9, "killed", "<a>")], "a & b", ["x < y"])
+    for part in ("&lt;a&gt;", "a &amp; b", "x &lt; y", "t-0 owned by", "gen 1", "killed", "<svg", "no partition ever had two owners"):
+        assert part in page
+    assert "<a>" not in page
+
+
+def test_no_events_are_no_picture() -> None:
+    with pytest.raises(ValueError, match="at least one event"):
+        timeline([], "empty")
