@@ -1,0 +1,41 @@
+"""AlterPartitionReassignments (key 45): move replicas to other brokers, or call a move off (KIP-455)."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import Bool, Int16, Int32, String
+
+
+class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", flexible="0+"):
+    timeout_ms: Int32 = 60000
+    allow_replication_factor_change: Bool = field("1+", default=True)  # KIP-860
+    topics: list[ReassignableTopic]
+
+
+class ReassignableTopic(Struct):
+    name: String
+    partitions: list[ReassignablePartition]
+
+
+class ReassignablePartition(Struct):
+    partition_index: Int32
+    replicas: list[Int32] | None = None  # Null calls the reassignment off.
+
+
+class AlterPartitionReassignmentsResponse(Message, api_key=45, versions="0-1", flexible="0+"):
+    throttle_time_ms: Int32
+    allow_replication_factor_change: Bool = field("1+", default=True, ignorable=True)
+    error_code: Int16
+    error_message: String | None
+    responses: list[ReassignableTopicResponse]
+
+
+class ReassignableTopicResponse(Struct):
+    name: String
+    partitions: list[ReassignablePartitionResponse]
+
+
+class ReassignablePartitionResponse(Struct):
+    partition_index: Int32
+    error_code: Int16
+    error_message: String | None

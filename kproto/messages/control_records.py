@@ -1,0 +1,69 @@
+"""What Kafka writes into control batches and snapshots: the ends of transactions, elections, voters.
+
+A control record's key is a `ControlRecordTypeSchema` behind an int16 version; its type says which of the
+others the value is. A marker's value has its version in front too, the others have it as their first field.
+"""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import ZERO_UUID, Int16, Int32, Int64, String, UInt16, Uuid
+
+
+class ControlRecordTypeSchema(Message, versions="0"):
+    # 0 abort, 1 commit, 2 leader change, 3 snapshot header, 4 snapshot footer, 5 KRaft version, 6
+    # voters
+    type: Int16
+
+
+class EndTxnMarker(Message, versions="0"):
+    coordinator_epoch: Int32  # Keeps markers of a coordinator that lost its job from being written.
+
+
+class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
+    version: Int16  # This version and the one in front of the body are the same.
+    leader_id: Int32
+    voters: list[LeaderChangeMessageVoter]
+    granting_voters: list[LeaderChangeMessageVoter]
+
+
+class LeaderChangeMessageVoter(Struct):
+    voter_id: Int32
+    voter_directory_id: Uuid = field("1+", default=ZERO_UUID)
+
+
+class SnapshotHeaderRecord(Message, versions="0", flexible="0+"):
+    version: Int16
+    last_contained_log_timestamp: Int64
+
+
+class SnapshotFooterRecord(Message, versions="0", flexible="0+"):
+    version: Int16
+
+
+class KRaftVersionRecord(Message, versions="0", flexible="0+"):
+    version: Int16
+    k_raft_version: Int16
+
+
+class VotersRecord(Message, versions="0", flexible="0+"):
+    version: Int16
+    voters: list[VotersRecordVoter]
+
+
+class VotersRecordVoter(Struct):
+    voter_id: Int32
+    voter_directory_id: Uuid
+    endpoints: list[Endpoint]
+    k_raft_version_feature: KRaftVersionFeature
+
+
+class Endpoint(Struct):
+    name: String = field(map_key=True)
+    host: String
+    port: UInt16
+
+
+class KRaftVersionFeature(Struct):
+    min_supported_version: Int16
+    max_supported_version: Int16

@@ -1,0 +1,33 @@
+"""CreatePartitions (key 37): let a topic grow."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import Bool, Int16, Int32, String
+
+
+class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"):
+    topics: list[CreatePartitionsTopic]
+    timeout_ms: Int32
+    validate_only: Bool
+
+
+class CreatePartitionsTopic(Struct):
+    name: String = field(map_key=True)
+    count: Int32  # The new total.
+    assignments: list[CreatePartitionsAssignment] | None  # Null lets the broker choose.
+
+
+class CreatePartitionsAssignment(Struct):
+    broker_ids: list[Int32]
+
+
+class CreatePartitionsResponse(Message, api_key=37, versions="0-3", flexible="2+"):
+    throttle_time_ms: Int32
+    results: list[CreatePartitionsTopicResult]
+
+
+class CreatePartitionsTopicResult(Struct):
+    name: String
+    error_code: Int16
+    error_message: String | None = None

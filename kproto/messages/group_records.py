@@ -1,0 +1,63 @@
+"""Keys and values of `__consumer_offsets` for classic groups: committed offsets and group state.
+
+In the topic every key starts with an int16, the record's type (see `kproto.messages.index.RECORDS`), and
+every value with an int16, its version; neither is part of these bodies.
+"""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import ZERO_UUID, Bytes, Int32, Int64, String, Uuid
+
+
+class LegacyOffsetCommitKey(Message, versions="0"):
+    group: String
+    topic: String
+    partition: Int32
+
+
+class LegacyOffsetCommitValue(Message, versions="0"):
+    offset: Int64
+    metadata: String
+    commit_timestamp: Int64
+
+
+class OffsetCommitKey(Message, versions="0"):
+    group: String
+    topic: String
+    partition: Int32
+
+
+class OffsetCommitValue(Message, versions="0-4", flexible="4+"):
+    offset: Int64
+    leader_epoch: Int32 = field("3+", default=-1, ignorable=True)
+    metadata: String
+    commit_timestamp: Int64
+    # KIP-211: the group's own state decides from v2 on
+    expire_timestamp: Int64 = field("1", default=-1, ignorable=True)
+    # KIP-848: keeps offsets from surviving a topic that is deleted and made again
+    topic_id: Uuid = field("4+", default=ZERO_UUID, tag=0, ignorable=True)
+
+
+class GroupMetadataKey(Message, versions="0"):
+    group: String
+
+
+class GroupMetadataValue(Message, versions="0-4", flexible="4+"):
+    protocol_type: String
+    generation: Int32
+    protocol: String | None
+    leader: String | None
+    current_state_timestamp: Int64 = field("2+", default=-1, ignorable=True)
+    members: list[MemberMetadata]
+
+
+class MemberMetadata(Struct):
+    member_id: String
+    group_instance_id: String | None = field("3+", default=None, ignorable=True)
+    client_id: String
+    client_host: String
+    rebalance_timeout: Int32 = field("1+", default=-1, ignorable=True)
+    session_timeout: Int32
+    subscription: Bytes
+    assignment: Bytes

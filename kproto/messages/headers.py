@@ -1,0 +1,148 @@
+"""What stands in front of a body: the headers, and whole requests and responses as they travel.
+
+    frame = encode_request(request, version, correlation_id, client_id)     # a client asks
+    envelope = decode_request(frame)                                        # a broker reads
+    frame = encode_response(response, envelope.version, envelope.header.correlation_id)
+    correlation_id, response = decode_response(frame, JoinGroupResponse, version)
+
+A frame here has no size in front; `kproto.wire.frame` adds and takes that. The header's version follows from
+the body's: the later of the two where the body is flexible, else the earlier. The answer to
+ApiVersions keeps the earliest header for all time, because a client reads it before it knows anything about
+the broker (KIP-511).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..errors import DecodeError, EncodeError, UnsupportedVersion
+from ..wire.message import Message, decode_from, field
+from ..wire.types import Int16, Int32, String
+from . import index
+
+
+class RequestHeader(Message, versions="1-2", flexible="2+"):
+    request_api_key: Int16
+    request_api_version: Int16
+    correlation_id: Int32
+    # Keeps its int16 length in v2, so that old brokers can read the header of any ApiVersions request.
+    client_id: String | None = field(flexible="none")
+
+
+class ResponseHeader(Message, versions="0-1", flexible="1+"):
+    correlation_id: Int32
+
+
+R = TypeVar("R", bound=Message)
+
+API_VERSIONS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A request as it arrived: its header and the version of that, the body and the version of that."""
+
+    header: RequestHeader
+    header_version: int
+    request: Message
+    version: int
+
+
+class UnsupportedRequest(UnsupportedVersion):
+    """A request that this release can't read, with the `header` that an answer needs.
+
+    Brokers answer ApiVersions with version 0 and UNSUPPORTED_VERSION (KIP-511), and close the connection
+    on anything else.
+    """
+
+    def __init__(self, message: str, version: int, allowed: str, header: RequestHeader) -> None:
+        super().__init__(message, version, allowed)
+        self.header = header
+
+
+def request_header_version(request: type[Message], version: int) -> int:
+    """The version of the header in front of `version` of a request."""
+    return 2 if version in request.__flexible__ else 1
+
+
+def response_header_version(response: type[Message], version: int) -> int:
+    """The version of the header in front of `version` of a response."""
+    return 1 if version in response.__flexible__ and response.__api_key__ != API_VERSIONS else 0
+
+
+def encode_request(request: Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """Header and body of a request, without the size in front.
+
+    Raises EncodeError and UnsupportedVersion as `Message.encode` does, and EncodeError for a message
+    that has no API key.
+    """
+    api_key = request.__api_key__
+    if api_key is None:
+        raise EncodeError(type(request).__name__, version, "", "not a request: it has no API key")
+    header = RequestHeader(
+        request_api_key=api_key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    return header.encode(request_header_version(type(request), version)) + request.encode(version)
+
+
+def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
+    """Read a request, which a frame without its size holds.
+
+    Raises DecodeError for broken bytes, and UnsupportedRequest for an API or a version of it that this
+    release doesn't have: its `header` has all that was said in front of the body but, where
+    even the API is unknown, the client id.
+    """
+    header, _ = decode_from(_Start, frame, 0, 0)
+    key, version = header.request_api_key, header.request_api_version
+    known = key in index.API_NAMES
+    request = index.request_class(key) if known else None
+    if request is None or version not in request.__versions__:
+        name = f"{index.API_NAMES[key]}Request" if known else f"the request with API key {key}"
+        allowed = str(request.__versions__) if request is not None else "none"
+        raise UnsupportedRequest(name, version, allowed, _salvage(frame, header))
+    header_version = request_header_version(request, version)
+    full, end = decode_from(RequestHeader, frame, 0, header_version)
+    body, _ = decode_from(request, frame, end, version)
+    return Envelope(full, header_version, body, version)
+
+
+def encode_response(response: Message, version: int, correlation_id: int) -> bytes:
+    """Header and body of a response, without the size in front. Raises as `Message.encode` does."""
+    header = ResponseHeader(correlation_id=correlation_id)
+    return header.encode(response_header_version(type(response), version)) + response.encode(version)
+
+
+def decode_response(frame: bytes | bytearray | memoryview, response: type[R], version: int) -> tuple[int, R]:
+    """Read the response to a request of `version`: its correlation id and its body.
+
+    The broker says nowhere which request it answers but by the order and the correlation id, so the
+    caller has to know the class. Raises DecodeError for broken bytes.
+    """
+    header, end = decode_from(ResponseHeader, frame, 0, response_header_version(response, version))
+    body, _ = decode_from(response, frame, end, version)
+    return header.correlation_id, body
+
+
+class _Start(Message, versions="0"):
+    """The part that all versions of the request header begin with."""
+
+    request_api_key: Int16
+    request_api_version: Int16
+    correlation_id: Int32
+
+
+def _salvage(frame: bytes | bytearray | memoryview, start: _Start) -> RequestHeader:
+    """As much of a header as there is in front of a body of unknown form; the client id is a courtesy."""
+    try:
+        return decode_from(RequestHeader, frame, 0, 1)[0]
+    except DecodeError:
+        return RequestHeader(
+            request_api_key=start.request_api_key,
+            request_api_version=start.request_api_version,
+            correlation_id=start.correlation_id,
+            client_id=None,
+        )

@@ -1,0 +1,224 @@
+"""Where each message is declared: found by API key or by name, and imported on first use.
+
+request_class(11)                       # kproto.messages.join_group.JoinGroupRequest
+response_class(11)
+message_class("OffsetCommitValue")      # any message, data message or record by Kafka's name
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from typing import Literal
+
+from ..wire.message import Message
+
+Kind = Literal["request", "response", "header", "data", "record"]
+
+API_NAMES: dict[int, str] = {
+    0: "Produce",
+    1: "Fetch",
+    2: "ListOffsets",
+    3: "Metadata",
+    8: "OffsetCommit",
+    9: "OffsetFetch",
+    10: "FindCoordinator",
+    11: "JoinGroup",
+    12: "Heartbeat",
+    13: "LeaveGroup",
+    14: "SyncGroup",
+    15: "DescribeGroups",
+    16: "ListGroups",
+    17: "SaslHandshake",
+    18: "ApiVersions",
+    19: "CreateTopics",
+    20: "DeleteTopics",
+    21: "DeleteRecords",
+    22: "InitProducerId",
+    23: "OffsetForLeaderEpoch",
+    24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn",
+    26: "EndTxn",
+    27: "WriteTxnMarkers",
+    28: "TxnOffsetCommit",
+    29: "DescribeAcls",
+    30: "CreateAcls",
+    31: "DeleteAcls",
+    32: "DescribeConfigs",
+    33: "AlterConfigs",
+    34: "AlterReplicaLogDirs",
+    35: "DescribeLogDirs",
+    36: "SaslAuthenticate",
+    37: "CreatePartitions",
+    38: "CreateDelegationToken",
+    39: "RenewDelegationToken",
+    40: "ExpireDelegationToken",
+    41: "DescribeDelegationToken",
+    42: "DeleteGroups",
+    43: "ElectLeaders",
+    44: "IncrementalAlterConfigs",
+    45: "AlterPartitionReassignments",
+    46: "ListPartitionReassignments",
+    47: "OffsetDelete",
+    48: "DescribeClientQuotas",
+    49: "AlterClientQuotas",
+    50: "DescribeUserScramCredentials",
+    51: "AlterUserScramCredentials",
+    52: "Vote",
+    53: "BeginQuorumEpoch",
+    54: "EndQuorumEpoch",
+    55: "DescribeQuorum",
+    56: "AlterPartition",
+    57: "UpdateFeatures",
+    58: "Envelope",
+    59: "FetchSnapshot",
+    60: "DescribeCluster",
+    61: "DescribeProducers",
+    62: "BrokerRegistration",
+    63: "BrokerHeartbeat",
+    64: "UnregisterBroker",
+    65: "DescribeTransactions",
+    66: "ListTransactions",
+    67: "AllocateProducerIds",
+    68: "ConsumerGroupHeartbeat",
+    69: "ConsumerGroupDescribe",
+    70: "ControllerRegistration",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+    73: "AssignReplicasToDirs",
+    74: "ListConfigResources",
+    75: "DescribeTopicPartitions",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
+    82: "UpdateRaftVoter",
+    83: "InitializeShareGroupState",
+    84: "ReadShareGroupState",
+    85: "WriteShareGroupState",
+    86: "DeleteShareGroupState",
+    87: "ReadShareGroupStateSummary",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
+    90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
+}
+"""API key -> name, for every API of Kafka 4.3. Missing are 4 to 7, which Kafka 4.0 removed."""
+
+RECORDS: dict[int, str] = {
+    0: "LegacyOffsetCommit",
+    1: "OffsetCommit",
+    2: "GroupMetadata",
+    3: "ConsumerGroupMetadata",
+    4: "ConsumerGroupPartitionMetadata",
+    5: "ConsumerGroupMemberMetadata",
+    6: "ConsumerGroupTargetAssignmentMetadata",
+    7: "ConsumerGroupTargetAssignmentMember",
+    8: "ConsumerGroupCurrentMemberAssignment",
+    10: "ShareGroupMemberMetadata",
+    11: "ShareGroupMetadata",
+    12: "ShareGroupTargetAssignmentMetadata",
+    13: "ShareGroupTargetAssignmentMember",
+    14: "ShareGroupCurrentMemberAssignment",
+    15: "ShareGroupStatePartitionMetadata",
+    16: "ConsumerGroupRegularExpression",
+    17: "StreamsGroupMetadata",
+    19: "StreamsGroupMemberMetadata",
+    20: "StreamsGroupTargetAssignmentMetadata",
+    21: "StreamsGroupTargetAssignmentMember",
+    22: "StreamsGroupCurrentMemberAssignment",
+    23: "StreamsGroupTopology",
+}
+"""Record type -> name of `__consumer_offsets`: its messages are the name with Key and with Value behind.
+
+Type 0 is type 1 with the values of the oldest brokers.
+"""
+
+_DATA: dict[str, str] = {
+    "ConsumerProtocolSubscription": "consumer_protocol",
+    "ConsumerProtocolAssignment": "consumer_protocol",
+    "ControlRecordTypeSchema": "control_records",
+    "EndTxnMarker": "control_records",
+    "LeaderChangeMessage": "control_records",
+    "SnapshotHeaderRecord": "control_records",
+    "SnapshotFooterRecord": "control_records",
+    "KRaftVersionRecord": "control_records",
+    "VotersRecord": "control_records",
+    "DefaultPrincipalData": "default_principal",
+}
+
+_RECORD_MODULES = {
+    "ConsumerGroup": "consumer_group_records",
+    "ShareGroup": "share_group_records",
+    "StreamsGroup": "streams_group_records",
+}
+
+
+def request_class(api_key: int) -> type[Message]:
+    """The request of an API. Raises KeyError for a key that Kafka 4.3 doesn't have."""
+    return message_class(f"{API_NAMES[api_key]}Request")
+
+
+def response_class(api_key: int) -> type[Message]:
+    """The response of an API. Raises KeyError for a key that Kafka 4.3 doesn't have."""
+    return message_class(f"{API_NAMES[api_key]}Response")
+
+
+def record_classes(record_type: int) -> tuple[type[Message], type[Message]]:
+    """Key and value of a record type of `__consumer_offsets`. Raises KeyError for an unknown type."""
+    name = RECORDS[record_type]
+    return message_class(f"{name}Key"), message_class(f"{name}Value")
+
+
+def message_class(name: str) -> type[Message]:
+    """Any message by Kafka's name. Raises KeyError for a name that Kafka 4.3 doesn't have."""
+    found: type[Message] = getattr(import_module(f"..{module_of(name)}", __name__), name)
+    return found
+
+
+def kind_of(name: str) -> Kind:
+    """What sort of message a name is. Raises KeyError for a name that Kafka 4.3 doesn't have."""
+    return _kinds()[name]
+
+
+def names() -> list[str]:
+    """The names of all messages, in the order of their kinds and keys."""
+    return list(_kinds())
+
+
+def module_of(name: str) -> str:
+    """The module of `kproto.messages` that declares a message. Raises KeyError for an unknown name."""
+    kind = kind_of(name)
+    if kind == "header":
+        return "headers"
+    if kind == "data":
+        return _DATA[name]
+    if kind == "record":
+        return next(
+            (file for start, file in _RECORD_MODULES.items() if name.startswith(start)), "group_records"
+        )
+    return snake_case(re.sub("(Request|Response)$", "", name))
+
+
+def snake_case(name: str) -> str:
+    """Kafka's name as this package spells fields and files: ``KRaftVersion`` is ``k_raft_version``."""
+    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
+
+
+_KINDS: dict[str, Kind] = {}
+
+
+def _kinds() -> dict[str, Kind]:
+    if not _KINDS:
+        for name in API_NAMES.values():
+            _KINDS[f"{name}Request"] = "request"
+            _KINDS[f"{name}Response"] = "response"
+        _KINDS["RequestHeader"] = _KINDS["ResponseHeader"] = "header"
+        for name in _DATA:
+            _KINDS[name] = "data"
+        for name in RECORDS.values():
+            _KINDS[f"{name}Key"] = _KINDS[f"{name}Value"] = "record"
+    return _KINDS

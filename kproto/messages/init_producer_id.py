@@ -1,0 +1,25 @@
+"""InitProducerId (key 22): get the producer id and epoch that idempotent writes need."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, field
+from ..wire.types import Bool, Int16, Int32, Int64, String
+
+
+class InitProducerIdRequest(Message, api_key=22, versions="0-6", flexible="2+"):
+    transactional_id: String | None  # Null for a producer that is idempotent only.
+    transaction_timeout_ms: Int32
+    # KIP-360: the producer goes on with a new epoch instead of failing
+    producer_id: Int64 = field("3+", default=-1)
+    producer_epoch: Int16 = field("3+", default=-1)
+    enable2_pc: Bool = field("6+", default=False)  # KIP-939
+    keep_prepared_txn: Bool = field("6+", default=False)  # KIP-939
+
+
+class InitProducerIdResponse(Message, api_key=22, versions="0-6", flexible="2+"):
+    throttle_time_ms: Int32
+    error_code: Int16
+    producer_id: Int64 = -1
+    producer_epoch: Int16
+    ongoing_txn_producer_id: Int64 = field("6+", default=-1)
+    ongoing_txn_producer_epoch: Int16 = field("6+", default=-1)

@@ -1,0 +1,46 @@
+"""OffsetCommit (key 8): write down how far a group has read."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import ZERO_UUID, Int16, Int32, Int64, String, Uuid
+
+
+class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
+    group_id: String
+    # -1 with an empty member id commits from outside of the group, which must be empty then.
+    generation_id_or_member_epoch: Int32 = -1
+    member_id: String
+    group_instance_id: String | None = field("7+", default=None)  # KIP-345
+    # -1 leaves it to the broker, the only one who decides from v5 on (KIP-211).
+    retention_time_ms: Int64 = field("2-4", default=-1, ignorable=True)
+    topics: list[OffsetCommitRequestTopic]
+
+
+class OffsetCommitRequestTopic(Struct):
+    name: String = field("2-9", default="", ignorable=True)
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # KIP-516, KIP-848
+    partitions: list[OffsetCommitRequestPartition]
+
+
+class OffsetCommitRequestPartition(Struct):
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = field("6+", default=-1, ignorable=True)  # KIP-320
+    committed_metadata: String | None
+
+
+class OffsetCommitResponse(Message, api_key=8, versions="2-10", flexible="8+"):
+    throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
+    topics: list[OffsetCommitResponseTopic]
+
+
+class OffsetCommitResponseTopic(Struct):
+    name: String = field("2-9", default="", ignorable=True)
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)
+    partitions: list[OffsetCommitResponsePartition]
+
+
+class OffsetCommitResponsePartition(Struct):
+    partition_index: Int32
+    error_code: Int16

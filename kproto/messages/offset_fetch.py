@@ -1,0 +1,73 @@
+"""OffsetFetch (key 9): read the offsets that groups have committed."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import ZERO_UUID, Bool, Int16, Int32, Int64, String, Uuid
+
+
+class OffsetFetchRequest(Message, api_key=9, versions="1-10", flexible="6+"):
+    group_id: String = field("1-7", default="")  # v8 asks for several groups at once, in `groups` (KIP-709).
+    # Null asks for everything that the group has committed.
+    topics: list[OffsetFetchRequestTopic] | None = field("1-7", default=[], nullable="2-7")
+    groups: list[OffsetFetchRequestGroup] = field("8+", default=[])  # KIP-709
+    # KIP-447: offsets of open transactions are UNSTABLE_OFFSET_COMMIT
+    require_stable: Bool = field("7+", default=False)
+
+
+class OffsetFetchRequestTopic(Struct):
+    name: String
+    partition_indexes: list[Int32]
+
+
+class OffsetFetchRequestGroup(Struct):
+    group_id: String
+    member_id: String | None = field("9+", default=None, ignorable=True)  # KIP-848
+    member_epoch: Int32 = field("9+", default=-1, ignorable=True)
+    topics: list[OffsetFetchRequestTopics] | None  # Null asks for everything that the group has committed.
+
+
+class OffsetFetchRequestTopics(Struct):
+    name: String = field("8-9", default="", ignorable=True)
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # KIP-516, KIP-848
+    partition_indexes: list[Int32]
+
+
+class OffsetFetchResponse(Message, api_key=9, versions="1-10", flexible="6+"):
+    throttle_time_ms: Int32 = field("3+", default=0, ignorable=True)
+    topics: list[OffsetFetchResponseTopic] = field("1-7", default=[])
+    error_code: Int16 = field("2-7", default=0, ignorable=True)
+    groups: list[OffsetFetchResponseGroup] = field("8+", default=[])
+
+
+class OffsetFetchResponseTopic(Struct):
+    name: String
+    partitions: list[OffsetFetchResponsePartition]
+
+
+class OffsetFetchResponsePartition(Struct):
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = field("5-7", default=-1, ignorable=True)  # KIP-320
+    metadata: String | None
+    error_code: Int16
+
+
+class OffsetFetchResponseGroup(Struct):
+    group_id: String
+    topics: list[OffsetFetchResponseTopics]
+    error_code: Int16 = 0
+
+
+class OffsetFetchResponseTopics(Struct):
+    name: String = field("8-9", default="", ignorable=True)
+    topic_id: Uuid = field("10+", default=ZERO_UUID, ignorable=True)  # KIP-516, KIP-848
+    partitions: list[OffsetFetchResponsePartitions]
+
+
+class OffsetFetchResponsePartitions(Struct):
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = -1  # KIP-320
+    metadata: String | None
+    error_code: Int16

@@ -1,0 +1,86 @@
+"""ShareFetch (key 78): acquire records for a member of a share group (KIP-932)."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import Bool, Int8, Int16, Int32, Int64, Records, String, Uuid
+
+
+class ShareFetchRequest(Message, api_key=78, versions="1-2", flexible="0+"):
+    group_id: String | None = None
+    member_id: String | None
+    share_session_epoch: Int32
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Int32 = 0x7FFFFFFF
+    max_records: Int32
+    batch_size: Int32
+    # KIP-1206: 0 = batches as they are, 1 = exactly the records asked for
+    share_acquire_mode: Int8 = field("2+", default=0, ignorable=True)
+    is_renew_ack: Bool = field("2+", default=False)  # KIP-1222
+    topics: list[FetchTopic]
+    forgotten_topics_data: list[ForgottenTopic]
+
+
+class FetchTopic(Struct):
+    topic_id: Uuid = field(map_key=True)
+    partitions: list[FetchPartition]
+
+
+class FetchPartition(Struct):
+    partition_index: Int32 = field(map_key=True)
+    acknowledgement_batches: list[AcknowledgementBatch]
+
+
+class AcknowledgementBatch(Struct):
+    first_offset: Int64
+    last_offset: Int64
+    acknowledge_types: list[Int8]
+
+
+class ForgottenTopic(Struct):
+    topic_id: Uuid
+    partitions: list[Int32]
+
+
+class ShareFetchResponse(Message, api_key=78, versions="1-2", flexible="0+"):
+    throttle_time_ms: Int32
+    error_code: Int16
+    error_message: String | None = None
+    acquisition_lock_timeout_ms: Int32
+    responses: list[ShareFetchableTopicResponse]
+    node_endpoints: list[NodeEndpoint]
+
+
+class ShareFetchableTopicResponse(Struct):
+    topic_id: Uuid = field(map_key=True)
+    partitions: list[PartitionData]
+
+
+class PartitionData(Struct):
+    partition_index: Int32
+    error_code: Int16
+    error_message: String | None = None
+    acknowledge_error_code: Int16
+    acknowledge_error_message: String | None = None
+    current_leader: LeaderIdAndEpoch
+    records: Records
+    acquired_records: list[AcquiredRecords]
+
+
+class LeaderIdAndEpoch(Struct):
+    leader_id: Int32
+    leader_epoch: Int32
+
+
+class AcquiredRecords(Struct):
+    first_offset: Int64
+    last_offset: Int64
+    delivery_count: Int16
+
+
+class NodeEndpoint(Struct):
+    node_id: Int32 = field(map_key=True)
+    host: String
+    port: Int32
+    rack: String | None = None

@@ -1,0 +1,30 @@
+"""SyncGroup (key 14): the leader hands over the assignment, every member gets its part."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import Bytes, Int16, Int32, String
+
+
+class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
+    group_id: String
+    generation_id: Int32
+    member_id: String
+    group_instance_id: String | None = field("3+", default=None)  # KIP-345
+    # KIP-559: the coordinator refuses a type or name that is not the group's
+    protocol_type: String | None = field("5+", default=None, ignorable=True)
+    protocol_name: String | None = field("5+", default=None, ignorable=True)
+    assignments: list[SyncGroupRequestAssignment]  # Empty from everyone but the leader.
+
+
+class SyncGroupRequestAssignment(Struct):
+    member_id: String
+    assignment: Bytes
+
+
+class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
+    throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+    error_code: Int16
+    protocol_type: String | None = field("5+", default=None, ignorable=True)  # KIP-559
+    protocol_name: String | None = field("5+", default=None, ignorable=True)
+    assignment: Bytes

@@ -1,0 +1,45 @@
+"""TxnOffsetCommit (key 28): commit a group's offsets as part of a transaction."""
+
+from __future__ import annotations
+
+from ..wire.message import Message, Struct, field
+from ..wire.types import Int16, Int32, Int64, String
+
+
+class TxnOffsetCommitRequest(Message, api_key=28, versions="0-5", flexible="3+"):
+    transactional_id: String
+    group_id: String
+    producer_id: Int64
+    producer_epoch: Int16
+    # KIP-447: the coordinator fences members of an older generation
+    generation_id: Int32 = field("3+", default=-1)
+    member_id: String = field("3+", default="")
+    group_instance_id: String | None = field("3+", default=None)
+    topics: list[TxnOffsetCommitRequestTopic]
+
+
+class TxnOffsetCommitRequestTopic(Struct):
+    name: String
+    partitions: list[TxnOffsetCommitRequestPartition]
+
+
+class TxnOffsetCommitRequestPartition(Struct):
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 = field("2+", default=-1, ignorable=True)  # KIP-320
+    committed_metadata: String | None
+
+
+class TxnOffsetCommitResponse(Message, api_key=28, versions="0-5", flexible="3+"):
+    throttle_time_ms: Int32
+    topics: list[TxnOffsetCommitResponseTopic]
+
+
+class TxnOffsetCommitResponseTopic(Struct):
+    name: String
+    partitions: list[TxnOffsetCommitResponsePartition]
+
+
+class TxnOffsetCommitResponsePartition(Struct):
+    partition_index: Int32
+    error_code: Int16
