@@ -1,0 +1,46 @@
+"""Bytes <-> values: how messages are declared, encoded and decoded. Knows no message by name."""
+
+from .message import FRESH, Array, Field, Message, Struct, StructType, decode_from, field
+from .types import (
+    ZERO_UUID,
+    Bool,
+    Bytes,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Primitive,
+    Records,
+    String,
+    UInt16,
+    UInt32,
+    Uuid,
+    Versions,
+)
+
+__all__ = [
+    "FRESH",
+    "ZERO_UUID",
+    "Array",
+    "Bool",
+    "Bytes",
+    "Field",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Message",
+    "Primitive",
+    "Records",
+    "String",
+    "Struct",
+    "StructType",
+    "UInt16",
+    "UInt32",
+    "Uuid",
+    "Versions",
+    "decode_from",
+    "field",
+]
