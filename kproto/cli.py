@@ -32,28 +32,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kproto", description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables."
+        prog="kproto",
+        description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     demo = commands.add_parser(
         "demo",
         help="a year of flights through broker, group and Spark, checked to the row",
-        description="Produce the flights of New York's airports of 2013 to a topic, read them with a group that lives "
+        description="Produce New York's flights of 2013 to a topic, read them with a group that lives "
         "through a join, a kill and the topic's growth, aggregate them in Spark, and check every row "
         "against pandas. Exit code 1 if one record is missing or differs.",
     )
     demo.add_argument("--bootstrap", metavar="HOST:PORT", help="use this Kafka; default: an embedded broker")
     demo.add_argument("--topic", default="flights", help="the topic to create and use (default: %(default)s)")
-    demo.add_argument("--records", type=_positive, metavar="N", help="only the first N departures; default: all 336,776")
-    demo.add_argument("--seed", type=int, default=0, metavar="N", help="draws who is killed, and when (default: %(default)s)")
-    demo.add_argument("--eager", action="store_true", help="the eager protocol: every rebalance stops the world")
-    demo.add_argument("--no-spark", action="store_true", help="leave the Spark query out (no Java needed)")
     demo.add_argument(
-        "--seconds", type=float, default=30.0, metavar="S", help="how long producing shall take (default: %(default)s)"
+        "--records", type=_positive, metavar="N", help="only the first N departures; default: all 336,776"
     )
     demo.add_argument(
-        "--picture", type=Path, default=Path("kproto-demo.html"), metavar="FILE", help="the timeline (default: %(default)s)"
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="draws who is killed, and when (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--eager", action="store_true", help="the eager protocol: every rebalance stops the world"
+    )
+    demo.add_argument("--no-spark", action="store_true", help="leave the Spark query out (no Java needed)")
+    demo.add_argument(
+        "--seconds",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="how long producing shall take (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("kproto-demo.html"),
+        metavar="FILE",
+        help="the timeline (default: %(default)s)",
     )
     demo.set_defaults(run=_demo)
 
@@ -63,13 +82,27 @@ def _parser() -> argparse.ArgumentParser:
         description="Serve Kafka's protocol until Ctrl-C. Everything is kept in memory and gone at the end.",
     )
     broker.add_argument(
-        "--listen", type=_address, default=("127.0.0.1", 9092), metavar="HOST:PORT", help="default: 127.0.0.1:9092; port 0: any"
+        "--listen",
+        type=_address,
+        default=("127.0.0.1", 9092),
+        metavar="HOST:PORT",
+        help="default: 127.0.0.1:9092; port 0: any",
     )
     broker.add_argument(
-        "--topic", type=_topic, action="append", default=[], metavar="NAME:PARTITIONS", help="create this topic; may be repeated"
+        "--topic",
+        type=_topic,
+        action="append",
+        default=[],
+        metavar="NAME:PARTITIONS",
+        help="create this topic; may be repeated",
     )
     broker.add_argument(
-        "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a broker setting under Kafka's name"
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a broker setting under Kafka's name",
     )
     broker.set_defaults(run=_broker)
 
@@ -104,7 +137,9 @@ def _broker(options: argparse.Namespace) -> int:
 
     async def serve() -> None:
         host, port = options.listen
-        async with Server(topics=dict(options.topic), settings=dict(options.set), host=host, port=port) as server:
+        async with Server(
+            topics=dict(options.topic), settings=dict(options.set), host=host, port=port
+        ) as server:
             print(f"listening on {server.bootstrap}; Ctrl-C ends it", flush=True)
             await asyncio.Event().wait()
 
@@ -149,6 +184,7 @@ def _topic(text: str) -> tuple[str, int]:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as group.initial.rebalance.delay.ms=0")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=VALUE, such as group.initial.rebalance.delay.ms=0"
+        )
     return name, value
-

@@ -135,7 +135,9 @@ class RequestTimedOut(KprotoError, TimeoutError):
         self.detail = detail
 
     def __str__(self) -> str:
-        return f"{self.request}: no answer within {self.timeout_ms} ms" + (f" ({self.detail})" if self.detail else "")
+        return f"{self.request}: no answer within {self.timeout_ms} ms" + (
+            f" ({self.detail})" if self.detail else ""
+        )
 
 
 class IllegalState(KprotoError, RuntimeError):

@@ -2,16 +2,17 @@
 
 Rules
 1. An event is what one member saw, or what was done to it, at a time in ms. All clocks are one machine's.
-2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` is the moment at
-   which the member stopped delivering, *before* it told the coordinator: two ownerships of one partition that
-   overlap are therefore two members that really could deliver the same partition at once.
-3. A partition stands still from the end of one ownership to the start of the next. A partition that its member
-   kept through a rebalance has not stood still: that is the difference between eager and cooperative.
+2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` is the
+   moment at which the member stopped delivering, *before* it told the coordinator: two ownerships of one
+   partition that overlap are therefore two members that really could deliver it at the same time.
+3. A partition stands still from the end of one ownership to the start of the next. A partition that its
+   member kept through a rebalance has not stood still: that is what cooperative is for.
 4. A partition's standstill belongs to the generation that ended it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -23,7 +24,7 @@ Kind = Literal["started", "rejoining", "assigned", "revoked", "lost", "left", "k
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
-    """One thing that happened. `member` is the name of a lane; for `grown` it is empty, the cluster did it."""
+    """One thing that happened. `member` names a lane; it is empty for `grown`, which the cluster did."""
 
     at: int
     kind: Kind
@@ -46,7 +47,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Nobody owned `partition` from `start` to `end` (ms). `found` says that it was new: nobody had owned it before."""
+    """Nobody owned `partition` from `start` to `end` (ms). `found`: it was new, nobody had owned it yet."""
 
     partition: TopicPartition
     generation: int
@@ -89,12 +90,16 @@ def shared(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
     pairs = []
     for _, several in _by_partition(owned).items():
         for index, one in enumerate(several):
-            pairs += [(one, other) for other in several[index + 1 :] if one.member != other.member and other.start < one.end]
+            pairs += [
+                (one, other)
+                for other in several[index + 1 :]
+                if one.member != other.member and other.start < one.end
+            ]
     return pairs
 
 
 def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
-    """Every standstill between two ownerships, and for new partitions from their growth to their first owner."""
+    """Every standstill between two ownerships; for new partitions, from their growth to their first owner."""
     grown = {p: event.at for event in events if event.kind == "grown" for p in event.partitions}
     still = []
     for partition, several in _by_partition(ownerships(events)).items():
@@ -103,7 +108,7 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
             still.append(Standstill(partition, first.generation, grown[partition], first.start, found=True))
         still += [
             Standstill(partition, after.generation, before.end, after.start)
-            for before, after in zip(several, several[1:], strict=False)
+            for before, after in itertools.pairwise(several)
             if after.start >= before.end
         ]
     return sorted(still, key=lambda one: (one.end, one.partition))
@@ -114,3 +119,28 @@ def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Owner
     for one in sorted(owned, key=lambda one: (one.start, one.end)):
         found.setdefault(one.partition, []).append(one)
     return found
+
+
+def cause(events: Sequence[GroupEvent], generation: int) -> str:
+    """Why `generation` came to be: what happened between the one before it and its first assignment."""
+    ordered = sorted(events, key=lambda event: event.at)
+    assigned = [event for event in ordered if event.kind == "assigned" and event.generation >= 0]
+    until = min((event.at for event in assigned if event.generation == generation), default=ordered[-1].at)
+    since = max((event.at for event in assigned if event.generation < generation), default=ordered[0].at - 1)
+    told: list[str] = []
+    for event in ordered:
+        if since < event.at <= until:
+            match event.kind:
+                case "started":
+                    told.append(f"{event.member} joins")
+                case "left":
+                    told.append(f"{event.member} leaves")
+                case "killed":
+                    told.append(f"{event.member} is killed")
+                case "grown":
+                    told.append("the topic grows")
+                case "rejoining":
+                    told.append(f"{event.member}: {event.reason}")
+                case "assigned" | "revoked" | "lost":
+                    pass
+    return "; ".join(dict.fromkeys(told))

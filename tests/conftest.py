@@ -1,9 +1,9 @@
 """What all tests share: Hypothesis profiles, and when the outside judges are asked.
 
-    pytest                        quick: our own tests; the judges in tests/conformance show as skipped
-    KPROTO_JUDGES=available       also every judge that this machine has
-    KPROTO_JUDGES=required        also every judge, and a missing one is a failure (what CI says)
-    KPROTO_PROFILE=quick|ci|soak  how many examples Hypothesis draws
+pytest                        quick: our own tests; the judges in tests/conformance show as skipped
+KPROTO_JUDGES=available       also every judge that this machine has
+KPROTO_JUDGES=required        also every judge, and a missing one is a failure (what CI says)
+KPROTO_PROFILE=quick|ci|soak  how many examples Hypothesis draws
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 def pytest_configure(config: pytest.Config) -> None:
     if _ASKED not in ("", "available", "required"):
-        raise pytest.UsageError(f"KPROTO_JUDGES={_ASKED!r} is not allowed; allowed: available, required, or unset")
+        raise pytest.UsageError(
+            f"KPROTO_JUDGES={_ASKED!r} is not allowed; allowed: available, required, or unset"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

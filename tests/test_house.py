@@ -42,9 +42,13 @@ def breaches(path: Path) -> set[str]:
             forbidden = parts[0] == "kproto" and len(parts) > 1 and parts[1] in {"broker", "testing", *SHELLS}
         elif len(room) > 1 and room[1] in ORDER:
             above = ORDER[ORDER.index(room[1]) + 1 :]
-            late = room[1] == "errors" and parts[:2] == ["kproto", "error_codes"]  # in BrokerError.__str__ only
+            late = room[1] == "errors" and parts[:2] == [
+                "kproto",
+                "error_codes",
+            ]  # in BrokerError.__str__ only
             forbidden = (
-                parts[0] == "consumer" or (parts[0] == "kproto" and len(parts) > 1 and parts[1] in {*above, *SHELLS})
+                parts[0] == "consumer"
+                or (parts[0] == "kproto" and len(parts) > 1 and parts[1] in {*above, *SHELLS})
             ) and not late
         elif len(room) > 1 and room[1] in {"trace", "timeline", "diagrams"}:
             forbidden = parts[0] == "consumer" or parts[:2] in (["kproto", "cli"], ["kproto", "demo"])
@@ -55,7 +59,9 @@ def breaches(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", [*modules("kproto"), *modules("consumer")], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [*modules("kproto"), *modules("consumer")], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_no_room_imports_from_a_room_above_it(path: Path) -> None:
     assert breaches(path) == set()
 
@@ -78,6 +84,12 @@ def test_the_protocol_touches_no_clock_thread_socket_or_random_source(path: Path
 
 def test_tests_mirror_the_source() -> None:
     """Every folder of tests that mirrors a room mirrors one that is there."""
-    rooms = {p.name for p in (ROOT / "kproto").iterdir() if p.is_dir()} | {"consumer", "conformance", "typing", "data", "simulation"}
+    rooms = {p.name for p in (ROOT / "kproto").iterdir() if p.is_dir()} | {
+        "consumer",
+        "conformance",
+        "typing",
+        "data",
+        "simulation",
+    }
     folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and not p.name.startswith("_")}
     assert folders <= rooms

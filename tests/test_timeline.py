@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.diagrams import cause, timeline
+from kproto.diagrams import timeline
 from kproto.group.subscription import TopicPartition
-from kproto.timeline import GroupEvent, Kind, Ownership, ownerships, shared, standstills
+from kproto.timeline import GroupEvent, Kind, Ownership, cause, ownerships, shared, standstills
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
 
 
-def event(at: int, kind: Kind, member: str = "a", *partitions: TopicPartition, generation: int = 1, reason: str = "") -> GroupEvent:
+def event(
+    at: int, kind: Kind, member: str = "a", *partitions: TopicPartition, generation: int = 1, reason: str = ""
+) -> GroupEvent:
     return GroupEvent(at, kind, member, generation, partitions, reason)
 
 
@@ -35,23 +37,39 @@ def test_two_members_at_once_are_seen() -> None:
 
 
 def test_a_hand_over_without_overlap_is_not_sharing() -> None:
-    events = [event(0, "assigned", "a", T0), event(5, "revoked", "a", T0), event(5, "assigned", "b", T0, generation=2)]
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "revoked", "a", T0),
+        event(5, "assigned", "b", T0, generation=2),
+    ]
     assert shared(ownerships(events)) == []
 
 
 def test_a_partition_stands_still_between_two_owners() -> None:
-    events = [event(0, "assigned", "a", T0), event(5, "revoked", "a", T0), event(12, "assigned", "b", T0, generation=2)]
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "revoked", "a", T0),
+        event(12, "assigned", "b", T0, generation=2),
+    ]
     (still,) = standstills(events)
     assert (still.partition, still.ms, still.generation, still.found) == (T0, 7, 2, False)
 
 
 def test_a_kept_partition_does_not_stand_still() -> None:
-    events = [event(0, "assigned", "a", T0, T1), event(5, "revoked", "a", T1), event(9, "assigned", "b", T1, generation=2)]
+    events = [
+        event(0, "assigned", "a", T0, T1),
+        event(5, "revoked", "a", T1),
+        event(9, "assigned", "b", T1, generation=2),
+    ]
     assert [one.partition for one in standstills(events)] == [T1]
 
 
 def test_a_new_partition_stands_still_from_its_growth_on() -> None:
-    events = [event(0, "assigned", "a", T0), event(50, "grown", "", T2), event(80, "assigned", "a", T2, generation=2)]
+    events = [
+        event(0, "assigned", "a", T0),
+        event(50, "grown", "", T2),
+        event(80, "assigned", "a", T2, generation=2),
+    ]
     (still,) = standstills(events)
     assert (still.partition, still.ms, still.found) == (T2, 30, True)
 
@@ -67,8 +85,21 @@ def test_the_cause_names_who_did_what_since_the_last_generation() -> None:
 
 
 def test_the_picture_names_members_partitions_and_escapes_what_users_chose() -> None:
-    page = timeline([event(0, "started", "<a>"), event(3, "assigned", "<a>", T0), event(9, "killed", "<a>")], "a & b", ["x < y"])
-    for part in ("&lt;a&gt;", "a &amp; b", "x &lt; y", "t-0 owned by", "gen 1", "killed", "<svg", "no partition ever had two owners"):
+    page = timeline(
+        [event(0, "started", "<a>"), event(3, "assigned", "<a>", T0), event(9, "killed", "<a>")],
+        "a & b",
+        ["x < y"],
+    )
+    for part in (
+        "&lt;a&gt;",
+        "a &amp; b",
+        "x &lt; y",
+        "t-0 owned by",
+        "gen 1",
+        "killed",
+        "<svg",
+        "no partition ever had two owners",
+    ):
         assert part in page
     assert "<a>" not in page
 

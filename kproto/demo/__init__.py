@@ -1,4 +1,4 @@
-"""The main job on real data: a year of flights through broker, group and Spark, and the proof that none is missing.
+"""The main job on real data: a year of flights through broker, group and Spark, and none is missing.
 
     flights.py   the data set, as records and as the truth that pandas computes
     member.py    one member of the consumer group, in a process of its own

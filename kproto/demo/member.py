@@ -1,7 +1,7 @@
 """One member of the demo's group, in a process of its own, so that killing it is really killing it.
 
-It tells its parent, through a pipe, what it lives through (`GroupEvent`) and what it reads (`Read`); the parent
-says "stop" when all is read. Everything that it tells carries the time of the machine's clock in ms.
+It tells its parent, through a pipe, what it lives through (`GroupEvent`) and what it reads (`Read`); the
+parent says "stop" when all is read. Times are those of the machine's clock, in ms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .flights import ORIGINS
 
 @dataclass(slots=True)
 class Read:
-    """Records of one partition that one poll returned: offset, index in `ORIGINS`, delay in minutes or None."""
+    """What one poll returned of one partition: offsets, indexes in `ORIGINS`, delays in minutes or None."""
 
     partition: int
     offsets: list[int] = field(default_factory=list)

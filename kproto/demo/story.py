@@ -1,8 +1,9 @@
-"""What happens in the demo, in order: a broker, a topic, a group that lives through a join, a kill and growth, Spark.
+"""What happens in the demo: a broker, a topic, a group that lives through a join, a kill and growth, Spark.
 
-The parent process produces and keeps the books; the broker, each member of the group and Spark are processes of
-their own. The books are kept by (partition, offset): a record that is read again after the kill counts once, a
-record that nobody read is missing, and every total is held against what pandas computes from the data set itself.
+The parent process produces and keeps the books; the broker, each member of the group and Spark are processes
+of their own. The books are kept by (partition, offset): a record that is read again after the kill counts
+once, a record that nobody read is missing, and every total is held against what pandas computes from the
+data set itself.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from consumer import Cluster, Producer
 from tqdm import tqdm
 
-from ..diagrams import cause, timeline
+from consumer import Cluster, Producer
+
+from ..diagrams import timeline
 from ..errors import IllegalState, KprotoError
 from ..group.subscription import TopicPartition
-from ..timeline import GroupEvent, ownerships, shared, standstills
+from ..timeline import GroupEvent, cause, ownerships, shared, standstills
 from . import flights, member
 from .flights import Departure, Total
 
@@ -45,7 +47,7 @@ class Failed(KprotoError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demo shall do. `seconds` is how long producing is stretched, so that the rebalances fall into it."""
+    """What the demo shall do. Producing is stretched over `seconds`, so that the rebalances fall into it."""
 
     bootstrap: str | None = None
     topic: str = flights.TOPIC
@@ -125,7 +127,9 @@ class Group:
 
     def start(self, name: str) -> None:
         here, there = _PROCESSES.Pipe()
-        process = _PROCESSES.Process(target=member.run, args=(there, name, self.options), name=name, daemon=True)
+        process = _PROCESSES.Process(
+            target=member.run, args=(there, name, self.options), name=name, daemon=True
+        )
         process.start()
         there.close()
         with self._lock:
@@ -157,7 +161,9 @@ class Group:
         """Whether each of `members` owns something and together they own all partitions, each once."""
         owned = self.books.owned()
         held = [partition for mine in owned.values() for partition in mine]
-        return len(held) == len(set(held)) == partitions and sum(map(bool, owned.values())) == min(members, partitions)
+        return len(held) == len(set(held)) == partitions and sum(map(bool, owned.values())) == min(
+            members, partitions
+        )
 
     def note(self, kind: Any, partitions: tuple[TopicPartition, ...], reason: str) -> None:
         self._note(GroupEvent(_now(), kind, partitions=partitions, reason=reason))
@@ -182,7 +188,9 @@ class Group:
                     told = pipe.recv()
                 except (EOFError, OSError):
                     gone = open_pipes.pop(pipe)
-                    if gone.alive and not any(e.kind == "left" and e.member == gone.name for e in self.books.events):
+                    if gone.alive and not any(
+                        e.kind == "left" and e.member == gone.name for e in self.books.events
+                    ):
                         self.broken.append(gone.name)
                     continue
                 with self._lock:
@@ -200,7 +208,7 @@ class Outcome:
 
 
 def tell(plan: Plan) -> Outcome:
-    """Do it all. Raises `KprotoError` when it can't be done; what came out wrong is in the outcome's `faults`."""
+    """Do it all. Raises `KprotoError` when it can't be done; what came out wrong is in `faults`."""
     began = time.monotonic()
     frame = flights.table(plan.records)
     with contextlib.ExitStack() as stack:
@@ -208,10 +216,12 @@ def tell(plan: Plan) -> Outcome:
         with Cluster(bootstrap) as cluster:
             if plan.topic in cluster.topics():
                 raise IllegalState(
-                    f"topic {plan.topic!r} exists on {bootstrap} and may hold other records: choose another with --topic"
+                    f"topic {plan.topic!r} exists on {bootstrap} and may hold other records: choose another --topic"
                 )
             cluster.create_topics({plan.topic: PARTITIONS})
-        bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="read by the group", smoothing=0.1))
+        bar = stack.enter_context(
+            tqdm(total=len(frame), unit=" records", desc="read by the group", smoothing=0.1)
+        )
         books = Books()
         group_id = f"{plan.topic}-demo-{plan.seed}-{_now() % 1_000_000}"
         options = member.Options(bootstrap, plan.topic, group_id, plan.eager)
@@ -231,13 +241,15 @@ def tell(plan: Plan) -> Outcome:
             ends = cluster.list_offsets({TopicPartition(plan.topic, p): "latest" for p in range(GROWN)})
             committed = cluster.committed(group_id, list(ends))
     outcome = _judge(plan, frame, produced, books, ends, committed, hourly)
-    outcome.lines.append(f"all of it took {time.monotonic() - began:.0f} s; the group's life is drawn in {plan.picture}")
+    outcome.lines.append(
+        f"all of it took {time.monotonic() - began:.0f} s; the group's life is drawn in {plan.picture}"
+    )
     plan.picture.write_text(timeline(books.events, _title(plan), outcome.lines), encoding="utf-8")
     return outcome
 
 
 def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> int:
-    """Produce at an even pace, and let the group's life happen on the way; the number of records acknowledged."""
+    """Produce at an even pace while the group lives its life; the answer is how many were acknowledged."""
     draw = random.Random(plan.seed)
     victim = f"member {draw.randint(1, MEMBERS)}"
     steps = [
@@ -261,10 +273,14 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> in
                     with Cluster(bootstrap) as cluster:
                         cluster.create_partitions({plan.topic: GROWN})
                     new = tuple(TopicPartition(plan.topic, p) for p in range(PARTITIONS, GROWN))
-                    group.note("grown", new, f"topic {plan.topic} grows from {PARTITIONS} to {GROWN} partitions")
+                    group.note(
+                        "grown", new, f"topic {plan.topic} grows from {PARTITIONS} to {GROWN} partitions"
+                    )
             due = max(int(share * len(rows)), done)
             for row in rows[done:due]:
-                acknowledged.append(producer.send(plan.topic, row.value, key=row.key, timestamp=row.timestamp))
+                acknowledged.append(
+                    producer.send(plan.topic, row.value, key=row.key, timestamp=row.timestamp)
+                )
             done = due
             if group.broken:
                 raise Failed(f"{group.broken[0]} ended by itself; its traceback stands above")
@@ -283,7 +299,9 @@ def _await(done: Any, group: Group, what: str, patience: float = 45) -> None:
         if group.broken:
             raise Failed(f"waiting for {what}: {group.broken[0]} ended by itself; its traceback stands above")
         if time.monotonic() - since > patience:
-            raise Failed(f"waited {patience:.0f} s for {what}, and nothing moved; read so far: {len(group.books.rows):,}")
+            raise Failed(
+                f"waited {patience:.0f} s for {what}, nothing moved; read so far: {len(group.books.rows):,}"
+            )
         time.sleep(0.05)
 
 
@@ -349,7 +367,9 @@ class _Spark:
             columns = ("origin", f.unix_millis("hour").alias("at"), "departures", "flown", "delay")
             rows = self.session.table("hourly").select(*columns).collect()
             if sum(row.departures for row in rows) >= produced or time.monotonic() > end:
-                return {(row.origin, row["at"]): Total(row.departures, row.flown, row.delay or 0) for row in rows}
+                return {
+                    (row.origin, row["at"]): Total(row.departures, row.flown, row.delay or 0) for row in rows
+                }
 
 
 def _judge(
@@ -375,11 +395,18 @@ def _judge(
         mean = mine.delay / mine.flown if mine.flown else 0.0
         check(
             mine == theirs,
-            f"{origin}: {mine.departures:,} departures, {mine.flown:,} with a delay, mean {mean:.2f} min; pandas: "
-            + ("the same" if mine == theirs else f"{theirs.departures:,}, {theirs.flown:,}, sum {theirs.delay:,}"),
+            f"{origin}: {mine.departures:,} departures, {mine.flown:,} flown, mean delay {mean:.2f} min; pandas: "
+            + (
+                "the same"
+                if mine == theirs
+                else f"{theirs.departures:,}, {theirs.flown:,}, sum {theirs.delay:,}"
+            ),
         )
     in_log = sum(ends.values())
-    check(produced == len(frame) == in_log, f"produced {produced:,} of {len(frame):,} records; the log holds {in_log:,}")
+    check(
+        produced == len(frame) == in_log,
+        f"produced {produced:,} of {len(frame):,} records; the log holds {in_log:,}",
+    )
     missing = {
         partition: end - sum(1 for offset in range(end) if (partition.partition, offset) in books.rows)
         for partition, end in ends.items()
@@ -391,8 +418,15 @@ def _judge(
         + (f", and {books.again:,} of them again after the kill (at least once)" if books.again else "")
         + (f"; missing: { {p.partition: n for p, n in missing.items() if n} }" if lost else ""),
     )
-    behind = {p.partition: end - (committed.get(p) or 0) for p, end in ends.items() if (committed.get(p) or 0) != end}
-    check(not behind, "committed offsets stand at the end of every partition" + (f"; not so: {behind}" if behind else ""))
+    behind = {
+        p.partition: end - (committed.get(p) or 0)
+        for p, end in ends.items()
+        if (committed.get(p) or 0) != end
+    }
+    check(
+        not behind,
+        "committed offsets stand at the end of every partition" + (f"; not so: {behind}" if behind else ""),
+    )
     overlaps = shared(ownerships(books.events))
     check(not overlaps, f"{len(overlaps)} times two members owned one partition at the same time")
     if hourly is not None:
@@ -413,8 +447,12 @@ def _stood_still(events: list[GroupEvent]) -> list[str]:
     lines = []
     for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
         mine = [one for one in still if one.generation == generation]
-        told = ", ".join(f"{one.partition.partition}: {one.ms} ms{' (new)' if one.found else ''}" for one in mine)
-        lines.append(f"generation {generation}: stood still: {told or 'nothing'}  [{cause(events, generation)}]")
+        told = ", ".join(
+            f"{one.partition.partition}: {one.ms} ms{' (new)' if one.found else ''}" for one in mine
+        )
+        lines.append(
+            f"generation {generation}: stood still: {told or 'nothing'}  [{cause(events, generation)}]"
+        )
     return lines
 
 

@@ -26,8 +26,10 @@ def real_kafka() -> Iterator[judges.RealKafka]:
 
 @pytest.fixture
 def embedded() -> Iterator[Any]:
-    """Our own broker in a thread, a new one for each test: `.bootstrap`, `.create_topic(name, partitions)`."""
+    """Our own broker in a thread, a new one for each test: `.bootstrap`, `.create_topic(...)`."""
     from kproto.broker.server import running
 
-    with running(topics={}, settings={"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}) as server:
+    with running(
+        topics={}, settings={"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
+    ) as server:
         yield server

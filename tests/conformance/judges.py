@@ -125,7 +125,9 @@ def _from_jars(properties: dict[str, str]) -> Iterator[RealKafka]:
         run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
         cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
         made = subprocess.run(
-            [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster], capture_output=True, text=True
+            [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster],
+            capture_output=True,
+            text=True,
         )
         if made.returncode:
             missing(f"a real Kafka: {made.stdout[-300:]}{made.stderr[-300:]}")
@@ -153,7 +155,10 @@ def _answers(port: int, broker: subprocess.Popen[bytes] | None, seconds: float =
 
     end = time.monotonic() + seconds
     while time.monotonic() < end and (broker is None or broker.poll() is None):
-        with contextlib.suppress(KprotoError, OSError), Cluster(f"127.0.0.1:{port}", request_timeout_ms=2000) as cluster:
+        with (
+            contextlib.suppress(KprotoError, OSError),
+            Cluster(f"127.0.0.1:{port}", request_timeout_ms=2000) as cluster,
+        ):
             if cluster.request(MetadataRequest(topics=[])).brokers:
                 return True
         time.sleep(0.1)
