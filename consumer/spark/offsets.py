@@ -1,0 +1,354 @@
+"""The arithmetic of a query's offsets: what is read next, what is lost, how it is cut up. No I/O, no clock.
+
+An offset is the *next* record to read. As JSON, which Spark writes to the checkpoint, it looks like the JVM
+source's, with two more keys that no topic can be called:
+
+    {"@began": {"flights": {"2": 0}}, "@ids": {"flights": "c0ff…"}, "flights": {"0": 17, "1": 9, "2": 4}}
+
+Rules:
+
+* Spark compares offsets as *text*. `Offsets.to_json` is the same for the same offsets: topics in order of
+  name, partitions in order of number. Another key order would be a "new" offset, and an endless run of
+  empty batches.
+* An end says by itself where every partition that is new in it began (``@began``). So ``partitions(start,
+  end)`` needs nothing else, and the replay of a batch after a crash reads the same range, the first one
+  included, although Spark doesn't keep an initial offset and `latest` or a time would by then mean
+  something else.
+* Pin only what can move. A newcomer without records is put into the end only if its start would change by
+  waiting (`latest`, a time): that costs one empty batch. At `earliest` or an explicit offset it stays out.
+* A position never goes back, but to the end of a log that was cut off, or to the start of a log made anew;
+  both are data loss, and happen only when the user said failOnDataLoss=false.
+* Gaps are no loss: compaction and transaction markers leave offsets without a record. Only a log's start and
+  end, and its topic's id, decide.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import cast
+
+from kproto.errors import ConfigError, KprotoError
+from kproto.group.subscription import TopicPartition
+
+Positions = Mapping[TopicPartition, int]
+
+
+class DataLoss(KprotoError):
+    """Records that this query should have read are not in the log any more. `losses` says which, one line
+    each.
+    """
+
+    def __init__(self, losses: tuple[str, ...]) -> None:
+        super().__init__(losses)
+        self.losses = losses
+
+    def __str__(self) -> str:
+        return (
+            "records may be lost: "
+            + "; ".join(self.losses)
+            + ". To read on with what there is, set failOnDataLoss=false"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where a query is: the next offset of every partition, the ids of the topics, and where newcomers
+    began.
+    """
+
+    positions: Positions = field(default_factory=dict[TopicPartition, int])
+    ids: Mapping[str, str] = field(default_factory=dict[str, str])
+    began: Positions = field(default_factory=dict[TopicPartition, int])
+
+    @classmethod
+    def from_json(cls, read: Mapping[str, object]) -> Offsets:
+        """The offsets behind a JSON object from a checkpoint. Raises ConfigError if it is none of ours."""
+        ids = cast("Mapping[str, str]", read.get("@ids", {}))
+        began = cast("Mapping[str, object]", read.get("@began", {}))
+        topics = {name: partitions for name, partitions in read.items() if not name.startswith("@")}
+        return cls(_flat(topics), dict(ids), _flat(began))
+
+    def to_json(self) -> dict[str, object]:
+        """The same offsets as a JSON object whose text is always the same."""
+        found: dict[str, object] = {}
+        if self.began:
+            found["@began"] = _nested(self.began)
+        if self.ids:
+            found["@ids"] = dict(sorted(self.ids.items()))
+        found.update(_nested(self.positions))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the cluster says at one moment: the end of every log that is to be read, and the ids of their
+    topics.
+
+    The end is the high watermark, or the last stable offset for a reader of committed records only. `ids`
+    has no entry for a topic of a broker that knows no ids (before Kafka 2.8).
+    """
+
+    ends: Positions
+    ids: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Records of one partition from `start` up to, and without, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str | None = None
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What happened to the logs since `start`: who is new, and who lost records.
+
+    `new` partitions were never read; `remade` ones belong to a topic that was deleted and made anew; `cut`
+    logs end before the position; `gone` partitions aren't there any more.
+    """
+
+    new: tuple[TopicPartition, ...] = ()
+    remade: tuple[TopicPartition, ...] = ()
+    cut: tuple[TopicPartition, ...] = ()
+    gone: tuple[TopicPartition, ...] = ()
+    losses: tuple[str, ...] = ()
+
+
+def changes(start: Offsets, view: View) -> Changes:
+    """Compare where the query is with what the cluster has now; `losses` names every loss in words."""
+    new = tuple(sorted(set(view.ends) - set(start.positions)))
+    remade: list[TopicPartition] = []
+    cut: list[TopicPartition] = []
+    gone: list[TopicPartition] = []
+    losses: list[str] = []
+    anew: set[str] = set()
+    for partition, position in sorted(start.positions.items()):
+        topic, number = partition
+        before, now = start.ids.get(topic), view.ids.get(topic)
+        if before is not None and now is not None and before != now:
+            if topic not in anew:
+                losses.append(f"topic {topic} was deleted and made anew (its id was {before}, and is {now})")
+            anew.add(topic)
+            (remade if partition in view.ends else gone).append(partition)
+        elif partition not in view.ends:
+            gone.append(partition)
+            losses.append(f"partition {topic}-{number} is gone; it was read up to {position}")
+        elif view.ends[partition] < position:
+            cut.append(partition)
+            ends = view.ends[partition]
+            losses.append(f"the log of {topic}-{number} was cut off at {ends}; it was read up to {position}")
+    return Changes(new, tuple(remade), tuple(cut), tuple(gone), tuple(losses))
+
+
+def advance(
+    start: Offsets,
+    view: View,
+    starts: Positions,
+    *,
+    pinned: Iterable[TopicPartition] = (),
+    limit: int | None = None,
+    ceiling: View | None = None,
+) -> Offsets:
+    """The end of the next batch; `start` itself, the very object, if there is nothing to do.
+
+    `starts` gives a first position to every partition that needs one (see `changes`): those new, made anew
+    or cut off. Those in `pinned` enter the end also without records. `limit` is the greatest number of
+    offsets in the batch; it is shared in proportion to what waits in each partition. `ceiling` holds the
+    ends that may not be passed.
+    """
+    pins = set(pinned)
+    ends = dict(view.ends)
+    if ceiling is not None:
+        same = {name for name, id_ in ceiling.ids.items() if view.ids.get(name) == id_}
+        ends = {
+            p: min(end, ceiling.ends[p])
+            for p, end in ends.items()
+            if p in ceiling.ends and (p.topic in same or p.topic not in ceiling.ids)
+        }
+    base: dict[TopicPartition, int] = {}
+    for partition in view.ends:
+        if partition in starts:
+            base[partition] = starts[partition]
+        elif partition in start.positions:
+            base[partition] = start.positions[partition]
+    backlog = {p: ends[p] - position for p, position in base.items() if ends.get(p, 0) > position}
+    taken = backlog if limit is None else share(limit, backlog)
+
+    positions: dict[TopicPartition, int] = {}
+    began: dict[TopicPartition, int] = {}
+    for partition, position in base.items():
+        rows = taken.get(partition, 0)
+        if partition in starts:
+            if not rows and partition not in pins and partition not in start.positions:
+                continue
+            began[partition] = position
+        positions[partition] = position + rows
+    if positions == dict(start.positions) and not began:
+        return start
+    topics = {p.topic for p in positions}
+    ids = {name: id_ for name, id_ in view.ids.items() if name in topics}
+    return Offsets(positions, ids, began)
+
+
+def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
+    """`limit` offsets shared in proportion to each partition's backlog, and at least one to each, so that
+    none starves.
+
+    The sum is exactly `limit` (or the whole backlog, if that is less), but for a limit below the number of
+    partitions.
+    """
+    total = sum(backlog.values())
+    if total <= limit:
+        return dict(backlog)
+    exact = {p: divmod(limit * waiting, total) for p, waiting in backlog.items()}
+    taken = {p: max(1, whole) for p, (whole, _) in exact.items()}
+    spare = limit - sum(taken.values())
+    # What rounding down left over goes to the largest remainders; what the minimum of one cost comes off
+    # the largest.
+    rounded = [p for p, (whole, rest) in exact.items() if whole and rest]
+    for p in sorted(rounded, key=lambda p: (-exact[p][1], p))[: max(0, spare)]:
+        taken[p] += 1
+    while spare < 0 and max(taken.values()) > 1:
+        largest = max(taken, key=lambda p: (taken[p], p))
+        cost = min(-spare, taken[largest] - 1)
+        taken[largest] -= cost
+        spare += cost
+    return taken
+
+
+def waits(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
+    """Whether a batch of `waiting` offsets should wait for more, as minOffsetsPerTrigger and
+    maxTriggerDelay say.
+
+    `since_last_ms` is the time since the last batch of this run; None, before the first, never waits.
+    """
+    return least is not None and since_last_ms is not None and waiting < least and since_last_ms < longest_ms
+
+
+def waiting(start: Offsets, end: Offsets) -> int:
+    """How many offsets lie between two offsets of a query."""
+    return sum(r.size for r in ranges(start, end))
+
+
+def ranges(start: Offsets, end: Offsets) -> list[Range]:
+    """What a batch from `start` to `end` reads, in order; a function of its arguments and nothing else."""
+    found: list[Range] = []
+    for partition, stop in sorted(end.positions.items()):
+        begin = end.began.get(partition, start.positions.get(partition))
+        if begin is None:
+            name = f"{partition.topic}-{partition.partition}"
+            raise ConfigError(
+                "checkpointLocation",
+                name,
+                "the checkpoint's start doesn't know this partition; was it edited?",
+            )
+        if begin < stop:
+            found.append(
+                Range(partition.topic, partition.partition, begin, stop, end.ids.get(partition.topic))
+            )
+    return found
+
+
+def split(
+    whole: Iterable[Range], *, least: int | None = None, most_records: int | None = None
+) -> list[Range]:
+    """Cut ranges, by offset, until there are at least `least` of them and none holds more than
+    `most_records` offsets.
+
+    The longest pieces are cut first, into equal parts. A single offset can't be cut, so short ranges may
+    give fewer.
+    """
+    whole = [r for r in whole if r.size > 0]
+    parts = [1 if most_records is None else -(-r.size // most_records) for r in whole]
+    missing = (least or 0) - sum(parts)
+    longest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(whole, parts, strict=True)) if n < r.size]
+    heapq.heapify(longest)
+    while missing > 0 and longest:
+        _, i = heapq.heappop(longest)
+        parts[i] += 1
+        missing -= 1
+        if parts[i] < whole[i].size:
+            heapq.heappush(longest, (-whole[i].size / parts[i], i))
+    return [piece for r, n in zip(whole, parts, strict=True) for piece in _pieces(r, n)]
+
+
+def exactly(option: str, named: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
+    """Raise ConfigError unless an option's JSON names exactly the partitions that are read; shows both
+    sets.
+    """
+    has, needs = set(named), set(assigned)
+    if has != needs:
+        raise ConfigError(
+            option, _names(has), f"it must name exactly the partitions that are read: {_names(needs)}"
+        )
+
+
+def bounded(
+    starts: Positions,
+    ends: Positions,
+    log_starts: Positions,
+    log_ends: Positions,
+    ids: Mapping[str, str],
+    *,
+    fail: bool,
+) -> list[Range]:
+    """What a batch query reads. A bound outside of the log is DataLoss, or, without `fail`, moved to the
+    log's edge.
+    """
+    found: list[Range] = []
+    losses: list[str] = []
+    for partition, start in sorted(starts.items()):
+        name, end = f"{partition.topic}-{partition.partition}", ends[partition]
+        first, last = log_starts[partition], log_ends[partition]
+        if start > end:
+            raise ConfigError(
+                "startingOffsets", start, f"it must not be after the end, which is {end} for {name}"
+            )
+        if start < first:
+            losses.append(f"the log of {name} begins at {first}, after the start asked for, {start}")
+        if end > last:
+            losses.append(f"the log of {name} ends at {last}, before the end asked for, {end}")
+        found.append(Range(*partition, max(start, first), min(end, last), ids.get(partition.topic)))
+    if losses and fail:
+        raise DataLoss(tuple(losses))
+    return [r for r in found if r.size > 0]
+
+
+def _pieces(whole: Range, parts: int) -> list[Range]:
+    at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
+    return [replace(whole, start=a, end=b) for a, b in pairwise(at)]
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)) or "(none)"
+
+
+def _nested(positions: Positions) -> dict[str, object]:
+    found: dict[str, dict[str, int]] = {}
+    for partition, position in sorted(positions.items()):
+        found.setdefault(partition.topic, {})[str(partition.partition)] = position
+    return cast("dict[str, object]", found)
+
+
+def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    try:
+        for topic, partitions in topics.items():
+            for number, position in cast("Mapping[str, int]", partitions).items():
+                found[TopicPartition(topic, int(number))] = int(position)
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError(
+            "checkpointLocation", dict(topics), "its offsets were not written by this source"
+        ) from None
+    return found

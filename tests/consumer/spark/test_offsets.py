@@ -1,0 +1,371 @@
+"""The arithmetic of a query's offsets, without Spark and without a broker."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.spark.offsets import (
+    DataLoss,
+    Offsets,
+    Range,
+    View,
+    advance,
+    bounded,
+    changes,
+    exactly,
+    ranges,
+    share,
+    split,
+    waiting,
+    waits,
+)
+from kproto.errors import ConfigError
+from kproto.group.subscription import TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+START = Offsets({A0: 5, A1: 7}, {"a": "id-a"})
+
+partitions = st.builds(TopicPartition, st.sampled_from(["a", "b", "c.d"]), st.integers(0, 12))
+positions = st.dictionaries(partitions, st.integers(0, 1 << 62), max_size=12)
+backlogs = st.dictionaries(partitions, st.integers(1, 10_000), min_size=1, max_size=12)
+
+
+def view(ends: dict[TopicPartition, int], **ids: str) -> View:
+    return View(ends, ids or {"a": "id-a"})
+
+
+# Text ---------------------------------------------------------------------------------------------------
+
+
+@given(positions, positions)
+def test_offsets_survive_their_json(at: dict[TopicPartition, int], began: dict[TopicPartition, int]) -> None:
+    sent = Offsets(at, {"a": "id-a"}, began)
+    assert Offsets.from_json(json.loads(json.dumps(sent.to_json()))) == sent
+
+
+@given(positions, st.randoms())
+def test_the_text_does_not_depend_on_the_order_in_which_offsets_were_found(
+    at: dict[TopicPartition, int], random: Random
+) -> None:
+    shuffled = list(at.items())
+    random.shuffle(shuffled)
+    ids = {"c": "3", "a": "1", "b": "2"}
+    one, other = Offsets(at, ids), Offsets(dict(shuffled), dict(reversed(ids.items())))
+    assert json.dumps(one.to_json()) == json.dumps(other.to_json())
+
+
+def test_partitions_are_in_order_of_number_not_of_text() -> None:
+    at = {TopicPartition("a", n): n for n in (10, 9, 2)}
+    assert json.dumps(Offsets(at).to_json()) == '{"a": {"2": 2, "9": 9, "10": 10}}'
+
+
+def test_a_query_that_never_started_is_an_empty_object() -> None:
+    assert Offsets().to_json() == {}
+    assert Offsets.from_json({}) == Offsets()
+
+
+@pytest.mark.parametrize("foreign", [{"a": 5}, {"logOffset": 5}, {"a": {"x": 5}}, {"a": {"0": None}}])
+def test_a_checkpoint_of_another_source_is_refused(foreign: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="checkpointLocation"):
+        Offsets.from_json(foreign)
+
+
+# What changed on the cluster ---------------------------------------------------------------------------
+
+
+def test_logs_that_only_grew_have_no_changes() -> None:
+    found = changes(START, view({A0: 9, A1: 7}))
+    assert (found.new, found.remade, found.cut, found.gone, found.losses) == ((), (), (), (), ())
+
+
+def test_a_partition_that_was_never_read_is_new_and_no_loss() -> None:
+    found = changes(START, View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"}))
+    assert found.new == (B0,)
+    assert found.losses == ()
+
+
+def test_a_partition_that_is_gone_is_a_loss_that_names_it() -> None:
+    found = changes(START, view({A0: 5}))
+    assert found.gone == (A1,)
+    assert found.losses == ("partition a-1 is gone; it was read up to 7",)
+
+
+def test_a_topic_made_anew_is_a_loss_although_it_has_more_records_than_before() -> None:
+    found = changes(START, view({A0: 100, A1: 100}, a="other"))
+    assert found.remade == (A0, A1)
+    assert found.losses == ("topic a was deleted and made anew (its id was id-a, and is other)",)
+
+
+def test_a_topic_made_anew_with_fewer_partitions_loses_the_others() -> None:
+    found = changes(START, view({A0: 2}, a="other"))
+    assert (found.remade, found.gone) == ((A0,), (A1,))
+
+
+def test_a_log_that_ends_before_the_position_was_cut_off() -> None:
+    found = changes(START, view({A0: 4, A1: 7}))
+    assert found.cut == (A0,)
+    assert "a-0 was cut off at 4; it was read up to 5" in found.losses[0]
+
+
+def test_without_topic_ids_only_numbers_are_compared() -> None:
+    found = changes(Offsets({A0: 5}), View({A0: 9}, {}))
+    assert found.losses == ()
+
+
+# The end of the next batch -------------------------------------------------------------------------------
+
+
+def test_with_nothing_new_the_end_is_the_start_itself() -> None:
+    assert advance(START, view({A0: 5, A1: 7}), {}) is START
+
+
+def test_with_nothing_new_where_a_newcomer_began_is_not_dropped_from_the_text() -> None:
+    start = Offsets({A0: 5}, {"a": "id-a"}, began={A0: 3})
+    assert advance(start, view({A0: 5}), {}) is start
+
+
+def test_the_end_is_the_end_of_every_log() -> None:
+    end = advance(START, view({A0: 9, A1: 7}), {})
+    assert end == Offsets({A0: 9, A1: 7}, {"a": "id-a"})
+    assert ranges(START, end) == [Range("a", 0, 5, 9, "id-a")]
+
+
+def test_a_newcomer_with_records_is_read_in_the_same_batch_from_where_it_began() -> None:
+    seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
+    end = advance(START, seen, {B0: 1})
+    assert ranges(START, end) == [Range("b", 0, 1, 3, "id-b")]
+
+
+def test_the_first_batch_reads_without_an_initial_offset() -> None:
+    end = advance(Offsets(), view({A0: 9}), {A0: 2})
+    assert end.to_json() == {"@began": {"a": {"0": 2}}, "@ids": {"a": "id-a"}, "a": {"0": 9}}
+    assert ranges(Offsets(), end) == [Range("a", 0, 2, 9, "id-a")]
+
+
+def test_a_newcomer_without_records_that_can_not_move_stays_out() -> None:
+    empty = Offsets()
+    assert advance(empty, view({A0: 0}), {A0: 0}) is empty
+
+
+def test_a_newcomer_without_records_that_can_move_is_pinned_by_an_empty_batch() -> None:
+    end = advance(Offsets(), view({A0: 9}), {A0: 9}, pinned=[A0])
+    assert end.positions == {A0: 9}
+    assert ranges(Offsets(), end) == []
+
+
+def test_rows_after_a_pin_are_read_by_the_next_batch() -> None:
+    pinned = advance(Offsets(), view({A0: 9}), {A0: 9}, pinned=[A0])
+    end = advance(pinned, view({A0: 14}), {})
+    assert ranges(pinned, end) == [Range("a", 0, 9, 14, "id-a")]
+    assert end.began == {}
+
+
+def test_a_partition_that_is_gone_leaves_the_end() -> None:
+    assert advance(START, view({A0: 5}), {}).positions == {A0: 5}
+
+
+def test_a_topic_made_anew_is_read_from_its_new_start() -> None:
+    end = advance(START, view({A0: 2, A1: 0}, a="other"), {A0: 0, A1: 0})
+    assert ranges(START, end) == [Range("a", 0, 0, 2, "other")]
+    assert end.ids == {"a": "other"}
+    assert end.positions == {A0: 2, A1: 0}
+
+
+def test_a_log_that_was_cut_off_is_read_from_its_new_end() -> None:
+    end = advance(START, view({A0: 3, A1: 7}), {A0: 3})
+    assert ranges(START, end) == []
+    assert ranges(end, advance(end, view({A0: 6, A1: 7}), {})) == [Range("a", 0, 3, 6, "id-a")]
+
+
+def test_a_limit_is_kept_and_the_rest_is_read_later() -> None:
+    seen = view({A0: 105, A1: 107})
+    at, rows = START, 0
+    for _ in range(20):
+        end = advance(at, seen, {}, limit=10)
+        assert waiting(at, end) == 10
+        at, rows = end, rows + 10
+    assert at.positions == {A0: 105, A1: 107}
+    assert advance(at, seen, {}, limit=10) is at
+
+
+def test_a_newcomer_counts_against_the_limit() -> None:
+    end = advance(START, View({A0: 105, A1: 7, B0: 100}, {"a": "id-a", "b": "id-b"}), {B0: 0}, limit=10)
+    assert {r.topic: r.size for r in ranges(START, end)} == {"a": 5, "b": 5}
+
+
+def test_a_ceiling_is_not_passed() -> None:
+    end = advance(START, view({A0: 50, A1: 60}), {}, ceiling=view({A0: 10, A1: 7}))
+    assert end.positions == {A0: 10, A1: 7}
+    assert advance(end, view({A0: 99, A1: 99}), {}, ceiling=view({A0: 10, A1: 7})) is end
+
+
+def test_a_partition_found_after_the_ceiling_was_set_waits_for_the_next_run() -> None:
+    seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
+    assert advance(START, seen, {B0: 0}, ceiling=view({A0: 5, A1: 7})) is START
+
+
+def test_a_topic_made_anew_after_the_ceiling_was_set_gives_no_rows_in_this_run() -> None:
+    end = advance(START, view({A0: 9, A1: 9}, a="other"), {A0: 0, A1: 0}, ceiling=view({A0: 9, A1: 9}))
+    assert ranges(START, end) == []
+
+
+@given(positions, positions)
+def test_a_position_never_goes_back(at: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> None:
+    start = Offsets(at)
+    starts = {p: 0 for p in ends if p not in at}
+    end = advance(start, View({p: max(n, at.get(p, 0)) for p, n in ends.items()}, {}), starts)
+    assert all(end.positions[p] >= n for p, n in at.items() if p in end.positions)
+
+
+@given(backlogs, st.integers(1, 5_000))
+def test_batches_under_a_limit_join_without_a_gap_until_the_end(
+    ends: dict[TopicPartition, int], limit: int
+) -> None:
+    seen, at = View(ends, {}), Offsets()
+    read: dict[tuple[str, int], int] = {}
+    while (end := advance(at, seen, {p: 0 for p in ends if p not in at.positions}, limit=limit)) is not at:
+        for r in ranges(at, end):
+            assert r.start == read.get((r.topic, r.partition), 0)
+            read[r.topic, r.partition] = r.end
+        at = end
+        limit *= 2
+    assert read == {tuple(p): n for p, n in ends.items()}
+
+
+def test_a_start_that_does_not_know_a_partition_of_the_end_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a-0"):
+        ranges(Offsets(), Offsets({A0: 5}))
+
+
+# Sharing a limit ----------------------------------------------------------------------------------
+
+
+@given(backlogs, st.integers(1, 50_000))
+def test_shares_add_up_to_the_limit_and_nobody_gets_more_than_waits(
+    backlog: dict[TopicPartition, int], limit: int
+) -> None:
+    taken = share(limit, backlog)
+    assert all(taken[p] <= waits for p, waits in backlog.items())
+    assert sum(taken.values()) == min(max(limit, len(backlog)), sum(backlog.values()))
+
+
+@given(backlogs, st.integers(1, 50_000))
+def test_no_partition_starves(backlog: dict[TopicPartition, int], limit: int) -> None:
+    assert all(n >= 1 for n in share(limit, backlog).values())
+
+
+@given(backlogs, st.integers(100, 50_000))
+def test_a_share_is_in_proportion_within_one(backlog: dict[TopicPartition, int], limit: int) -> None:
+    total = sum(backlog.values())
+    exact = {p: min(n, limit * n / total) for p, n in backlog.items()}
+    if all(n >= 1 for n in exact.values()):
+        assert all(abs(n - exact[p]) < 1 for p, n in share(limit, backlog).items())
+
+
+# Waiting for more ---------------------------------------------------------------------------------
+
+
+def test_the_first_batch_of_a_run_does_not_wait() -> None:
+    assert not waits(1, 100, None, 1_000)
+
+
+def test_too_few_records_wait_until_the_delay_is_over() -> None:
+    assert waits(99, 100, 999, 1_000)
+    assert not waits(99, 100, 1_000, 1_000)
+
+
+def test_enough_records_do_not_wait() -> None:
+    assert not waits(100, 100, 0, 1_000)
+
+
+def test_without_a_least_nothing_waits() -> None:
+    assert not waits(0, None, 0, 1_000)
+
+
+# Cutting ranges -----------------------------------------------------------------------------------
+
+pieces = st.lists(
+    st.builds(Range, st.just("a"), st.integers(0, 9), st.just(3), st.integers(3, 500)), max_size=6
+)
+
+
+@given(pieces, st.integers(1, 60), st.none() | st.integers(1, 50))
+def test_pieces_cover_the_ranges_without_gap_or_overlap(
+    whole: list[Range], least: int, most: int | None
+) -> None:
+    cut = split(whole, least=least, most_records=most)
+    at = 0
+    for r in (r for r in whole if r.size):
+        begin = r.start
+        while begin < r.end:
+            assert (cut[at].partition, cut[at].start) == (r.partition, begin)
+            begin, at = cut[at].end, at + 1
+        assert begin == r.end
+    assert at == len(cut)
+
+
+@given(pieces, st.integers(1, 60), st.none() | st.integers(1, 50))
+def test_there_are_as_many_pieces_as_asked_for_if_there_are_offsets_enough(
+    whole: list[Range], least: int, most: int | None
+) -> None:
+    cut = split(whole, least=least, most_records=most)
+    assert len(cut) >= min(least, sum(r.size for r in whole))
+    assert most is None or all(r.size <= most for r in cut)
+
+
+def test_the_longest_range_is_cut_first() -> None:
+    cut = split([Range("a", 0, 0, 10), Range("a", 1, 0, 90)], least=4)
+    assert [(r.partition, r.start, r.end) for r in cut] == [(0, 0, 10), (1, 0, 30), (1, 30, 60), (1, 60, 90)]
+
+
+def test_without_a_wish_ranges_stay_whole() -> None:
+    whole = [Range("a", 0, 0, 10), Range("b", 0, 5, 6)]
+    assert split(whole) == whole
+
+
+# Batches ------------------------------------------------------------------------------------------
+
+
+def test_a_batch_reads_from_its_start_to_its_end() -> None:
+    assert bounded({A0: 2}, {A0: 5}, {A0: 0}, {A0: 9}, {"a": "i"}, fail=True) == [Range("a", 0, 2, 5, "i")]
+
+
+def test_a_start_before_the_logs_start_is_a_loss() -> None:
+    with pytest.raises(
+        DataLoss, match=r"a-0 begins at 3, after the start asked for, 2.*failOnDataLoss=false"
+    ):
+        bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=True)
+
+
+def test_a_start_before_the_logs_start_moves_there_when_loss_is_allowed() -> None:
+    assert bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=False) == [Range("a", 0, 3, 5)]
+
+
+def test_a_range_that_is_wholly_gone_is_empty() -> None:
+    assert bounded({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, fail=False) == []
+
+
+def test_an_end_after_the_logs_end_is_a_loss() -> None:
+    with pytest.raises(DataLoss, match="a-0 ends at 9, before the end asked for, 12"):
+        bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, fail=True)
+
+
+def test_a_start_after_the_end_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="startingOffsets=5 is not allowed; it must not be after the end, which is 2"
+    ):
+        bounded({A0: 5}, {A0: 2}, {A0: 0}, {A0: 9}, {}, fail=False)
+
+
+def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
+    with pytest.raises(ConfigError) as e:
+        exactly("startingOffsets", [A0, B0], [A0, A1])
+    assert str(e.value) == (
+        "startingOffsets='a-0, b-0' is not allowed; "
+        "it must name exactly the partitions that are read: a-0, a-1"
+    )

@@ -1,0 +1,299 @@
+"""The options of format("kproto"): what is read, and with which words the rest is refused."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from consumer.spark.options import (
+    Assigned,
+    Each,
+    Everywhere,
+    Options,
+    Pattern,
+    Since,
+    SinceEach,
+    Topics,
+    parse,
+)
+from kproto.errors import ConfigError
+from kproto.group.subscription import TopicPartition
+
+F0, F1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+def options(**more: str) -> Options:
+    """Options with a bootstrap server and one topic; `_` in a name stands for a dot."""
+    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "flights"}
+    return parse({**given, **{name.replace("_", "."): value for name, value in more.items()}})
+
+
+def refusal(**more: str) -> str:
+    with pytest.raises(ConfigError) as e:
+        options(**more)
+    return str(e.value)
+
+
+def test_names_are_compared_without_case() -> None:
+    given = {"KAFKA.Bootstrap.Servers": "a:1", "SUBSCRIBE": "flights", "maxoffsetspertrigger": "5"}
+    assert parse(given).max_offsets_per_trigger == 5
+
+
+def test_options_survive_the_trip_to_another_process() -> None:
+    sent = options(startingOffsets='{"flights": {"0": 5, "1": -2}}', kafka_isolation_level="read_committed")
+    assert pickle.loads(pickle.dumps(sent)) == sent
+
+
+def test_without_bootstrap_servers_says_how_they_look() -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers.*HOST:PORT"):
+        parse({"subscribe": "flights"})
+
+
+def test_a_misspelt_option_is_refused_with_the_nearest_name() -> None:
+    assert refusal(maxOffsetPerTrigger="5") == (
+        "maxOffsetPerTrigger='5' is not allowed; there is no such option; did you mean maxOffsetsPerTrigger?"
+    )
+
+
+def test_an_option_like_no_other_is_refused_with_all_names() -> None:
+    text = refusal(zzz="5")
+    assert "there is no such option" in text
+    assert "includeHeaders" in text
+
+
+def test_what_spark_adds_by_itself_is_let_through() -> None:
+    assert options(checkpointLocation="/somewhere", path="x", queryName="q").choice == Topics(("flights",))
+
+
+# Which topics ---------------------------------------------------------------------------------------
+
+
+def test_blanks_around_the_commas_of_subscribe_are_trimmed() -> None:
+    assert options(subscribe=" flights , delays,").choice == Topics(("flights", "delays"))
+
+
+@pytest.mark.parametrize("empty", ["", " ", ",", " , "])
+def test_an_empty_subscribe_is_refused(empty: str) -> None:
+    assert "at least one topic" in refusal(subscribe=empty)
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
+    given = {"kafka.bootstrap.servers": "a:1", "subscribePattern": "flights("}
+    with pytest.raises(ConfigError, match=r"subscribePattern.*regular expression"):
+        parse(given)
+
+
+def test_a_pattern_is_kept_as_it_is() -> None:
+    assert parse({"kafka.bootstrap.servers": "a:1", "subscribePattern": "fl.*"}).choice == Pattern("fl.*")
+
+
+def test_assign_is_read_in_order() -> None:
+    given = {"kafka.bootstrap.servers": "a:1", "assign": '{"flights": [1, 0]}'}
+    assert parse(given).choice == Assigned((F0, F1))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["flights", "[]", "{}", '{"flights": 0}', '{"flights": [-1]}', '{"flights": [true]}']
+)
+def test_an_assign_of_another_shape_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r'assign=.*\{"flights": \[0, 1\]\}'):
+        parse({"kafka.bootstrap.servers": "a:1", "assign": wrong})
+
+
+def test_only_one_way_to_choose_topics_is_allowed() -> None:
+    assert "only one of subscribe and subscribePattern" in refusal(subscribePattern="fl.*")
+
+
+def test_reading_without_any_topic_is_refused() -> None:
+    with pytest.raises(ConfigError, match="one of subscribe, subscribePattern and assign"):
+        parse({"kafka.bootstrap.servers": "a:1"}).for_batch()
+
+
+# From where to where ------------------------------------------------------------------------------
+
+
+def test_without_a_start_there_is_no_opinion() -> None:
+    assert options().starting is None
+
+
+@pytest.mark.parametrize("edge", ["earliest", "latest", "LATEST"])
+def test_an_edge_is_for_all_partitions(edge: str) -> None:
+    assert options(startingOffsets=edge).starting == Everywhere(edge.lower())  # type: ignore[arg-type]
+
+
+def test_minus_two_is_earliest_and_minus_one_latest() -> None:
+    read = options(startingOffsets='{"flights": {"0": -2, "1": -1}}').starting
+    assert read == Each({F0: "earliest", F1: "latest"})
+
+
+def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids() -> None:
+    copied = '{"@began": {"flights": {"0": 1}}, "@ids": {"flights": "c0ffee"}, "flights": {"0": 5}}'
+    assert options(startingOffsets=copied).starting == Each({F0: 5})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "newest", "5", '"5"', '{"flights": 5}', '{"flights": {"0": "5"}}', '{"flights": {"0": -3}}',
+        '{"flights": {"x": 5}}', '{"flights": {"0": 5.0}}', '{"flights": {"0": true}}',
+        '{"flights": {"²": 5}}', '{"flights": {"0": 5, "0": 6}}', "{",
+    ],
+)  # fmt: skip
+def test_offsets_of_another_shape_are_refused_with_the_right_one(wrong: str) -> None:
+    text = refusal(startingOffsets=wrong)
+    assert text.startswith("startingOffsets=")
+    assert '{"flights": {"0": 23, "1": -2}}' in text
+
+
+def test_one_time_beats_times_and_times_beat_offsets() -> None:
+    times = '{"flights": {"0": 70}}'
+    both = options(startingOffsetsByTimestamp=times, startingOffsets="latest")
+    assert both.starting == SinceEach({F0: 70})
+    assert options(startingTimestamp="60", startingOffsetsByTimestamp=times).starting == Since(60)
+
+
+def test_a_value_that_another_beats_is_still_checked() -> None:
+    assert refusal(startingTimestamp="60", startingOffsets="newest").startswith("startingOffsets='newest'")
+
+
+def test_a_negative_time_is_refused() -> None:
+    assert "startingTimestamp='-1'" in refusal(startingTimestamp="-1")
+    assert "startingOffsetsByTimestamp='-5'" in refusal(startingOffsetsByTimestamp='{"flights": {"0": -5}}')
+
+
+def test_endings_are_read_like_starts() -> None:
+    assert options(endingOffsets='{"flights": {"0": -1}}').ending == Each({F0: "latest"})
+    assert options(endingTimestamp="60").ending == Since(60)
+
+
+# What fits a batch, a stream, a sink --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ['{"flights": {"0": -1}}', "latest"])
+def test_a_batch_does_not_start_at_the_latest(given: str) -> None:
+    with pytest.raises(ConfigError, match="startingOffsets"):
+        options(startingOffsets=given).for_batch()
+
+
+@pytest.mark.parametrize("given", ['{"flights": {"0": -2}}', "earliest"])
+def test_a_batch_does_not_end_at_the_earliest(given: str) -> None:
+    with pytest.raises(ConfigError, match="endingOffsets"):
+        options(endingOffsets=given).for_batch()
+
+
+def test_a_stream_may_start_at_either_edge() -> None:
+    assert options(startingOffsets='{"flights": {"0": -1}}').for_stream().starting == Each({F0: "latest"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endingOffsets", "latest"),
+        ("endingTimestamp", "5"),
+        ("endingOffsetsByTimestamp", '{"flights": {"0": 5}}'),
+    ],
+)
+def test_a_stream_has_no_end(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}=.*a stream has no end"):
+        options(**{name: value}).for_stream()
+
+
+@pytest.mark.parametrize(
+    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroupId"]
+)
+def test_a_batch_refuses_what_is_for_streams(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}=.*streams"):
+        options(**{name: "5"}).for_batch()
+
+
+def test_a_least_above_the_most_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="minOffsetsPerTrigger=6 is not allowed; at most maxOffsetsPerTrigger, which is 5"
+    ):
+        options(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5").for_stream()
+
+
+def test_a_sink_refuses_what_is_for_reading() -> None:
+    with pytest.raises(ConfigError, match=r"startingOffsets=.*for reading"):
+        options(startingOffsets="latest").for_sink()
+
+
+def test_a_source_refuses_the_sinks_topic() -> None:
+    with pytest.raises(ConfigError, match=r"topic=.*subscribe"):
+        options(topic="flights").for_batch()
+
+
+# Values ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "allowed"),
+    [
+        ("maxOffsetsPerTrigger", "0", "of at least 1"),
+        ("minOffsetsPerTrigger", "many", "of at least 1"),
+        ("minPartitions", "0", "from 1 to 2147483647"),
+        ("maxRecordsPerPartition", "-1", "of at least 1"),
+        ("failOnDataLoss", "yes", '"true" or "false"'),
+        ("includeHeaders", "1", '"true" or "false"'),
+        ("maxTriggerDelay", "soon", "30s, 15m"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "error, latest"),
+        ("kafkaConsumer.pollTimeoutMs", "0", "of at least 1"),
+        ("fetchOffset.numRetries", "-1", "from 0"),
+        ("commitGroupId", " ", "must not be empty"),
+        ("kafka.isolation.level", "serializable", "read_uncommitted, read_committed"),
+        ("kafka.fetch.max.bytes", "1.5", "from 1 to 2147483647"),
+        ("kafka.security.protocol", "SASL_SSL", "PLAINTEXT only"),
+        ("kafka.compression.type", "rar", "none, gzip, snappy, lz4, zstd"),
+        ("kafka.acks", "2", '"all", "1" or "0"'),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, wrong: str, allowed: str) -> None:
+    text = refusal(**{name.replace(".", "_"): wrong})
+    assert text.startswith(f"{name}={wrong!r} is not allowed; ")
+    assert allowed in text
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000), ("1d", 86_400_000), ("77", 77)],
+)
+def test_a_delay_is_written_as_spark_writes_times(text: str, ms: int) -> None:
+    assert options(maxTriggerDelay=text).max_trigger_delay_ms == ms
+
+
+def test_defaults_are_sparks() -> None:
+    o = options()
+    assert o.fail_on_data_loss is True
+    assert o.include_headers is False
+    assert o.max_offsets_per_trigger is None
+    assert o.max_trigger_delay_ms == 15 * 60_000
+    assert o.starting_without_match == "error"
+    assert o.commit_group_id is None
+
+
+# kafka.* ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.key.deserializer",
+        "kafka.value.deserializer", "kafka.key.serializer", "kafka.value.serializer", "kafka.interceptor.classes",
+    ],
+)  # fmt: skip
+def test_what_would_change_the_meaning_of_a_read_is_refused(name: str) -> None:
+    assert refusal(**{name.replace(".", "_"): "x"}).startswith(f"{name}='x' is not allowed; ")
+
+
+def test_a_misspelt_client_option_is_refused_with_the_nearest_name() -> None:
+    assert "did you mean kafka.isolation.level?" in refusal(kafka_isolation_levels="read_committed")
+
+
+def test_a_group_id_is_accepted_and_has_no_effect() -> None:
+    assert options(kafka_group_id="g", groupIdPrefix="p") == options(groupIdPrefix="p")
+
+
+def test_client_options_are_read_to_their_types() -> None:
+    client = options(kafka_fetch_max_bytes="1000", kafka_check_crcs="false", kafka_acks="-1").client
+    assert client == {"fetch.max.bytes": 1000, "check.crcs": False, "acks": "all"}
