@@ -216,7 +216,7 @@ def tell(plan: Plan) -> Outcome:
         with Cluster(bootstrap) as cluster:
             if plan.topic in cluster.topics():
                 raise IllegalState(
-                    f"topic {plan.topic!r} exists on {bootstrap} and may hold other records: choose another --topic"
+                    f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
                 )
             cluster.create_topics({plan.topic: PARTITIONS})
         bar = stack.enter_context(
