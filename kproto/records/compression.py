@@ -1,0 +1,412 @@
+"""The five codecs of record batches, bounded in what they may allocate.
+
+Rules of this file:
+
+* Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. gzip is zlib; the others need the
+  extra ``compression`` (cramjam).
+* Nothing is allocated that the input did not pay for. Output grows step by step, sizes that the input only
+  *claims* are not believed, and a batch may not grow beyond its `allowance`: 16 MiB, or 16 times its
+  compressed size where that is more. An own limit (``max_decompressed``, in bytes) replaces that rule. So a
+  bomb is an error after some milliseconds, not after the memory is gone.
+* Broken or oversized input is `CodecError` here; the readers make a `RecordError` of it, which says where.
+* snappy is read in both forms that exist in topics, xerial's framing (Java) and one raw block (librdkafka),
+  and is written in xerial's. lz4 is written as Java does it: a frame of independent 64 KiB blocks.
+
+See Kafka's `Compression`, `Lz4BlockInputStream` (its header checksum was wrong before magic 1: KAFKA-3160)
+and xerial's `SnappyOutputStream`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from ..errors import ConfigError, MissingExtra
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Names of the codecs, as in Kafka's ``compression.type``; the index is the number in batches."""
+
+ALWAYS_ALLOWED = 16 << 20
+"""Bytes that any batch may decompress to: sixteen times Kafka's default max.message.bytes."""
+
+ALLOWED_RATIO = 16
+"""Beyond `ALWAYS_ALLOWED`, a batch may grow to this multiple of its compressed size."""
+
+_FIRST_STEP = 64 << 10  # the first guess at an unknown size: four of Kafka's batch.size
+_GZIP_STEP = 1 << 20
+_SNAPPY_RATIO = 22  # a copy of 64 bytes takes 3 bytes of input: no honest block grows by more than 21.4
+_LZ4_RATIO = 255  # one byte of a length adds 255 bytes of output
+
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 << 10  # SnappyOutputStream's default
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HEADER = _LZ4_MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of 64 KiB, header checksum
+_LZ4_BLOCK = 64 << 10
+_LZ4_END = b"\x00\x00\x00\x00"
+_LZ4_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+_uint32 = struct.Struct("<I").unpack_from
+
+
+class CodecError(ValueError):
+    """Compressed bytes that are broken, or that grow beyond their allowance. Never leaves kproto.records."""
+
+
+class _Full(Exception):
+    """The output buffer was too small; says nothing about the input."""
+
+
+def codec_number(name: str) -> int:
+    """The number of a codec by its name; `ConfigError` for a name that Kafka doesn't have."""
+    try:
+        return CODECS.index(name)
+    except ValueError:
+        raise ConfigError("compression", name, f"it must be one of {', '.join(CODECS)}") from None
+
+
+def allowance(compressed: int, max_decompressed: int | None = None) -> int:
+    """The number of bytes that `compressed` bytes may grow to."""
+    if max_decompressed is not None:
+        return max_decompressed
+    return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
+
+
+def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
+    """`data` compressed by the codec with this number; `level` is the codec's own scale.
+
+    Raises `MissingExtra` without the extra ``compression`` (none and gzip work always).
+    """
+    if codec == 0:
+        return bytes(data)
+    return _COMPRESSORS[codec](data, level)
+
+
+def decompress(
+    codec: int,
+    data: bytes | bytearray | memoryview,
+    max_decompressed: int | None = None,
+    *,
+    old_lz4: bool = False,
+) -> bytes:
+    """The bytes that `data` was compressed from; raises `CodecError` or `MissingExtra`.
+
+    `old_lz4` accepts the wrong header checksum that Kafka's lz4 had in magic 0.
+    """
+    if codec == 0:
+        return bytes(data)
+    limit = allowance(len(data), max_decompressed)
+    if codec == 1:
+        return _gunzip(data, limit)
+    source = memoryview(data)
+    into = _decompressor(codec, source, old_lz4)
+    size = size_hint(codec, source)
+    if codec == 2 and size > limit:  # the only hint that is a promise
+        raise _too_large(limit)
+    size = min(size, limit)
+    while True:
+        out = bytearray(size)
+        try:
+            return bytes(memoryview(out)[: into(source, memoryview(out))])
+        except _Full:
+            if size >= limit:
+                raise _too_large(limit) from None
+            size = min(size * 4, limit)
+
+
+def decompress_into(
+    codec: int, data: memoryview, out: memoryview, max_decompressed: int | None = None
+) -> int | None:
+    """Decompress to the start of `out` and give the number of bytes; None when `out` is too small for it.
+
+    For readers that keep one arena for many batches. `CodecError` and `MissingExtra` as `decompress`.
+    """
+    limit = allowance(len(data), max_decompressed)
+    full_means_too_large = len(out) >= limit
+    try:
+        if codec == 1:
+            plain = _gunzip(data, limit)
+            if len(plain) > len(out):
+                return None
+            out[: len(plain)] = plain
+            return len(plain)
+        return _decompressor(codec, data, False)(data, out[:limit])
+    except _Full:
+        if full_means_too_large:
+            raise _too_large(limit) from None
+        return None
+
+
+def size_hint(codec: int, data: memoryview) -> int:
+    """A first guess at the decompressed size, never far above what the input can pay for."""
+    size = len(data)
+    if codec == 2:
+        return sum(_snappy_size(block) for block in _snappy_blocks(data))
+    if codec == 4:
+        claimed = _zstd_content_size(data)
+        if claimed is not None and claimed <= max(_FIRST_STEP, 64 * size):
+            return claimed
+    if codec == 1 and size > 18:
+        claimed = _uint32(data, size - 4)[0]
+        if claimed <= 1032 * size:  # deflate's own limit
+            return int(claimed)
+    return max(_FIRST_STEP, 4 * size)
+
+
+def _too_large(limit: int) -> CodecError:
+    return CodecError(f"grows beyond {limit} bytes; max_decompressed allows more")
+
+
+def _cramjam(codec: str) -> ModuleType:
+    try:
+        import cramjam  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise MissingExtra(f"compression {codec}", "cramjam", "compression") from None
+    module: ModuleType = getattr(cramjam, codec)
+    return module
+
+
+# --- gzip ---------------------------------------------------------------------------------------------------
+
+
+def _gzip(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
+    packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+    return packer.compress(data) + packer.flush()
+
+
+def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+    """All members of a gzip file; what follows the last one is ignored, as in Java's GZIPInputStream."""
+    parts: list[bytes] = []
+    left = limit
+    rest: bytes | bytearray | memoryview = data
+    unpacker = zlib.decompressobj(31)
+    while True:
+        try:
+            part = unpacker.decompress(rest, _GZIP_STEP)
+        except zlib.error as error:
+            raise CodecError(str(error)) from None
+        parts.append(part)
+        left -= len(part)
+        if left < 0:
+            raise _too_large(limit)
+        if not unpacker.eof:
+            rest = unpacker.unconsumed_tail
+            if not part and not rest:
+                raise CodecError("the gzip data end too early")
+            continue
+        rest = unpacker.unused_data
+        if rest[:2] != b"\x1f\x8b":
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        unpacker = zlib.decompressobj(31)
+
+
+# --- snappy -------------------------------------------------------------------------------------------------
+
+
+def _snappy(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
+    pack = _cramjam("snappy").compress_raw
+    parts: list[bytes] = [_XERIAL_HEADER]
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(pack(view[start : start + _XERIAL_BLOCK]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _snappy_size(block: memoryview) -> int:
+    """The size that a raw block says it has, after checking that its bytes could give that much."""
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            if size > _SNAPPY_RATIO * len(block):
+                raise CodecError(f"a snappy block of {len(block)} bytes says that it holds {size}")
+            return size
+    raise CodecError("a snappy block without a size")
+
+
+def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
+    """The raw blocks of either form."""
+    if bytes(data[:8]) != _XERIAL:
+        yield data
+        return
+    at, end = 16, len(data)
+    if end < 16:
+        raise CodecError("xerial's header ends too early")
+    while at < end:
+        if bytes(data[at : at + 8]) == _XERIAL:  # streams may be concatenated
+            at += 16
+            continue
+        size = int.from_bytes(data[at : at + 4], "big")
+        at += 4
+        if size > end - at:
+            raise CodecError("a xerial block ends too early")
+        yield data[at : at + size]
+        at += size
+
+
+def _unsnappy(data: memoryview, out: memoryview) -> int:
+    unpack: Callable[..., int] = _cramjam("snappy").decompress_raw_into
+    written = 0
+    for block in _snappy_blocks(data):
+        size = _snappy_size(block)
+        if size > len(out) - written:
+            raise _Full
+        if size:
+            try:
+                written += unpack(block, out[written : written + size])
+            except Exception as error:  # cramjam.DecompressionError
+                raise CodecError(str(error)) from None
+    return written
+
+
+# --- lz4 ----------------------------------------------------------------------------------------------------
+
+
+def _lz4(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
+    pack = _cramjam("lz4").compress_block
+    options: dict[str, Any] = {"store_size": False}
+    if level is not None and level > 1:
+        options |= {"mode": "high_compression", "compression": level}
+    parts: list[bytes] = [_LZ4_HEADER]
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_BLOCK):
+        plain = view[start : start + _LZ4_BLOCK]
+        block = bytes(pack(plain, **options))
+        if len(block) < len(plain):
+            parts += (len(block).to_bytes(4, "little"), block)
+        else:
+            parts += ((len(plain) | 1 << 31).to_bytes(4, "little"), bytes(plain))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _lz4_checksum(descriptor: bytes) -> int:
+    """The header checksum of a frame: the second byte of XXH32, for inputs of less than 16 bytes."""
+    mask = 0xFFFFFFFF
+    at, value = 0, 374761393 + len(descriptor)
+    while at + 4 <= len(descriptor):
+        value = value + _uint32(descriptor, at)[0] * 3266489917 & mask
+        value = (value << 17 & mask | value >> 15) * 668265263 & mask
+        at += 4
+    for byte in descriptor[at:]:
+        value = value + byte * 374761393 & mask
+        value = (value << 11 & mask | value >> 21) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return (value ^ value >> 16) >> 8 & 0xFF
+
+
+def old_lz4_header(frame: bytes) -> bytes:
+    """`frame` with the checksum that Kafka wrote before magic 1: over the magic number too (KAFKA-3160)."""
+    at = 14 if frame[4] & 0x08 else 6
+    return frame[:at] + bytes((_lz4_checksum(frame[:at]),)) + frame[at + 1 :]
+
+
+def _unlz4(data: memoryview, out: memoryview, old: bool = False) -> int:
+    """One frame. The usual kind, independent blocks without checksums, is walked here, as it is faster."""
+    if len(data) < 11 or bytes(data[:4]) != _LZ4_MAGIC:
+        raise CodecError("no lz4 frame")
+    flags, size_code = data[4], data[5] >> 4 & 7
+    at = 14 if flags & 0x08 else 6
+    if flags >> 6 != 1 or size_code not in _LZ4_BLOCK_SIZES or flags & 0x01 or at >= len(data):
+        raise CodecError("an lz4 frame of a kind that Kafka doesn't write")
+    checksum = _lz4_checksum(bytes(data[4:at]))
+    if data[at] != checksum and not old:
+        raise CodecError("wrong checksum of the lz4 header")
+    module = _cramjam("lz4")
+    if flags & 0x34 != 0x20:  # linked blocks, or checksums of blocks or content
+        frame = data
+        if data[at] != checksum:
+            frame = memoryview(bytes(data[:at]) + bytes((checksum,)) + bytes(data[at + 1 :]))
+        return _into(module.decompress_into, frame, out)
+    return _unlz4_blocks(data, at + 1, out, _LZ4_BLOCK_SIZES[size_code], module.decompress_block_into)
+
+
+def _unlz4_blocks(
+    data: memoryview, at: int, out: memoryview, largest: int, unpack: Callable[..., int]
+) -> int:
+    end, room, written = len(data), len(out), 0
+    while at + 4 <= end:
+        size: int = _uint32(data, at)[0]
+        at += 4
+        if size == 0:
+            return written
+        plain, size = size >> 31, size & 0x7FFFFFFF
+        if size > end - at or size > largest:
+            raise CodecError("an lz4 block that is larger than allowed, or ends too early")
+        block = data[at : at + size]
+        at += size
+        if plain:
+            if size > room - written:
+                raise _Full
+            out[written : written + size] = block
+            written += size
+            continue
+        most = min(largest, _LZ4_RATIO * size + 16)
+        try:
+            written += unpack(block, out[written : written + most])
+        except Exception as error:  # cramjam.DecompressionError, which doesn't tell broken from too small
+            if room - written < most:
+                raise _Full from None
+            raise CodecError(str(error)) from None
+    raise CodecError("the lz4 frame ends too early")
+
+
+def _into(unpack: Callable[..., int], data: memoryview, out: memoryview) -> int:
+    try:
+        return unpack(data, out)
+    except Exception as error:  # cramjam.DecompressionError
+        if "whole buffer" in str(error):
+            raise _Full from None
+        raise CodecError(str(error)) from None
+
+
+# --- zstd ---------------------------------------------------------------------------------------------------
+
+
+def _zstd(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
+    return bytes(_cramjam("zstd").compress(data, 3 if level is None else level))
+
+
+def _zstd_content_size(data: memoryview) -> int | None:
+    """The size in the header of the first frame, if it has one; only a claim."""
+    if len(data) < 6 or bytes(data[:4]) != _ZSTD_MAGIC:
+        return None
+    flags = data[4]
+    single = flags >> 5 & 1
+    width = (single, 2, 4, 8)[flags >> 6]
+    at = 6 - single + (0, 1, 2, 4)[flags & 3]
+    if width == 0 or at + width > len(data):
+        return None
+    return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def _unzstd(data: memoryview, out: memoryview) -> int:
+    return _into(_cramjam("zstd").decompress_into, data, out)
+
+
+# --- tables -------------------------------------------------------------------------------------------------
+
+_COMPRESSORS: dict[int, Callable[[bytes | bytearray | memoryview, int | None], bytes]] = {
+    1: _gzip,
+    2: _snappy,
+    3: _lz4,
+    4: _zstd,
+}
+
+
+def _decompressor(codec: int, data: memoryview, old_lz4: bool) -> Callable[[memoryview, memoryview], int]:
+    if codec == 2:
+        return _unsnappy
+    if codec == 3:
+        return lambda source, out: _unlz4(source, out, old_lz4)
+    if codec == 4:
+        return _unzstd
+    raise CodecError(f"codec {codec} doesn't exist")
