@@ -30,18 +30,22 @@ Classes follow `org.apache.kafka.message.MessageGenerator`; see KIP-482 for flex
 from __future__ import annotations
 
 import inspect
+import struct
 import sys
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform, overload
 
-from ..errors import UnsupportedVersion
+from ..errors import DecodeError, UnsupportedVersion
 from .source import build
 from .types import ALL_VERSIONS, NO_VERSIONS, Primitive, Versions
 
 T = TypeVar("T")
+
+UNREADABLE = (struct.error, ValueError, IndexError, DecodeError)
+"""All that a compiled decoder raises on malformed bytes. UnicodeDecodeError is a ValueError."""
 
 
 class _Marker:
@@ -232,6 +236,32 @@ class Struct(_Tags, metaclass=StructType):
         return f"{type(self).__qualname__}({', '.join(parts)})"
 
 
+class _Decoders(dict[int, Callable[[bytes, int], tuple[Any, int]]]):
+    """version -> compiled decoder, made at its first use."""
+
+    def __init__(self, message: type[Message]) -> None:
+        self.message = message
+
+    def __missing__(self, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+        from .compile import decoder
+
+        self[version] = decode = decoder(self.message, version)
+        return decode
+
+
+class _Encoders(dict[int, Callable[[Any], bytes]]):
+    """version -> compiled encoder, made at its first use."""
+
+    def __init__(self, message: type[Message]) -> None:
+        self.message = message
+
+    def __missing__(self, version: int) -> Callable[[Any], bytes]:
+        from .compile import encoder
+
+        self[version] = encode = encoder(self.message, version)
+        return encode
+
+
 class Message(Struct):
     """A whole message: a request, a response or a data message.
 
@@ -243,12 +273,16 @@ class Message(Struct):
     __api_key__: ClassVar[int | None] = None
     __versions__: ClassVar[Versions] = NO_VERSIONS
     __flexible__: ClassVar[Versions] = NO_VERSIONS
+    __decoders__: ClassVar[_Decoders]
+    __encoders__: ClassVar[_Encoders]
 
     def __init_subclass__(cls, *, versions: str, flexible: str = "none", api_key: int | None = None) -> None:
         super().__init_subclass__()
         cls.__api_key__ = api_key
         cls.__versions__ = Versions.parse(versions)
         cls.__flexible__ = Versions.parse(flexible)
+        cls.__decoders__ = _Decoders(cls)
+        cls.__encoders__ = _Encoders(cls)
 
     def encode(self, version: int) -> bytes:
         """The bytes of this message in `version`, without a header.
@@ -256,6 +290,10 @@ class Message(Struct):
         Raises EncodeError, with the path of the field, if a value doesn't fit the message or the version;
         UnsupportedVersion if the message has no such version.
         """
+        try:
+            return type(self).__encoders__[version](self)
+        except Exception:  # whatever it is, the slow codec finds the field and says what is wrong with it
+            pass
         from . import interpret
 
         return interpret.encode(self, version)
@@ -267,7 +305,12 @@ class Message(Struct):
         Raises DecodeError, with the path of the field and the offset, on anything that is not this message;
         UnsupportedVersion if the message has no such version.
         """
-        return decode_from(cls, data, 0, version)[0]
+        buffer = data if type(data) is bytes else bytes(memoryview(data))
+        try:
+            return cast(Self, cls.__decoders__[version](buffer, 0)[0])
+        except UNREADABLE:
+            pass
+        return _locate_error(cls, buffer, 0, version)[0]
 
 
 M = TypeVar("M", bound=Message)
@@ -280,9 +323,19 @@ def decode_from(
 
     Raises as `Message.decode` does. The offset in a DecodeError counts from the start of `data`.
     """
+    buffer = data if type(data) is bytes else bytes(memoryview(data))
+    try:
+        return message.__decoders__[version](buffer, offset)
+    except UNREADABLE:
+        pass
+    return _locate_error(message, buffer, offset, version)
+
+
+def _locate_error(message: type[M], buffer: bytes, offset: int, version: int) -> tuple[M, int]:
+    """Let the slow codec say what is wrong, and where."""
     from . import interpret
 
-    return interpret.decode(message, data, offset, version)
+    return interpret.decode(message, buffer, offset, version)
 
 
 def check_version(message: type[Message], version: int) -> None:

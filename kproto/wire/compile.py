@@ -1,0 +1,454 @@
+"""(Declaration, version) -> two functions of straight-line Python, made when they are first needed.
+
+A generated decoder looks like this (FetchRequest v12, shortened):
+
+    def decode(buf, p):
+        end = len(buf)
+        fetch_request = new(FetchRequest)
+        fetch_request._tags = fetch_request.cluster_id = None
+        fetch_request.max_wait_ms, fetch_request.min_bytes, ..., n = unpack_iiibiiB(buf, p); p += 22
+        if not 0 < n < 128: n, p = long_length(buf, p, n)
+        n -= 1
+        if n * 3 > end - p: raise Malformed
+        topics = fetch_request.topics = [*map(new, repeat(FetchTopic, n))]
+        for fetch_topic in topics:
+            ...
+        if p > end: raise Malformed
+        return fetch_request, p
+
+What makes it fast: one `unpack` for each run of fixed fields together with the length that follows it
+(in `run`), objects made by `object.__new__` and filled slot by slot, lengths of one byte read in place,
+`bytes` as the buffer. Encoders are the mirror image: one `pack` for each run, pieces appended to a list and
+joined at the end, and a tag count of zero as a pad byte of the run before it.
+
+What keeps it right:
+
+* `buf[p:q]` doesn't raise when q is behind the end. So p only grows, every later read at such a p raises,
+  and the last line checks p itself: nothing that was cut short is returned.
+* Every count is checked against the bytes left before a list of that size is made.
+* On any error the functions just raise something. `Message.decode` and `encode` then run the interpreter
+  over the same input, and that names the field and the offset. Tag sections that aren't empty are left
+  to the interpreter too: they are rare, and checking their sizes would double the generated code.
+* Nothing closes over a local variable: that would make each use of it slower.
+
+The tests hold every message and version of these functions against the interpreter.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import struct
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cache
+from itertools import repeat
+from typing import Any
+
+from . import calls
+from .interpret import decode_tags, encode_tags, smallest, uvarint
+from .message import FRESH, Array, Field, Message, StructType, check_version
+from .source import build
+from .types import Primitive
+
+Decoder = Callable[[bytes, int], tuple[Any, int]]
+Encoder = Callable[[Any], bytes]
+
+
+def decoder(message: type[Message], version: int) -> Decoder:
+    """Compile `decode(buf, p) -> (message, end)`.
+
+    It raises one of `message.UNREADABLE` on malformed bytes. Raises UnsupportedVersion.
+    """
+    check_version(message, version)
+    decode: Decoder = _Decoder(message, version).function("decode")
+    return decode
+
+
+def encoder(message: type[Message], version: int) -> Encoder:
+    """Compile `encode(message) -> bytes`.
+
+    It may raise any Exception on values that don't fit. Raises UnsupportedVersion.
+    """
+    check_version(message, version)
+    encode: Encoder = _Encoder(message, version).function("encode")
+    return encode
+
+
+class _Source:
+    """Lines of a function in the making, the names they use, and the run of fixed fields not yet written."""
+
+    def __init__(self, message: type[Message], version: int) -> None:
+        self.message = message
+        self.version = version
+        self.flexible = version in message.__flexible__
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[str, object] = {"Malformed": calls.Malformed, "Unsayable": calls.Unsayable}
+        self.variables = {"b", "buf", "end", "item", "n", "p", "q", "tags", "w"}
+        self.codes: list[str] = []
+        self.values: list[str] = []
+
+    def function(self, name: str) -> Any:
+        label = f"<kproto {self.message.__module__}.{self.message.__qualname__} v{self.version} {name}>"
+        return build("\n".join([*self.lines, ""]), label, self.names)[name]
+
+    def line(self, text: str) -> None:
+        if text:
+            self.lines.append("    " * self.depth + text)
+
+    @contextmanager
+    def block(self, head: str) -> Generator[None]:
+        """Indent what is written inside. A run never crosses the edge of a block."""
+        assert not self.codes
+        self.line(head)
+        self.depth += 1
+        yield
+        self.flush()
+        self.depth -= 1
+
+    def flush(self) -> None:
+        raise NotImplementedError
+
+    def run(self, code: str, value: str) -> None:
+        """Add a fixed field to the pending run."""
+        self.codes.append(code)
+        self.values.append(value)
+
+    def name(self, wanted: str, value: object) -> str:
+        """A name under which the function finds `value`."""
+        found, number = wanted, 1
+        while found in self.variables or self.names.setdefault(found, value) is not value:
+            number += 1
+            found = f"{wanted}_{number}"
+        return found
+
+    def variable(self, wanted: str) -> str:
+        """A name that no other variable of this function has."""
+        found, number = wanted, 1
+        while found in self.variables or found in self.names or keyword.iskeyword(found):
+            number += 1
+            found = f"{wanted}_{number}"
+        self.variables.add(found)
+        return found
+
+    def object_variable(self, cls: StructType) -> str:
+        return self.variable(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower())
+
+    def is_plain(self, f: Field) -> bool:
+        """The field stands at its place in this version: it exists, and isn't tagged."""
+        return self.version in f.versions and not (self.flexible and self.version in f.tagged)
+
+    def is_compact(self, f: Field) -> bool:
+        return self.flexible and not f.always_rigid
+
+    def constant(self, f: Field) -> str:
+        """An expression for the initial value of a field that is neither a list nor a struct."""
+        value = f.initial()
+        if value is None or isinstance(value, bool | int | str | bytes):
+            return repr(value)
+        return self.name(f"default_{f.name}", value)
+
+
+class _Decoder(_Source):
+    def __init__(self, message: type[Message], version: int) -> None:
+        super().__init__(message, version)
+        self.after: list[str] = []
+        self.names |= {"new": object.__new__, "repeat": repeat, "long_length": calls.long_length}
+        self.names["read_tags"] = decode_tags
+        self.lines.append("def decode(buf, p):")
+        self.line("end = len(buf)")
+        root = self.object_variable(message)
+        self.new(message, root)
+        self.struct(message, root)
+        self.flush()
+        self.line("if p > end: raise Malformed")
+        self.line(f"return {root}, p")
+
+    def flush(self) -> None:
+        """Read the pending run. A length at its end is left in `n`."""
+        if not self.codes:
+            return
+        size = struct.calcsize(">" + "".join(self.codes))
+        if self.codes == ["B"]:
+            self.line(f"{self.values[0]} = buf[p]; p += 1")
+        else:
+            unpack = self.name(f"unpack_{_spell(self.codes)}", _unpack(tuple(self.codes)))
+            targets = ", ".join(self.values) + ("," if len(self.values) == 1 else "")
+            self.line(f"{targets} = {unpack}(buf, p); p += {size}")
+        for text in self.after:
+            self.line(text)
+        self.codes, self.values, self.after = [], [], []
+
+    def new(self, cls: StructType, variable: str) -> None:
+        self.line(f"{variable} = new({self.name(cls.__name__, cls)})")
+
+    def struct(self, cls: StructType, variable: str) -> None:
+        """Fill the object that `variable` holds."""
+        self.defaults([f for f in cls.__fields__ if not self.is_plain(f)], variable)
+        for f in cls.__fields__:
+            if self.is_plain(f):
+                self.field(f, f"{variable}.{f.name} = %s")
+        if self.flexible:
+            self.run("B", "tags")
+            self.flush()
+            arguments = f"{variable}, buf, p - 1, {self.message.__name__!r}, {self.version}"
+            self.line(f"if tags: p = read_tags({arguments})")
+
+    def defaults(self, fields: list[Field], variable: str) -> None:
+        """Fill in what the bytes don't have at a fixed place."""
+        same: dict[str, list[str]] = {"None": ["_tags"]}
+        for f in fields:
+            if f.default is FRESH:
+                assert isinstance(f.kind, StructType)
+                inner = self.object_variable(f.kind)
+                self.new(f.kind, inner)
+                self.defaults(list(f.kind.__fields__), inner)
+                self.line(f"{variable}.{f.name} = {inner}")
+            elif isinstance(f.kind, Array) and f.initial() is not None:
+                self.line(f"{variable}.{f.name} = []")
+            elif isinstance(f.kind, StructType) and f.initial() is not None:
+                inner = self.object_variable(f.kind)
+                self.new(f.kind, inner)
+                self.defaults(list(f.kind.__fields__), inner)
+                self.line(f"{variable}.{f.name} = {inner}")
+            else:
+                same.setdefault(self.constant(f), []).append(f.name)
+        for value, names in same.items():
+            self.line("".join(f"{variable}.{name} = " for name in names) + value)
+
+    def field(self, f: Field, store: str) -> None:
+        nullable = self.version in f.nullable
+        if isinstance(f.kind, Primitive):
+            self.primitive(f.kind, store, nullable, self.is_compact(f))
+        elif isinstance(f.kind, Array):
+            self.array(f, f.kind.element, store)
+        elif nullable:
+            self.run("b", "n")
+            self.flush()
+            self.line("if n < 0: " + store % "None")
+            with self.block("else:"):
+                self.part(f.kind, store)
+        else:
+            self.part(f.kind, store)
+
+    def part(self, cls: StructType, store: str) -> None:
+        variable = self.object_variable(cls)
+        self.new(cls, variable)
+        self.line(store % variable)
+        self.struct(cls, variable)
+
+    def primitive(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
+        """`store` is a statement with %s for the value: `x.name = %s`, `items.append(%s)`."""
+        if kind.name == "uuid":
+            content = self.variable("content")
+            self.run("16s", content)
+            self.after.append(store % f"{self.name('uuids', _UUIDS)}[{content}]")
+        elif kind.code:
+            self.run(kind.code, store.removesuffix(" = %s"))
+        else:
+            text = kind.name == "string"
+            with self.length("h" if text else "i", store, nullable, compact):
+                self.line("q = p + n - 1" if compact else "q = p + n")
+                self.line(store % ("buf[p:q].decode()" if text else "buf[p:q]") + "; p = q")
+
+    @contextmanager
+    def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
+        """Read a length or count into `n`, one too high if compact; the body handles what isn't null."""
+        self.run("B" if compact else code, "n")
+        self.flush()
+        if nullable:
+            self.line(("if not n: " if compact else "if n < 0: ") + store % "None")
+            with self.block("else:"):
+                if compact:
+                    self.line("if n > 127: n, p = long_length(buf, p, n)")
+                yield
+        else:
+            if compact:
+                self.line("if not 0 < n < 128: n, p = long_length(buf, p, n)")
+            else:
+                self.line("if n < 0: raise Malformed")
+            yield
+
+    def array(self, f: Field, element: Primitive | StructType, store: str) -> None:
+        compact = self.is_compact(f)
+        with self.length("i", store, self.version in f.nullable, compact):
+            if compact:
+                self.line("n -= 1")
+            size = max(1, smallest(element, self.version, compact))
+            self.line(f"if n{f' * {size}' if size > 1 else ''} > end - p: raise Malformed")
+            if isinstance(element, StructType):
+                items, item = self.variable(f.name), self.object_variable(element)
+                cls = self.name(element.__name__, element)
+                self.line(f"{items} = [*map(new, repeat({cls}, n))]; {store % items}")
+                with self.block(f"for {item} in {items}:"):
+                    self.struct(element, item)
+            elif element.code:
+                table = self.name(f"unpack_n_{_spell([element.code])}", _UNPACKERS[element.code])
+                values = f"{table}[n](buf, p)"
+                if element.name == "uuid":
+                    values = f"map({self.name('uuid_of', _UUID_OF)}, {values})"
+                self.line(store % f"[*{values}]" + f"; p += n * {element.size}")
+            else:
+                items = self.variable(f.name)
+                self.line(f"{items} = []; {store % items}")
+                with self.block("for _ in repeat(None, n):"):
+                    self.primitive(element, f"{items}.append(%s)", False, compact)
+
+
+class _Encoder(_Source):
+    def __init__(self, message: type[Message], version: int) -> None:
+        super().__init__(message, version)
+        self.names |= {"SMALL": calls.SMALL, "uvarint": uvarint, "TRUTH": calls.TRUTH}
+        self.names |= {"as_content": calls.as_content, "as_array": calls.as_array, "write_tags": encode_tags}
+        root = self.object_variable(message)
+        self.lines.append(f"def encode({root}):")
+        self.line("w = []")
+        self.struct(message, root)
+        self.flush()
+        self.line("return b''.join(w)")
+
+    def packed(self) -> str:
+        """An expression for the bytes of the pending run."""
+        if self.codes == ["x"]:
+            return "b'\\0'"
+        pack = self.name(f"pack_{_spell(self.codes)}", _pack(tuple(self.codes)))
+        return f"{pack}({', '.join(value for value in self.values if value)})"
+
+    def flush(self) -> None:
+        if self.codes:
+            self.line(f"w.append({self.packed()})")
+        self.codes, self.values = [], []
+
+    def struct(self, cls: StructType, variable: str) -> None:
+        set_but_absent = [
+            self.differs(f, f"{variable}.{f.name}")
+            for f in cls.__fields__
+            if self.version not in f.versions and not f.ignorable
+        ]
+        if not self.flexible:
+            set_but_absent.append(f"{variable}._tags")
+        if set_but_absent:
+            self.line(f"if {' or '.join(set_but_absent)}: raise Unsayable")
+        for f in cls.__fields__:
+            if self.is_plain(f):
+                self.field(f, f"{variable}.{f.name}")
+        if self.flexible:
+            self.tags(cls, variable)
+
+    def differs(self, f: Field, value: str) -> str:
+        """A condition: `value` isn't the initial value of the field."""
+        initial = f.initial()
+        if initial is None:
+            return f"{value} is not None"
+        if isinstance(f.kind, Array):
+            return f"{value} != {self.name('EMPTY', _EMPTY)}"
+        if isinstance(f.kind, StructType):
+            parts = [self.differs(part, f"{value}.{part.name}") for part in f.kind.__fields__]
+            return " or ".join([*parts, f"{value}._tags"])
+        return f"{value} != {self.constant(f)}"
+
+    def tags(self, cls: StructType, variable: str) -> None:
+        """No tags: a zero byte behind the pending run. Else that byte is taken back for the real section."""
+        self.run("x", "")
+        self.flush()
+        tagged = [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
+        conditions = [f"{variable}._tags", *(self.differs(f, f"{variable}.{f.name}") for f in tagged)]
+        arguments = f"{variable}, {self.name(cls.__name__, cls)}, {self.message.__name__!r}, {self.version}"
+        with self.block(f"if {' or '.join(conditions)}:"):
+            self.line(f"w[-1] = w[-1][:-1] + write_tags({arguments})")
+
+    def field(self, f: Field, value: str) -> None:
+        nullable = self.version in f.nullable
+        if isinstance(f.kind, Primitive):
+            self.primitive(f.kind, value, nullable, self.is_compact(f))
+        elif isinstance(f.kind, Array):
+            self.array(f, f.kind.element, value)
+        else:
+            part = self.object_variable(f.kind)
+            self.line(f"{part} = {value}")
+            if nullable:
+                self.run("b", f"-1 if {part} is None else 1")
+                self.flush()
+                with self.block(f"if {part} is not None:"):
+                    self.struct(f.kind, part)
+            else:
+                self.struct(f.kind, part)
+
+    def primitive(self, kind: Primitive, value: str, nullable: bool, compact: bool) -> None:
+        if kind.name == "uuid":
+            self.run("16s", f"{value}.int.to_bytes(16, 'big')")
+        elif kind.name == "bool":
+            self.run("B", f"TRUTH[{value}]")
+        elif kind.code:
+            self.run(kind.code, value)
+        else:
+            text = kind.name == "string"
+            content = "b.encode()" if text else "b if type(b) is bytes else as_content(b)"
+            self.line(f"b = {value}")
+            self.line(f"if b is None: b = b''; n = {0 if compact else -1}" if nullable else "")
+            otherwise, length = "else: " if nullable else "", f"len(b){' + 1' if compact else ''}"
+            self.line(f"{otherwise}b = {content}; n = {length}")
+            self.length("h" if text else "i", compact)
+            self.line("w.append(b)")
+
+    def length(self, code: str, compact: bool) -> None:
+        """Write the pending run and behind it `n`, a length that is one too high if compact."""
+        if not compact:
+            self.run(code, "n")
+            self.flush()
+            return
+        if not self.codes:
+            self.line("w.append(SMALL[n] if n < 128 else uvarint(n))")
+            return
+        without = self.packed()
+        self.run("B", "n")
+        self.line(f"w.append({self.packed()} if n < 128 else {without} + uvarint(n))")
+        self.codes, self.values = [], []
+
+    def array(self, f: Field, element: Primitive | StructType, value: str) -> None:
+        nullable, compact = self.version in f.nullable, self.is_compact(f)
+        items = self.variable(f.name)
+        checked = f"{items} if type({items}) is list else as_array({items})"
+        self.line(f"{items} = {value}")
+        self.line(f"if {items} is None: {items} = (); n = {0 if compact else -1}" if nullable else "")
+        otherwise, count = "else: " if nullable else "", f"len({items}){' + 1' if compact else ''}"
+        self.line(f"{otherwise}{items} = {checked}; n = {count}")
+        self.length("i", compact)
+        if isinstance(element, StructType):
+            item = self.object_variable(element)
+            with self.block(f"for {item} in {items}:"):
+                self.struct(element, item)
+        elif not element.code:
+            with self.block(f"for item in {items}:"):
+                self.primitive(element, "item", False, compact)
+        elif element.name == "bool":
+            self.line(f"w.append(bytes([TRUTH[item] for item in {items}]))")
+        elif element.name == "uuid":
+            self.line(f"w.extend([item.int.to_bytes(16, 'big') for item in {items}])")
+        else:
+            table = self.name(f"pack_n_{element.code}", _PACKERS[element.code])
+            self.line(f"w.append({table}[len({items})](*{items}))")
+
+
+_CODES = ("?", "b", "h", "H", "i", "I", "q", "d", "16s")
+_UNPACKERS = {code: calls.Unpackers(code) for code in _CODES}
+_PACKERS = {code: calls.Packers(code) for code in _CODES}
+_UUIDS = calls.Uuids()
+_UUID_OF = _UUIDS.__getitem__
+_EMPTY: list[Any] = []
+
+
+@cache
+def _unpack(codes: tuple[str, ...]) -> Callable[[bytes, int], tuple[Any, ...]]:
+    return struct.Struct(">" + "".join(codes)).unpack_from
+
+
+@cache
+def _pack(codes: tuple[str, ...]) -> Callable[..., bytes]:
+    return struct.Struct(">" + "".join(codes)).pack
+
+
+def _spell(codes: list[str]) -> str:
+    """`struct` codes as a part of a name; `t` is for truth."""
+    return "".join(codes).replace("?", "t").replace("16s", "u")
