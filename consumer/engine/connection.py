@@ -1,0 +1,291 @@
+"""One connection to one broker, without the socket.
+
+Rules that hold here:
+
+* A broker answers in the order it was asked. The correlation id is checked all the same: an answer that
+  doesn't fit is a broken connection, never a guess.
+* The first request is always ApiVersions, at the highest version that we know; a broker that doesn't know it
+  answers in version 0 with the range it does know (KIP-511), and is asked again.
+* A request waits in `waiting` until the versions are known, because its body may depend on the version.
+* A request that isn't answered in time closes the connection: nobody could tell its late answer from the next
+  one's, and a broker that is silent for that long is better asked through a new connection (as Java does).
+* Nothing here reads a clock or touches a socket: bytes come in and go out, `now` is in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kproto.wire.frame import Frames, frame
+
+from kproto.errors import (
+    ConnectionFailed,
+    DecodeError,
+    EncodeError,
+    KprotoError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.headers import decode_response, encode_request
+from kproto.messages.index import API_NAMES, response_class
+from kproto.wire.message import Message
+
+# What brokers see as this client's name in their request metrics (KIP-511).
+SOFTWARE_NAME = "kproto"
+SOFTWARE_VERSION = "0.1.0"
+
+UNSUPPORTED_VERSION = 35
+API_VERSIONS = 18
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A request whose body is built when the version is known: `build(version)`, called once, when it is
+    sent."""
+
+    message: type[Message]
+    build: Callable[[int], Message]
+
+
+class Call:
+    """One request on its way: what was asked, until when, and what came of it.
+
+    `done` turns true exactly once; then either `response` or `error` is set. `purpose` belongs to whoever
+    asked. `request` is the message that was really sent, once it was sent.
+    """
+
+    __slots__ = (
+        "address",
+        "deadline",
+        "error",
+        "lane",
+        "max_version",
+        "message",
+        "node",
+        "prepared",
+        "purpose",
+        "request",
+        "response",
+        "timeout_ms",
+        "tried",
+        "version",
+    )
+
+    def __init__(
+        self,
+        request: Message | Prepared,
+        *,
+        node: int | None,
+        lane: int,
+        deadline: int,
+        timeout_ms: int,
+        max_version: int | None = None,
+        purpose: Any = None,
+    ) -> None:
+        self.prepared = request if isinstance(request, Prepared) else None
+        self.request = None if isinstance(request, Prepared) else request
+        self.message: type[Message] = request.message if isinstance(request, Prepared) else type(request)
+        self.node = node
+        self.lane = lane
+        self.deadline = deadline
+        self.timeout_ms = timeout_ms
+        self.max_version = max_version
+        self.purpose = purpose
+        self.version = -1
+        self.address = ""
+        self.tried: set[tuple[str, int]] = set()
+        self.response: Message | None = None
+        self.error: KprotoError | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.response is not None or self.error is not None
+
+    @property
+    def name(self) -> str:
+        return api_name(self.message)
+
+    def __repr__(self) -> str:
+        state = "answered" if self.response is not None else f"failed: {self.error}" if self.error else "open"
+        return f"<Call {self.name} to {self.address or self.node}: {state}>"
+
+
+def api_name(message: type[Message]) -> str:
+    """Kafka's name of the request: `JoinGroup` for JoinGroupRequest."""
+    key = message.__api_key__
+    return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
+
+
+class Connection:
+    """The protocol on one connection. The owner moves the bytes and calls, in this order:
+
+    `opened()` when the socket is connected, `received(data)` for every chunk, `broken(why)` when it ends.
+    `ask(call)` at any time. Each returns the bytes to write; finished calls are appended to `finished`.
+    """
+
+    def __init__(self, key: int, host: str, port: int, client_id: str, *, deadline: int) -> None:
+        self.key = key
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.deadline = deadline  # until when it must be open and negotiated
+        self.ready = False
+        self.closed = False
+        self.is_open = False
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.waiting: deque[Call] = deque()
+        self.in_flight: deque[tuple[int, Call]] = deque()
+        self.finished: list[Call] = []
+        self._frames = Frames()
+        self._next_correlation = 0
+        self._negotiating = -1
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def opened(self) -> bytes:
+        self.is_open = True
+        return self._ask_versions(ApiVersionsRequest.__versions__.max)
+
+    def _ask_versions(self, version: int) -> bytes:
+        request = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
+        if version < 3:
+            request = ApiVersionsRequest()
+        self._negotiating = version
+        self._next_correlation += 1
+        return frame(encode_request(request, version, self._next_correlation, self.client_id))
+
+    def ask(self, call: Call) -> bytes:
+        call.address = self.address
+        if not self.ready:
+            self.waiting.append(call)
+            return b""
+        return self._send(call)
+
+    def version_for(self, message: type[Message], most: int | None = None) -> int:
+        """The highest version both sides know. Raises UnsupportedVersion when there is none."""
+        key = message.__api_key__
+        ours = message.__versions__
+        if key is None or key not in self.versions:
+            raise UnsupportedVersion(
+                api_name(message), -1, f"the broker at {self.address} doesn't know this request"
+            )
+        lowest, highest = self.versions[key]
+        version = min(highest, ours.max if most is None else min(most, ours.max))
+        if version < max(lowest, ours.min):
+            detail = (
+                f"{lowest}-{highest} by the broker at {self.address}, {ours.min}-{ours.max} by this client"
+            )
+            raise UnsupportedVersion(api_name(message), version, detail)
+        return version
+
+    def _send(self, call: Call) -> bytes:
+        try:
+            version = self.version_for(call.message, call.max_version)
+            if call.prepared is not None:
+                call.request = call.prepared.build(version)
+            assert call.request is not None
+            body = encode_request(call.request, version, self._next_correlation + 1, self.client_id)
+        except (UnsupportedVersion, EncodeError) as error:
+            call.error = error
+            self.finished.append(call)
+            return b""
+        call.version = version
+        self._next_correlation += 1
+        self.in_flight.append((self._next_correlation, call))
+        return frame(body)
+
+    def received(self, data: bytes) -> bytes:
+        """Feeds bytes. Raises DecodeError when they can't be an answer: then call `broken` and close."""
+        out: list[bytes] = []
+        for body in self._frames.feed(data):
+            if self._negotiating >= 0:
+                out.append(self._negotiated(body))
+            else:
+                self._answered(body)
+        return b"".join(out)
+
+    def _negotiated(self, body: bytes) -> bytes:
+        version = self._negotiating
+        # The error code is the first field in every version, and a broker that doesn't know ours answers
+        # in v0.
+        if len(body) >= 6 and int.from_bytes(body[4:6], "big") == UNSUPPORTED_VERSION:
+            _, response = decode_response(body, ApiVersionsResponse, 0)
+            assert isinstance(response, ApiVersionsResponse)
+            if version == 0:
+                raise DecodeError("ApiVersions", 0, "error_code", 4, "the broker refuses even version 0")
+            known = [entry.max_version for entry in response.api_keys if entry.api_key == API_VERSIONS]
+            return self._ask_versions(min(known[0], version - 1) if known else 0)
+        _, response = decode_response(body, ApiVersionsResponse, version)
+        assert isinstance(response, ApiVersionsResponse)
+        if response.error_code:
+            detail = f"the broker answers error {response.error_code}"
+            raise DecodeError("ApiVersions", version, "error_code", 4, detail)
+        self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+        self._negotiating = -1
+        self.ready = True
+        out = [self._send(call) for call in self.waiting]
+        self.waiting.clear()
+        return b"".join(out)
+
+    def _answered(self, body: bytes) -> None:
+        if not self.in_flight:
+            raise DecodeError("ResponseHeader", -1, "correlation_id", 0, "an answer that nobody asked for")
+        expected, call = self.in_flight[0]
+        if int.from_bytes(body[:4], "big", signed=True) != expected:
+            detail = f"expected {expected}: answers must come in the order of the requests"
+            raise DecodeError("ResponseHeader", -1, "correlation_id", 0, detail)
+        key = call.message.__api_key__
+        assert key is not None
+        _, call.response = decode_response(body, response_class(key), call.version)
+        self.in_flight.popleft()
+        self.finished.append(call)
+
+    def forget(self, call: Call) -> None:
+        """Takes back a call that was not sent yet."""
+        self.waiting.remove(call)
+
+    def no_answer_expected(self, call: Call) -> None:
+        """The broker doesn't answer this one (Produce with acks=0): it is done once it is written."""
+        self.in_flight = deque(entry for entry in self.in_flight if entry[1] is not call)
+
+    def broken(self, why: str) -> None:
+        """The connection is gone: every open call fails."""
+        self.closed = True
+        self.ready = False
+        for call in (*(call for _, call in self.in_flight), *self.waiting):
+            call.error = ConnectionFailed(self.address, why)
+            self.finished.append(call)
+        self.in_flight.clear()
+        self.waiting.clear()
+
+    def overdue(self, now: int) -> bool:
+        """True when a call that was sent is not answered in time: the owner must close this connection."""
+        late = False
+        for _, call in self.in_flight:
+            if call.deadline <= now and not call.done:
+                call.error = RequestTimedOut(call.name, call.timeout_ms, f"asked {self.address}")
+                late = True
+        if late:
+            self.finished.extend(call for _, call in self.in_flight if call.error is not None)
+            self.in_flight = deque(entry for entry in self.in_flight if entry[1].error is None)
+        expired = [call for call in self.waiting if call.deadline <= now]
+        for call in expired:
+            self.waiting.remove(call)
+            call.error = RequestTimedOut(call.name, call.timeout_ms, f"no connection to {self.address} yet")
+            self.finished.append(call)
+        return late
+
+    def next_deadline(self) -> int | None:
+        calls = [call.deadline for _, call in self.in_flight]
+        calls.extend(call.deadline for call in self.waiting)
+        if not self.ready and not self.closed:
+            calls.append(self.deadline)
+        return min(calls, default=None)

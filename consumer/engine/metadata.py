@@ -1,0 +1,172 @@
+"""What this client knows of the cluster: brokers, topics, leaders.
+
+Rules that hold here:
+
+* The newest leader epoch wins: an answer with an older epoch for a partition doesn't replace what is known
+  (M198), unless the topic id changed: then it is another topic with an old name.
+* A topic that the broker says doesn't exist is kept as an error, not as absent: "not asked yet" and "not
+  there" are two things.
+* Nothing is ever guessed: an unknown leader is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from kproto.group.subscription import TopicPartition
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+from .connection import Prepared
+
+NO_TOPIC_ID = UUID(int=0)
+NO_LEADER = -1
+
+# Below this version leader epochs of Metadata can go back in time (KAFKA-9261): they are not used.
+RELIABLE_EPOCHS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(slots=True)
+class PartitionView:
+    leader: int | None
+    leader_epoch: int | None
+    error_code: int = 0
+    replicas: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class TopicView:
+    name: str
+    id: UUID | None
+    internal: bool
+    error_code: int = 0
+    partitions: dict[int, PartitionView] = field(default_factory=dict[int, PartitionView])
+
+
+class ClusterView:
+    """The client's picture of the cluster; `update` is the only way in."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.controller: int | None = None
+        self.brokers: dict[int, BrokerAddress] = {}
+        self.topics: dict[str, TopicView] = {}
+        self.names: dict[UUID, str] = {}
+        self.updated_at: int | None = None
+        self.version = 0
+
+    def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> None:
+        """Takes an answer in. `everything`: it lists all topics, so what is missing doesn't exist any
+        more."""
+        self.brokers = {
+            broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        self.cluster_id = response.cluster_id
+        self.controller = response.controller_id if response.controller_id >= 0 else None
+        seen: set[str] = set()
+        for topic in response.topics:
+            name = topic.name
+            if name is None:
+                continue
+            seen.add(name)
+            topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
+            old = self.topics.get(name)
+            same = old is not None and old.id == topic_id
+            view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
+            for entry in topic.partitions:
+                epoch = entry.leader_epoch if entry.leader_epoch >= 0 and version >= RELIABLE_EPOCHS else None
+                fresh = PartitionView(
+                    entry.leader_id if entry.leader_id >= 0 else None,
+                    epoch,
+                    entry.error_code,
+                    tuple(entry.replica_nodes),
+                )
+                known = old.partitions.get(entry.partition_index) if old is not None and same else None
+                if (
+                    known
+                    and known.leader_epoch is not None
+                    and epoch is not None
+                    and epoch < known.leader_epoch
+                ):
+                    fresh = known
+                view.partitions[entry.partition_index] = fresh
+            if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
+                # A broker that restarts may deny topics for a moment; what was known stays, with the error.
+                view.partitions = old.partitions
+            if old is not None and old.id is not None and not same:
+                self.names.pop(old.id, None)
+            self.topics[name] = view
+            if topic_id is not None:
+                self.names[topic_id] = name
+        if everything:
+            for name in [name for name in self.topics if name not in seen]:
+                gone = self.topics.pop(name)
+                if gone.id is not None:
+                    self.names.pop(gone.id, None)
+        self.updated_at = now
+        self.version += 1
+
+    def leader(self, partition: TopicPartition) -> int | None:
+        """The node id of the partition's leader, None when it is not known or there is none."""
+        view = self.partition(partition)
+        if view is None or view.leader is None or view.leader not in self.brokers:
+            return None
+        return view.leader
+
+    def partition(self, partition: TopicPartition) -> PartitionView | None:
+        topic = self.topics.get(partition.topic)
+        return topic.partitions.get(partition.partition) if topic is not None else None
+
+    def led(self, partition: TopicPartition, leader: int, epoch: int) -> None:
+        """A broker told the new leader in its answer (KIP-951)."""
+        view = self.partition(partition)
+        if view is not None and (view.leader_epoch is None or epoch > view.leader_epoch):
+            view.leader = leader
+            view.leader_epoch = epoch
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        """Another broker leads now; until metadata is read again the leader is unknown."""
+        view = self.partition(partition)
+        if view is not None:
+            view.leader = None
+
+    def topic_id(self, name: str) -> UUID | None:
+        topic = self.topics.get(name)
+        return topic.id if topic is not None else None
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return self.names.get(topic_id)
+
+    def counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """Topic -> number of partitions, of those that are known to exist."""
+        return {
+            name: len(view.partitions)
+            for name in topics
+            if (view := self.topics.get(name)) and view.partitions
+        }
+
+
+def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:
+    """Asks for some topics, for all (None), or for the brokers only (an empty list)."""
+    wanted = None if topics is None else sorted(set(topics))
+
+    def build(version: int) -> MetadataRequest:
+        names = wanted
+        if version == 0 and not names:
+            names = []  # in v0 an empty list means all topics; there is no way to ask for none
+        return MetadataRequest(
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=allow_auto_topic_creation if version >= 4 else True,
+        )
+
+    return Prepared(MetadataRequest, build)

@@ -1,0 +1,345 @@
+"""All connections of one client: which broker is asked on which connection, and what happens when one breaks.
+
+Rules that hold here:
+
+* Requests to one broker travel in *lanes*, one connection each: MAIN for everything, GROUP for membership (a
+  JoinGroup keeps its connection busy until the group has gathered), FETCH for fetches (they wait at the
+  broker for records). So an offset commit never waits behind a fetch or an open JoinGroup.
+* Connections are opened when the first call needs them, and known by a number that is never used twice:
+  events of a connection that is gone are ignored.
+* After a failure a broker is left alone for a while that doubles from reconnect.backoff.ms to its maximum.
+  Calls to it fail at once when the connection fails, and wait while the broker is being left alone.
+* A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
+  a client whose brokers have all moved finds them again through the bootstrap addresses (KIP-899).
+* Every call ends: answered, or with an error that names the address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kproto.errors import ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
+from kproto.wire.message import Message
+
+from .connection import Call, Connection, Prepared
+from .metadata import ClusterView
+
+MAIN, GROUP, FETCH = 0, 1, 2
+
+# Kafka's defaults (CommonClientConfigs).
+RECONNECT_BACKOFF_MS = 50
+RECONNECT_BACKOFF_MAX_MS = 1000
+CONNECTION_SETUP_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 30_000
+
+
+# ---- what the owner must do
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Connect a socket to host:port; answer `Opened(key)` or `Broken(key, why)`."""
+
+    key: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Send these bytes, all of them and in order."""
+
+    key: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """Close the socket; nothing more may be said about this key."""
+
+    key: int
+
+
+# ---- what happened
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    key: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    key: int
+    why: str
+
+
+NetworkAction = Open | Write | Shut
+NetworkEvent = Opened | Data | Broken
+
+
+@dataclass(slots=True)
+class _Peer:
+    """One address: when it may be tried again."""
+
+    failures: int = 0
+    not_before: int = 0
+
+
+class Network:
+    """Ask with `ask`, tell with `happened` and `tick`, take `actions` and `finished` away after each."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        *,
+        client_id: str = "kproto",
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        reconnect_backoff_ms: int = RECONNECT_BACKOFF_MS,
+        reconnect_backoff_max_ms: int = RECONNECT_BACKOFF_MAX_MS,
+        connection_setup_timeout_ms: int = CONNECTION_SETUP_TIMEOUT_MS,
+    ) -> None:
+        self.bootstrap = list(bootstrap)
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.view = ClusterView()
+        self.actions: list[NetworkAction] = []
+        self.finished: list[Call] = []
+        self._backoff = (reconnect_backoff_ms, reconnect_backoff_max_ms)
+        self._setup_timeout = connection_setup_timeout_ms
+        self._connections: dict[int, Connection] = {}
+        self._lanes: dict[tuple[str, int, int], Connection] = {}
+        self._peers: dict[tuple[str, int], _Peer] = {}
+        self._parked: list[tuple[Call, tuple[str, int]]] = []
+        self._next_key = 0
+        self._turn = 0
+        self.closed = False
+
+    # ---- asking
+
+    def ask(
+        self,
+        request: Message | Prepared,
+        now: int,
+        *,
+        node: int | None = None,
+        lane: int = MAIN,
+        timeout_ms: int | None = None,
+        max_version: int | None = None,
+        purpose: Any = None,
+    ) -> Call:
+        """Sends a request to the broker `node`, or to any. The call comes back in `finished`, always."""
+        timeout = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        call = Call(
+            request,
+            node=node,
+            lane=lane,
+            deadline=now + timeout,
+            timeout_ms=timeout,
+            max_version=max_version,
+            purpose=purpose,
+        )
+        self._place(call, now)
+        return call
+
+    def version_at(self, node: int, message: type[Message]) -> int | None:
+        """The version that `message` would have for this broker; None while that is not known."""
+        broker = self.view.brokers.get(node)
+        if broker is None:
+            return None
+        for lane in (MAIN, GROUP, FETCH):
+            connection = self._lanes.get((broker.host, broker.port, lane))
+            if connection is not None and connection.ready:
+                return connection.version_for(message)
+        return None
+
+    def connected(self) -> bool:
+        return any(connection.ready for connection in self._connections.values())
+
+    def _place(self, call: Call, now: int) -> None:
+        if self.closed:
+            self._fail(call, ConnectionFailed(call.address or "(none)", "the client is closed"))
+            return
+        if call.node is None:
+            address = self._any(call, now)
+        else:
+            broker = self.view.brokers.get(call.node)
+            if broker is None:
+                self._fail(
+                    call, ConnectionFailed(f"node {call.node}", "the cluster doesn't list this broker")
+                )
+                return
+            address = (broker.host, broker.port)
+        connection = self._lanes.get((*address, call.lane))
+        if connection is None:
+            peer = self._peers.setdefault(address, _Peer())
+            if peer.not_before > now:
+                self._parked.append((call, address))
+                return
+            connection = self._open(address, call.lane, now)
+        self._write(connection, connection.ask(call))
+        self._collect(connection)
+
+    def _any(self, call: Call, now: int) -> tuple[str, int]:
+        """The least busy broker that answers; else one being tried; else the next one not tried by this
+        call."""
+        known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
+        places = [
+            address for address in dict.fromkeys([*known, *self.bootstrap]) if address not in call.tried
+        ]
+        if not places:
+            places = [*self.bootstrap]
+        ready = [
+            (len(connection.in_flight), address)
+            for address in places
+            if (connection := self._lanes.get((*address, call.lane))) is not None and connection.ready
+        ]
+        if ready:
+            return min(ready)[1]
+        for address in places:
+            if (*address, call.lane) in self._lanes:
+                return address
+        self._turn += 1
+        at = self._turn % len(known) if known and places[: len(known)] == known else 0
+        turned = places[at:] + places[:at]
+        free = [address for address in turned if self._peers.setdefault(address, _Peer()).not_before <= now]
+        return free[0] if free else turned[0]
+
+    def _open(self, address: tuple[str, int], lane: int, now: int) -> Connection:
+        self._next_key += 1
+        host, port = address
+        deadline = now + self._setup_timeout
+        connection = Connection(self._next_key, host, port, self.client_id, deadline=deadline)
+        self._connections[connection.key] = connection
+        self._lanes[(host, port, lane)] = connection
+        self.actions.append(Open(connection.key, host, port))
+        return connection
+
+    # ---- being told
+
+    def happened(self, event: NetworkEvent, now: int) -> None:
+        connection = self._connections.get(event.key)
+        if connection is None:
+            return
+        match event:
+            case Opened():
+                self._write(connection, connection.opened())
+            case Data(data=data):
+                try:
+                    was_ready = connection.ready
+                    self._write(connection, connection.received(data))
+                    if connection.ready and not was_ready:
+                        self._peers[(connection.host, connection.port)] = _Peer()
+                except DecodeError as error:
+                    self._collect(connection)
+                    self._drop(connection, f"the answer makes no sense: {error}", now)
+                    return
+                self._collect(connection)
+            case Broken(why=why):
+                self._drop(connection, why, now, shut=False)
+
+    def tick(self, now: int) -> None:
+        for connection in list(self._connections.values()):
+            late = connection.overdue(now)
+            self._collect(connection)
+            if late:
+                self._drop(connection, "a request was not answered in time", now)
+            elif not connection.ready and connection.deadline <= now:
+                what = "the broker doesn't answer" if connection.is_open else "the connection can't be made"
+                self._drop(connection, f"{what} within {self._setup_timeout} ms", now)
+        parked, self._parked = self._parked, []
+        for call, address in parked:
+            if call.deadline <= now:
+                detail = f"{address[0]}:{address[1]} refused before and is left alone for a moment"
+                self._fail(call, RequestTimedOut(call.name, call.timeout_ms, detail))
+            elif self._peers.setdefault(address, _Peer()).not_before <= now:
+                self._place(call, now)
+            else:
+                self._parked.append((call, address))
+
+    def next_deadline(self) -> int | None:
+        times = [at for c in self._connections.values() if (at := c.next_deadline()) is not None]
+        for call, address in self._parked:
+            times.append(min(call.deadline, self._peers.setdefault(address, _Peer()).not_before))
+        return min(times, default=None)
+
+    def metadata_changed(self, now: int) -> None:
+        """Closes connections to addresses that no broker has any more (bootstrap addresses stay usable)."""
+        known = {(broker.host, broker.port) for broker in self.view.brokers.values()} | set(self.bootstrap)
+        for host, port, lane in list(self._lanes):
+            if (host, port) not in known:
+                self._drop(self._lanes[(host, port, lane)], "the broker moved away from this address", now)
+
+    def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
+        """Gives one connection up, so that calls open on it fail now (a coordinator that moved, M26)."""
+        broker = self.view.brokers.get(node)
+        connection = self._lanes.get((broker.host, broker.port, lane)) if broker is not None else None
+        if connection is not None:
+            self._drop(connection, why, now, punish=False)
+
+    def close(self, now: int) -> None:
+        self.closed = True
+        for connection in list(self._connections.values()):
+            self._drop(connection, "the client is closed", now)
+        parked, self._parked = self._parked, []
+        for call, address in parked:
+            self._fail(call, ConnectionFailed(f"{address[0]}:{address[1]}", "the client is closed"))
+
+    # ---- inside
+
+    def _write(self, connection: Connection, data: bytes) -> None:
+        if data:
+            self.actions.append(Write(connection.key, data))
+
+    def _collect(self, connection: Connection) -> None:
+        if connection.finished:
+            self.finished.extend(connection.finished)
+            connection.finished.clear()
+
+    def _fail(self, call: Call, error: KprotoError) -> None:
+        call.error = error
+        self.finished.append(call)
+
+    def _drop(
+        self, connection: Connection, why: str, now: int, *, shut: bool = True, punish: bool = True
+    ) -> None:
+        was_ready = connection.ready
+        address = (connection.host, connection.port)
+        del self._connections[connection.key]
+        for place in [place for place, known in self._lanes.items() if known is connection]:
+            del self._lanes[place]
+        if shut:
+            self.actions.append(Shut(connection.key))
+        if punish:
+            self._leave_alone(address, now)
+        connection.broken(why)
+        for call in connection.finished:
+            call.tried.add(address)
+            untried = [address for address in self._addresses() if address not in call.tried]
+            if call.node is None and not was_ready and untried and call.deadline > now and not self.closed:
+                call.error = None
+                self._place(call, now)
+            else:
+                if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
+                    places = ", ".join(sorted(f"{host}:{port}" for host, port in call.tried))
+                    call.error = ConnectionFailed(places, call.error.detail)
+                self.finished.append(call)
+        connection.finished.clear()
+
+    def _addresses(self) -> list[tuple[str, int]]:
+        known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
+        return list(dict.fromkeys([*known, *self.bootstrap]))
+
+    def _leave_alone(self, address: tuple[str, int], now: int) -> None:
+        peer = self._peers.setdefault(address, _Peer())
+        base, most = self._backoff
+        peer.not_before = now + min(most, base << min(peer.failures, 16))
+        peer.failures += 1
