@@ -2,7 +2,8 @@
 
     flights.py   the data set, as records and as the truth that pandas computes
     member.py    one member of the consumer group, in a process of its own
-    story.py     what happens when: produce, join, kill, grow, and the checks at the end
+    story.py     what happens when: produce, join, kill, grow
+    books.py     what the group read, and the judgement of all that came out
 
 `kproto demo` runs it.
 """

@@ -1,9 +1,7 @@
 """What happens in the demo: a broker, a topic, a group that lives through a join, a kill and growth, Spark.
 
 The parent process produces and keeps the books; the broker, each member of the group and Spark are processes
-of their own. The books are kept by (partition, offset): a record that is read again after the kill counts
-once, a record that nobody read is missing, and every total is held against what pandas computes from the
-data set itself.
+of their own. What came out is judged in `books.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -28,8 +26,9 @@ from consumer import Cluster, Producer
 from ..diagrams import timeline
 from ..errors import IllegalState, KprotoError
 from ..group.subscription import TopicPartition
-from ..timeline import GroupEvent, cause, ownerships, shared, standstills
+from ..timeline import GroupEvent
 from . import flights, member
+from .books import Books, Outcome, judge
 from .flights import Departure, Total
 
 if TYPE_CHECKING:
@@ -57,52 +56,6 @@ class Plan:
     spark: bool = True
     seconds: float = 30.0
     picture: Path = Path("kproto-demo.html")
-
-
-class Books:
-    """Everything that the members told, and the sums by (partition, offset)."""
-
-    def __init__(self) -> None:
-        self.events: list[GroupEvent] = []
-        self.rows: dict[tuple[int, int], tuple[int, int | None]] = {}
-        self.again = 0
-
-    def enter(self, told: GroupEvent | Sequence[member.Read]) -> int:
-        """Enter what one message says; the answer is how many records are new."""
-        if isinstance(told, GroupEvent):
-            self.events.append(told)
-            return 0
-        before = len(self.rows)
-        count = 0
-        for read in told:
-            count += len(read.offsets)
-            for offset, origin, delay in zip(read.offsets, read.origins, read.delays, strict=True):
-                self.rows[read.partition, offset] = origin, delay
-        new = len(self.rows) - before
-        self.again += count - new
-        return new
-
-    def totals(self) -> dict[str, Total]:
-        found = {origin: [0, 0, 0] for origin in flights.ORIGINS}
-        for origin, delay in self.rows.values():
-            total = found[flights.ORIGINS[origin]]
-            total[0] += 1
-            if delay is not None:
-                total[1] += 1
-                total[2] += delay
-        return {origin: Total(*total) for origin, total in found.items() if total[0]}
-
-    def owned(self) -> dict[str, set[TopicPartition]]:
-        """Who owns what now, as far as it is told."""
-        gone = {event.member for event in self.events if event.kind in ("killed", "left")}
-        held: dict[str, set[TopicPartition]] = {}
-        for event in self.events:
-            mine = held.setdefault(event.member, set())
-            if event.kind == "assigned":
-                mine.update(event.partitions)
-            elif event.kind in ("revoked", "lost"):
-                mine.difference_update(event.partitions)
-        return {name: partitions for name, partitions in held.items() if name and name not in gone}
 
 
 @dataclass(slots=True)
@@ -199,14 +152,6 @@ class Group:
                 return
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What came out: `lines` to print, `faults` that make the exit code 1."""
-
-    lines: list[str] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-
-
 def tell(plan: Plan) -> Outcome:
     """Do it all. Raises `KprotoError` when it can't be done; what came out wrong is in `faults`."""
     began = time.monotonic()
@@ -238,9 +183,12 @@ def tell(plan: Plan) -> Outcome:
         bar.close()
         hourly = spark.result(produced) if spark else None
         with Cluster(bootstrap) as cluster:
-            ends = cluster.list_offsets({TopicPartition(plan.topic, p): "latest" for p in range(GROWN)})
-            committed = cluster.committed(group_id, list(ends))
-    outcome = _judge(plan, frame, produced, books, ends, committed, hourly)
+            partitions = [TopicPartition(plan.topic, p) for p in range(GROWN)]
+            latest = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
+            ends = {partition: latest[partition].offset or 0 for partition in partitions}
+            found = cluster.committed_offsets(group_id, partitions)
+            committed = {partition: one.offset for partition, one in found.items() if one is not None}
+    outcome = judge(frame, produced, books, ends, committed, hourly)
     outcome.lines.append(
         f"all of it took {time.monotonic() - began:.0f} s; the group's life is drawn in {plan.picture}"
     )
@@ -370,90 +318,6 @@ class _Spark:
                 return {
                     (row.origin, row["at"]): Total(row.departures, row.flown, row.delay or 0) for row in rows
                 }
-
-
-def _judge(
-    plan: Plan,
-    frame: Any,
-    produced: int,
-    books: Books,
-    ends: dict[TopicPartition, int],
-    committed: dict[TopicPartition, int | None],
-    hourly: dict[tuple[str, int], Total] | None,
-) -> Outcome:
-    outcome = Outcome()
-    lines, faults = outcome.lines, outcome.faults
-
-    def check(holds: bool, line: str) -> None:
-        lines.append(("ok    " if holds else "WRONG ") + line)
-        if not holds:
-            faults.append(line)
-
-    truth, found = flights.totals(frame), books.totals()
-    for origin in sorted(truth | found):
-        mine, theirs = found.get(origin, Total(0, 0, 0)), truth.get(origin, Total(0, 0, 0))
-        mean = mine.delay / mine.flown if mine.flown else 0.0
-        check(
-            mine == theirs,
-            f"{origin}: {mine.departures:,} departures, {mine.flown:,} flown, mean delay {mean:.2f} min; pandas: "
-            + (
-                "the same"
-                if mine == theirs
-                else f"{theirs.departures:,}, {theirs.flown:,}, sum {theirs.delay:,}"
-            ),
-        )
-    in_log = sum(ends.values())
-    check(
-        produced == len(frame) == in_log,
-        f"produced {produced:,} of {len(frame):,} records; the log holds {in_log:,}",
-    )
-    missing = {
-        partition: end - sum(1 for offset in range(end) if (partition.partition, offset) in books.rows)
-        for partition, end in ends.items()
-    }
-    lost = sum(missing.values())
-    check(
-        lost == 0 and len(books.rows) == in_log,
-        f"the group read {len(books.rows):,} of {in_log:,} records"
-        + (f", and {books.again:,} of them again after the kill (at least once)" if books.again else "")
-        + (f"; missing: { {p.partition: n for p, n in missing.items() if n} }" if lost else ""),
-    )
-    behind = {
-        p.partition: end - (committed.get(p) or 0)
-        for p, end in ends.items()
-        if (committed.get(p) or 0) != end
-    }
-    check(
-        not behind,
-        "committed offsets stand at the end of every partition" + (f"; not so: {behind}" if behind else ""),
-    )
-    overlaps = shared(ownerships(books.events))
-    check(not overlaps, f"{len(overlaps)} times two members owned one partition at the same time")
-    if hourly is not None:
-        expected = flights.hourly(frame)
-        wrong = {key for key in expected.keys() | hourly.keys() if expected.get(key) != hourly.get(key)}
-        rows = sum(total.departures for total in hourly.values())
-        check(
-            not wrong,
-            f"Spark: {rows:,} departures in {len(hourly):,} rows (origin, hour); pandas: "
-            + ("the same" if not wrong else f"{len(wrong):,} rows differ"),
-        )
-    lines += _stood_still(books.events)
-    return outcome
-
-
-def _stood_still(events: list[GroupEvent]) -> list[str]:
-    still = standstills(events)
-    lines = []
-    for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
-        mine = [one for one in still if one.generation == generation]
-        told = ", ".join(
-            f"{one.partition.partition}: {one.ms} ms{' (new)' if one.found else ''}" for one in mine
-        )
-        lines.append(
-            f"generation {generation}: stood still: {told or 'nothing'}  [{cause(events, generation)}]"
-        )
-    return lines
 
 
 def _title(plan: Plan) -> str:

@@ -1,0 +1,76 @@
+"""The demo's judgement: it must see every kind of fault that the demo could have."""
+
+from __future__ import annotations
+
+import pytest
+
+pd = pytest.importorskip("pandas")
+
+from kproto.demo.books import Books, judge  # noqa: E402
+from kproto.demo.flights import ORIGINS, Total, hourly  # noqa: E402
+from kproto.demo.member import Read  # noqa: E402
+from kproto.group.subscription import TopicPartition  # noqa: E402
+from kproto.timeline import GroupEvent  # noqa: E402
+
+P0 = TopicPartition("flights", 0)
+HOUR = 3_600_000
+
+
+def frame() -> pd.DataFrame:
+    rows = [("EWR", 5.0, 10), ("EWR", float("nan"), HOUR), ("JFK", -2.0, HOUR + 1)]
+    return pd.DataFrame(rows, columns=["origin", "dep_delay", "event_time"])
+
+
+def books(*, skip: int | None = None, wrong: bool = False, twice: bool = False) -> Books:
+    kept = Books()
+    kept.enter(GroupEvent(0, "assigned", "a", 1, (P0,)))
+    if twice:
+        kept.enter(GroupEvent(1, "assigned", "b", 2, (P0,)))
+    kept.enter(GroupEvent(9, "left", "a"))
+    rows = [(0, 0, 5), (1, 0, None), (2, 1, 7 if wrong else -2)]
+    for offset, origin, delay in rows:
+        if offset != skip:
+            kept.enter([Read(0, [offset], [origin], [delay])])
+    return kept
+
+
+def faults(kept: Books, **changed: object) -> list[str]:
+    data = frame()
+    given = {"produced": 3, "ends": {P0: 3}, "committed": {P0: 3}, "hourly": hourly(data)} | changed
+    return judge(data, books=kept, **given).faults  # type: ignore[arg-type]
+
+
+def test_a_good_run_has_no_fault() -> None:
+    assert faults(books()) == []
+
+
+def test_a_record_that_is_read_twice_counts_once() -> None:
+    kept = books()
+    assert kept.enter([Read(0, [1], [ORIGINS.index("EWR")], [None])]) == 0
+    assert kept.again == 1
+    assert faults(kept) == []
+
+
+def test_a_lost_record_is_a_fault() -> None:
+    assert any("lost, by partition: {'flights-0': 1}" in fault for fault in faults(books(skip=1)))
+
+
+def test_a_changed_value_is_a_fault() -> None:
+    assert any(fault.startswith("JFK") for fault in faults(books(wrong=True)))
+
+
+def test_two_owners_are_a_fault() -> None:
+    assert any("two owners" in fault for fault in faults(books(twice=True)))
+
+
+def test_a_lagging_commit_is_a_fault() -> None:
+    assert any("{'flights-0': 1}" in fault for fault in faults(books(), committed={P0: 2}))
+
+
+def test_an_unacknowledged_record_is_a_fault() -> None:
+    assert any("produced 2 of 3" in fault for fault in faults(books(), produced=2))
+
+
+def test_a_wrong_row_of_spark_is_a_fault() -> None:
+    wrong = hourly(frame()) | {("JFK", HOUR): Total(1, 1, 0)}
+    assert any("1 rows differ" in fault for fault in faults(books(), hourly=wrong))
