@@ -36,12 +36,6 @@ from ..messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from ..messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
-)
 from ..messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -294,7 +288,7 @@ class _Found:
 
 
 def fetch(turn: Turn, call: Received[OffsetFetchRequest]) -> None:
-    """Answer with the committed offsets of one group, or from v8 on of several, in the order of the request."""
+    """Answer with the committed offsets of one group, or from v8 on of several, in the order asked."""
     request = call.request
     if call.version < _V_GROUPS:
         asked = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
@@ -389,75 +383,6 @@ def _topic_name(turn: Turn, topic_id: UUID) -> str:
 def _topic_id(turn: Turn, name: str) -> UUID:
     topics = turn.coordinator.topics
     return (None if topics is None else topics.id(name)) or ZERO_UUID
-
-
-# Deleting.
-
-
-@dataclass(slots=True)
-class Deletion:
-    """An OffsetDelete on its way: the partitions that exist are `open_`."""
-
-    call: Received[OffsetDeleteRequest]
-    codes: dict[tuple[str, int], int]
-    open_: list[tuple[str, int]]
-
-    def answer(self, turn: Turn) -> None:
-        turn.reply(
-            self.call,
-            OffsetDeleteResponse(
-                error_code=ErrorCode.NONE,
-                throttle_time_ms=0,
-                topics=[
-                    OffsetDeleteResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            OffsetDeleteResponsePartition(
-                                partition_index=p.partition_index,
-                                error_code=self.codes[topic.name, p.partition_index],
-                            )
-                            for p in topic.partitions
-                        ],
-                    )
-                    for topic in self.call.request.topics
-                ],
-            ),
-        )
-
-
-def read_deletion(turn: Turn, call: Received[OffsetDeleteRequest]) -> Deletion:
-    named = [(topic.name, p.partition_index) for topic in call.request.topics for p in topic.partitions]
-    codes: dict[tuple[str, int], int] = {
-        (topic, index): topic_error(turn.coordinator.topics, topic, index) for topic, index in named
-    }
-    return Deletion(call, codes, [key for key, code in codes.items() if not code])
-
-
-def delete_from_empty_group(turn: Turn, group: Group, deletion: Deletion) -> None:
-    """Nobody reads: forget every offset asked for, committed or promised."""
-    for topic, index in deletion.open_:
-        _forget(group, topic, index)
-    deletion.answer(turn)
-
-
-def delete_from_group_with_members(turn: Turn, group: Group, deletion: Deletion) -> None:
-    """Forget the offsets of topics that no member subscribes to."""
-    for topic, index in deletion.open_:
-        if is_subscribed(group, topic):
-            deletion.codes[topic, index] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        else:
-            _forget(group, topic, index)
-    deletion.answer(turn)
-
-
-def _forget(group: Group, topic: str, index: int) -> None:
-    offsets = group.offsets.get(topic, {})
-    if offsets.pop(index, None) and not offsets:
-        del group.offsets[topic]
-    for producer_id, promise in list(group.promised.items()):
-        promise.pop((topic, index), None)
-        if not promise:
-            del group.promised[producer_id]
 
 
 def is_subscribed(group: Group, topic: str) -> bool:

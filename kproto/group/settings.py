@@ -1,7 +1,7 @@
 """The settings of a group coordinator, under Kafka's own names.
 
-Every field is a broker setting of Kafka with underscores for dots, with Kafka's default and, where Kafka has one,
-its lowest allowed value. Times are milliseconds unless the name says minutes.
+Every field is a broker setting of Kafka with underscores for dots, with Kafka's default and lowest allowed
+value. Times are milliseconds unless the name says minutes.
 """
 
 from __future__ import annotations
