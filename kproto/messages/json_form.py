@@ -177,7 +177,7 @@ class _Reader:
             raise self.error(f"{_short(data)} is not a list")
         name = self.path[-1]
         values: list[Any] = []
-        for index, item in enumerate(cast("list[Any]", data)):
+        for index, item in enumerate(cast("list[object]", data)):
             self.path[-1] = f"{name}[{index}]"
             values.append(self.value(kind.element, item))
         self.path[-1] = name
@@ -202,7 +202,7 @@ class _Reader:
     def unknown_tags(self, data: object) -> dict[int, bytes]:
         self.path.append(UNKNOWN_TAGS)
         tags: dict[int, bytes] = {}
-        for entry in cast("list[Any]", data) if isinstance(data, list) else [None]:
+        for entry in cast("list[object]", data) if isinstance(data, list) else [None]:
             keys = cast("Mapping[str, Any]", entry)
             if not isinstance(entry, Mapping) or set(keys) != {"tag", "data"}:
                 raise self.error('not a list of {"tag": number, "data": base64}')
