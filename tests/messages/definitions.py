@@ -1,0 +1,172 @@
+"""Kafka's own message definitions, read out of its jars, and in what a declaration differs from them.
+
+Not a test: `test_against_kafka.py` uses it. The jars are those that tests/conformance uses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kproto.messages.index import snake_case
+from kproto.wire.message import Array, Field, Message, StructType, fresh
+from kproto.wire.types import HIGHEST_VERSION, ZERO_UUID, Primitive, Versions
+from tests.conformance import judges
+
+Definition = dict[str, Any]
+
+JARS = ("kafka-clients", "kafka-group-coordinator")
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars. Where there is none: a skip, or a failure if judges are required."""
+    if os.environ.get("KPROTO_JUDGES"):
+        return Path(judges.kafka_jars()).parent
+    named = os.environ.get("KPROTO_KAFKA_JARS")
+    cache_folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = Path(named) if named else cache_folder / "kproto" / f"kafka-{judges.KAFKA}"
+    if not list(folder.glob("kafka-clients-*.jar")):
+        judges.missing(f"Kafka's message definitions: no kafka-clients jar in {folder}")
+    return folder
+
+
+@cache
+def definitions(folder: Path) -> dict[str, Definition]:
+    """Name -> definition of all messages that Kafka still has."""
+    found: dict[str, Definition] = {}
+    for jar in JARS:
+        (path,) = folder.glob(f"{jar}-[0-9]*.jar")
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.namelist():
+                if re.fullmatch(r"common/message/\w+\.json", entry):
+                    definition = json.loads(without_comments(archive.read(entry).decode()))
+                    if definition["validVersions"] != "none":
+                        found[definition["name"]] = definition
+    return found
+
+
+def without_comments(text: str) -> str:
+    """JSON with // comments, as Kafka writes it, without them."""
+    return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*', lambda match: match[1] or "", text)
+
+
+def differences(declared: type[Message], defined: Definition) -> list[str]:
+    """Everything in which a declaration isn't what Kafka's definition says, as "field: what"."""
+    return list(_Comparison(declared, defined).all())
+
+
+class _Comparison:
+    def __init__(self, declared: type[Message], defined: Definition) -> None:
+        self.declared = declared
+        self.defined = defined
+        self.valid = _set(defined["validVersions"], set(range(HIGHEST_VERSION + 1)))
+        self.parts: dict[str, list[Definition]] = {}
+        self._collect(defined["fields"])
+        for common in defined.get("commonStructs", []):
+            self.parts[common["name"]] = common["fields"]
+            self._collect(common["fields"])
+
+    def _collect(self, fields: list[Definition]) -> None:
+        for field in fields:
+            if "fields" in field:
+                self.parts[field["type"].removeprefix("[]")] = field["fields"]
+                self._collect(field["fields"])
+
+    def all(self) -> Iterator[str]:
+        cls, defined = self.declared, self.defined
+        key = defined.get("apiKey") if defined["type"] in ("request", "response") else None
+        yield from _differ("(name)", cls.__name__, defined["name"])
+        yield from _differ("(api key)", cls.__api_key__, key)
+        yield from _differ("(versions)", _within(cls.__versions__, self.valid, exact=True), self.valid)
+        flexible = _set(defined["flexibleVersions"], self.valid)
+        yield from _differ("(flexible)", _within(cls.__flexible__, self.valid), flexible)
+        yield from self.struct("", cls, defined["fields"], self.valid)
+
+    def struct(self, path: str, cls: StructType, fields: list[Definition], there: set[int]) -> Iterator[str]:
+        wanted: dict[str, tuple[Definition, set[int]]] = {}
+        for definition in fields:
+            versions = _set(definition.get("versions", definition.get("taggedVersions")), self.valid) & there
+            if versions:
+                wanted[snake_case(definition["name"])] = (definition, versions)
+        declared = {f.name: f for f in cls.__fields__}
+        yield from _differ(f"{path}(names)", list(declared), list(wanted))
+        for name, (definition, versions) in wanted.items():
+            if name in declared:
+                yield from self.field(path + name, declared[name], definition, versions, there)
+
+    def field(
+        self, path: str, f: Field, definition: Definition, versions: set[int], there: set[int]
+    ) -> Iterator[str]:
+        yield from _differ(f"{path} (versions)", _within(f.versions, there), versions)
+        nullable = _set(definition.get("nullableVersions", "none"), self.valid) & versions
+        yield from _differ(f"{path} (nullable)", _within(f.nullable, versions), nullable)
+        tagged = _set(definition.get("taggedVersions", "none"), self.valid) & versions
+        yield from _differ(f"{path} (tagged)", _within(f.tagged, versions), tagged)
+        yield from _differ(f"{path} (tag)", f.tag, definition.get("tag", -1))
+        if versions != there:
+            yield from _differ(f"{path} (ignorable)", f.ignorable, definition.get("ignorable", False))
+        yield from _differ(f"{path} (map key)", f.map_key, definition.get("mapKey", False))
+        yield from _differ(f"{path} (rigid)", f.always_rigid, definition.get("flexibleVersions") == "none")
+        yield from self.kind(path, f.kind, definition["type"], versions)
+        yield from _differ(f"{path} (default)", f.initial(), _default(definition, f.kind))
+
+    def kind(
+        self, path: str, kind: Primitive | Array | StructType, wanted: str, versions: set[int]
+    ) -> Iterator[str]:
+        if isinstance(kind, Array) != wanted.startswith("[]"):
+            yield f"{path} (type): {kind} is not {wanted}"
+            return
+        element = kind.element if isinstance(kind, Array) else kind
+        name = wanted.removeprefix("[]")
+        if isinstance(element, Primitive):
+            yield from _differ(f"{path} (type)", element.name, name)
+        elif name not in self.parts or element.__name__ not in (name, self.defined["name"] + name):
+            yield f"{path} (type): {element.__name__} is not {name}"
+        else:
+            yield from self.struct(f"{path}.", element, self.parts[name], versions)
+
+
+def _differ(where: str, declared: object, defined: object) -> Iterator[str]:
+    if declared != defined or type(declared) is not type(defined):
+        yield f"{where}: {declared!r} is declared, {defined!r} is defined"
+
+
+def _set(text: str, within: set[int]) -> set[int]:
+    found = Versions.parse(text)
+    return {version for version in within if version in found}
+
+
+def _within(versions: Versions, there: set[int], exact: bool = False) -> set[int]:
+    if exact:
+        return set(range(versions.min, versions.max + 1))
+    return {version for version in there if version in versions}
+
+
+def _default(definition: Definition, kind: Primitive | Array | StructType) -> object:
+    """The value that Kafka's generated class has when nobody sets the field."""
+    given = definition.get("default", "")
+    if given in (None, "null"):
+        return None
+    if isinstance(kind, Array):
+        return []
+    if isinstance(kind, StructType):
+        return fresh(kind)
+    if kind.name == "bool":
+        return str(given).lower() == "true"
+    if kind.name == "float64":
+        return float(given or 0)
+    if kind.name.startswith(("int", "uint")):
+        return int(str(given), 0) if given != "" else 0
+    return {"string": given, "bytes": b"", "records": None, "uuid": ZERO_UUID}[kind.name]
+
+
+def kind_in_kafka(definition: Definition) -> str:
+    """What `kproto.messages.index.kind_of` has to say about a definition."""
+    kind: str = definition["type"]
+    return "record" if kind.startswith("coordinator-") else kind

@@ -1,0 +1,157 @@
+"""Every declaration is what Kafka 4.3's own definitions say, and the comparison sees every sort of mistake.
+
+Needs no Java, only Kafka's jars: the definitions are JSON files inside of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.messages import index
+from tests.messages.definitions import Definition, definitions, differences, jars, kind_in_kafka
+
+
+@pytest.fixture(scope="module")
+def kafka() -> dict[str, Definition]:
+    return definitions(jars())
+
+
+def test_exactly_kafkas_messages_are_declared(kafka: dict[str, Definition]) -> None:
+    assert sorted(index.names()) == sorted(kafka)
+
+
+def test_all_89_apis_are_declared() -> None:
+    assert len(index.API_NAMES) == 89
+
+
+@pytest.mark.parametrize("name", index.names())
+def test_the_declaration_is_kafkas_definition(name: str, kafka: dict[str, Definition]) -> None:
+    assert differences(index.message_class(name), kafka[name]) == []
+    assert index.kind_of(name) == kind_in_kafka(kafka[name])
+
+
+def test_record_types_are_kafkas(kafka: dict[str, Definition]) -> None:
+    defined = {
+        (definition["apiKey"], name)
+        for name, definition in kafka.items()
+        if definition["type"].startswith("coordinator-")
+    }
+    declared = {(key, f"{name}{part}") for key, name in index.RECORDS.items() for part in ("Key", "Value")}
+    assert declared == defined
+
+
+# Mutants: change one thing in a definition, and the comparison says which field is not as declared.
+
+
+def change(*path: str, **to: Any) -> Callable[[Definition], None]:
+    """Change the field at `path` (Kafka's names), or the message itself when there is none."""
+
+    def mutate(definition: Definition) -> None:
+        target = definition
+        for name in path:
+            (target,) = (field for field in target["fields"] if field["name"] == name)
+        for key, value in to.items():
+            if value is None:
+                del target[key]
+            else:
+                assert target.get(key) != value, "the mutant changes nothing"
+                target[key] = value
+
+    return mutate
+
+
+def swap_first_two_fields(definition: Definition) -> None:
+    fields = definition["fields"]
+    fields[0], fields[1] = fields[1], fields[0]
+
+
+def drop_last_field(definition: Definition) -> None:
+    definition["fields"].pop()
+
+
+def add_field(definition: Definition) -> None:
+    definition["fields"].append({"name": "Surprise", "type": "int32", "versions": "9+"})
+
+
+MUTANTS: dict[str, tuple[str, Callable[[Definition], None], str]] = {
+    "another API key": ("JoinGroupRequest", change(apiKey=12), "(api key)"),
+    "one version more": ("JoinGroupRequest", change(validVersions="0-10"), "(versions)"),
+    "one version less": ("JoinGroupRequest", change(validVersions="1-9"), "(versions)"),
+    "flexible later": ("JoinGroupRequest", change(flexibleVersions="7+"), "(flexible)"),
+    "never flexible": ("JoinGroupRequest", change(flexibleVersions="none"), "(flexible)"),
+    "two fields swapped": ("JoinGroupRequest", swap_first_two_fields, "(names)"),
+    "a field less": ("JoinGroupRequest", drop_last_field, "(names)"),
+    "a field more": ("JoinGroupRequest", add_field, "(names)"),
+    "another name": ("JoinGroupRequest", change("GroupId", name="GroupID"), "(names)"),
+    "another type": (
+        "JoinGroupRequest",
+        change("SessionTimeoutMs", type="int64"),
+        "timeout_ms (type)",
+    ),
+    "an array": ("JoinGroupRequest", change("GroupId", type="[]string"), "group_id (type)"),
+    "not an array": (
+        "JoinGroupRequest",
+        change("Protocols", type="JoinGroupRequestProtocol"),
+        "protocols (type)",
+    ),
+    "later": ("JoinGroupRequest", change("Reason", versions="9+"), "reason (versions)"),
+    "earlier": ("JoinGroupRequest", change("Reason", versions="7+"), "reason (versions)"),
+    "no longer": (
+        "OffsetCommitRequest",
+        change("RetentionTimeMs", versions="2-5"),
+        "time_ms (versions)",
+    ),
+    "not nullable": ("JoinGroupRequest", change("Reason", nullableVersions=None), "reason (nullable)"),
+    "nullable later": ("JoinGroupResponse", change("ProtocolName", nullableVersions="8+"), "(nullable)"),
+    "another default": ("JoinGroupRequest", change("RebalanceTimeoutMs", default="0"), "(default)"),
+    "default not null": ("JoinGroupRequest", change("Reason", default=None), "reason (default)"),
+    "not ignorable": ("JoinGroupRequest", change("Reason", ignorable=False), "reason (ignorable)"),
+    "ignorable": (
+        "JoinGroupRequest",
+        change("GroupInstanceId", ignorable=True),
+        "instance_id (ignorable)",
+    ),
+    "deep inside": (
+        "JoinGroupRequest",
+        change("Protocols", "Metadata", type="string"),
+        "protocols.metadata (type)",
+    ),
+    "no map key": ("JoinGroupRequest", change("Protocols", "Name", mapKey=False), "protocols.name (map key)"),
+    "another tag": ("FetchRequest", change("ClusterId", tag=5), "cluster_id (tag)"),
+    "tagged later": ("FetchRequest", change("ClusterId", taggedVersions="13+"), "cluster_id (tagged)"),
+    "not tagged": ("FetchRequest", change("ClusterId", tag=None, taggedVersions=None), "cluster_id (tag"),
+    "a flexible client id": ("RequestHeader", change("ClientId", flexibleVersions=None), "client_id (rigid)"),
+    "another struct": ("FetchRequest", change("Topics", type="[]ForgottenTopic"), "topics (type)"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_comparison_sees(mutant: str, kafka: dict[str, Definition]) -> None:
+    name, mutate, named = MUTANTS[mutant]
+    definition = copy.deepcopy(kafka[name])
+    mutate(definition)
+    found = differences(index.message_class(name), definition)
+    assert any(named in difference for difference in found), found
+
+
+def test_missing_jars_are_a_skip_that_says_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KPROTO_KAFKA_JARS", str(tmp_path))
+    monkeypatch.delenv("KPROTO_JUDGES", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=str(tmp_path)):
+        jars()
+
+
+def test_missing_jars_are_a_failure_where_judges_are_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KPROTO_KAFKA_JARS", str(tmp_path))
+    monkeypatch.setenv("KPROTO_JUDGES", "required")
+    with pytest.raises(pytest.fail.Exception, match=str(tmp_path)):
+        jars()
