@@ -1,0 +1,27 @@
+"""An embedded Kafka broker: one node, in memory, real sockets; for tests and trials without Java or Docker.
+
+`kproto.broker.server` has `Server` and `running`; `kproto.broker.broker` is the machine behind them, which
+can be stepped in virtual time without any socket. The group coordinator is `kproto.group.coordinator` itself.
+
+Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator (groups), Produce, Fetch with
+sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId (idempotent producers), CreateTopics,
+DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics),
+DescribeCluster, DescribeTopicPartitions, and all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
+LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups.
+
+What it doesn't do, and so doesn't advertise in ApiVersions:
+  * transactions: transactional ids and transactional batches are refused, and clients take that for final;
+  * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
+  * SASL, TLS, ACLs, quotas, delegation tokens; a second node, replicas, elections other than `elect_leader`.
+
+Where it is simpler than Kafka, on purpose:
+  * records live in memory only, and until they are deleted: retention, compaction and segments are accepted
+    as topic configs and shown, but nothing acts on them (`settings.ACTED_ON` are the two that do something);
+  * a topic that Metadata creates is there in the same answer, not in the one after;
+  * there is no __consumer_offsets topic to read;
+  * the inside of produced batches is stored as it came once its CRC is right: a record that is not well
+    formed under a right CRC reaches the consumer, where Kafka would answer INVALID_RECORD;
+  * batches are sent whole, where Kafka cuts the last one at the byte limit.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,229 @@
+"""DescribeConfigs (32) and IncrementalAlterConfigs (44): settings of topics and of the broker."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from ...error_codes import ErrorCode
+from ...messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from ...messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ..call import Call, Result
+from ..settings import TOPIC_DEFAULTS, Settings, check_topic_config
+from ..topics import Topic, broker_default
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+TOPIC: Final = 2  # ConfigResource.Type
+BROKER: Final = 4
+
+
+class Source(IntEnum):
+    """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
+
+    DYNAMIC_TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does to a value (AlterConfigOp.OpType)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigType(IntEnum):
+    """DescribeConfigsResponse.ConfigType, as far as it is needed."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+# The topic configs that hold lists, and so can be appended to.
+_LISTS: Final = frozenset(
+    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
+)
+_INTS: Final = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "index.interval.bytes",
+        "max.message.bytes",
+        "min.insync.replicas",
+        "segment.bytes",
+        "segment.index.bytes",
+    }
+)
+
+
+def describe_configs(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, DescribeConfigsRequest)
+    results = [_described(broker, resource) for resource in request.resources]
+    if not request.include_synonyms:
+        for result in results:
+            for config in result.configs:
+                config.synonyms = []
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _described(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    kind, name = resource.resource_type, resource.resource_name
+    error, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
+    topic = broker.topics.named(name)
+    if kind == TOPIC and topic is not None:
+        configs = described_topic(topic, broker.settings)
+    elif kind == TOPIC:
+        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""
+    elif kind == BROKER and name in ("", str(broker.node.id)):
+        configs = _described_broker(broker.settings)
+    elif kind == BROKER:
+        error, message = (
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {broker.node.id}, but received {name}",
+        )
+    else:
+        error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}"
+    if resource.configuration_keys is not None:
+        configs = [config for config in configs if config.name in resource.configuration_keys]
+    return DescribeConfigsResult(
+        error_code=error, error_message=message, resource_type=kind, resource_name=name, configs=configs
+    )
+
+
+def described_topic(topic: Topic, settings: Settings) -> list[DescribeConfigsResourceResult]:
+    """All configs of a topic, each with where its value comes from."""
+    configs = []
+    for name, default in TOPIC_DEFAULTS.items():
+        inherited = broker_default(name, settings)
+        source = Source.DEFAULT if inherited == default else Source.STATIC_BROKER
+        synonyms = [DescribeConfigsSynonym(name=name, value=inherited, source=source)]
+        value = topic.configs.get(name)
+        if value is not None:
+            source = Source.DYNAMIC_TOPIC
+            synonyms.insert(0, DescribeConfigsSynonym(name=name, value=value, source=source))
+        configs.append(
+            DescribeConfigsResourceResult(
+                name=name,
+                value=inherited if value is None else value,
+                read_only=False,
+                config_source=source,
+                is_sensitive=False,
+                synonyms=synonyms,
+                config_type=_type(name, default),
+                documentation=None,
+            )
+        )
+    return configs
+
+
+def _described_broker(settings: Settings) -> list[DescribeConfigsResourceResult]:
+    defaults = Settings.from_properties({}).properties()
+    configs = []
+    for name, value in settings.properties().items():
+        source = Source.DEFAULT if value == defaults[name] else Source.STATIC_BROKER
+        configs.append(
+            DescribeConfigsResourceResult(
+                name=name,
+                value=value,
+                read_only=True,
+                config_source=source,
+                is_sensitive=False,
+                synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)],
+                config_type=_type(name, value),
+                documentation=None,
+            )
+        )
+    return configs
+
+
+def _type(name: str, value: str) -> ConfigType:
+    if name in _LISTS:
+        return ConfigType.LIST
+    if value in ("true", "false"):
+        return ConfigType.BOOLEAN
+    if name in _INTS:
+        return ConfigType.INT
+    if value.lstrip("-").isdigit():
+        return ConfigType.LONG
+    return ConfigType.DOUBLE if value.replace(".", "", 1).isdigit() else ConfigType.STRING
+
+
+def incremental_alter_configs(broker: Broker, call: Call) -> Result:
+    """Change configs of topics. Those of the broker are fixed when it starts."""
+    request = call.envelope.request
+    assert isinstance(request, IncrementalAlterConfigsRequest)
+
+    def alter(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
+        error, message = _altered(broker, resource, validate_only=request.validate_only)
+        return AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+
+    responses = [alter(resource) for resource in request.resources]
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _altered(
+    broker: Broker, resource: AlterConfigsResource, *, validate_only: bool
+) -> tuple[ErrorCode, str | None]:
+    if resource.resource_type != TOPIC:
+        return ErrorCode.INVALID_REQUEST, "Only configs of topics can be altered on this broker."
+    topic = broker.topics.named(resource.resource_name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+    configs = dict(topic.configs)
+    for change in resource.configs:
+        if change.config_operation == Operation.DELETE:
+            configs.pop(change.name, None)
+            continue
+        value = _changed(topic, change)
+        why = check_topic_config(change.name, value)
+        if why is not None or value is None:
+            return ErrorCode.INVALID_CONFIG, why
+        configs[change.name] = value
+    if not validate_only:
+        topic.configs = configs
+    return ErrorCode.NONE, None
+
+
+def _changed(topic: Topic, change: AlterableConfig) -> str | None:
+    """The new value; None when this can't be done to this config."""
+    if change.config_operation == Operation.SET:
+        return change.value
+    if change.name not in _LISTS or change.value is None:
+        return None
+    now = [item for item in topic.config(change.name).split(",") if item]
+    items = change.value.split(",")
+    if change.config_operation == Operation.APPEND:
+        return ",".join([*now, *(item for item in items if item not in now)])
+    return (
+        ",".join(item for item in now if item not in items)
+        if change.config_operation == Operation.SUBTRACT
+        else None
+    )

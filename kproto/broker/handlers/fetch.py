@@ -1,0 +1,146 @@
+"""Fetch (key 1): read batches, at once or when there are enough of them.
+
+Rules, as Kafka's ReplicaManager.fetchMessages:
+  * The answer goes out at once when it holds `min_bytes`, when a partition is in error, when nothing is
+    wanted or no wait is allowed; else the fetch is parked until records come or `max_wait_ms` is over.
+  * Batches go out whole. The first batch of the whole answer is sent however large it is; after that the
+    limits of the request, of the partition and `fetch.max.bytes` hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...error_codes import ErrorCode
+from ...messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from ..call import PARKED, Call, Result
+from ..log import Log
+from ..sessions import Key, Plan, TopicKey
+from ..topics import NO_ID, Partition, Topic
+from .lookup import epoch_error, missing_topic
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+READ_COMMITTED = 1
+
+
+@dataclass(slots=True)
+class ParkedFetch:
+    """A fetch that is looked at again when one of its `partitions` changes, and answered at `deadline`."""
+
+    broker: Broker
+    call: Call
+    request: FetchRequest
+    plan: Plan
+    deadline: int
+    partitions: set[Partition] = field(default_factory=set)
+
+    def answer(self, *, at_once: bool = False) -> FetchResponse | None:
+        """The answer, if there is enough to read, or if it has to go out `at_once`."""
+        answers, stored = self._read()
+        enough = (
+            stored >= self.request.min_bytes
+            or not answers
+            or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in answers.values())
+        )
+        if not enough and not at_once:
+            return None
+        topics: dict[TopicKey, FetchableTopicResponse] = {}
+        for (topic, _), data in self.plan.news(answers).items():
+            if topic not in topics:
+                topics[topic] = FetchableTopicResponse(
+                    topic=topic if isinstance(topic, str) else "",
+                    topic_id=NO_ID if isinstance(topic, str) else topic,
+                    partitions=[],
+                )
+            topics[topic].partitions.append(data)
+        return FetchResponse(
+            throttle_time_ms=0, session_id=self.plan.session_id, responses=list(topics.values())
+        )
+
+    def _read(self) -> tuple[dict[Key, PartitionData], int]:
+        """What each partition answers now, and how many bytes of records that is."""
+        self.partitions.clear()
+        room = min(self.request.max_bytes, self.broker.settings.fetch_max_bytes)
+        answers: dict[Key, PartitionData] = {}
+        total = 0
+        for key, wanted in self.plan.wanted.items():
+            topic = self._topic(key[0])
+            data = self._read_partition(topic, wanted, room - total, at_least_one=total == 0)
+            total += len(data.records or b"")
+            answers[key] = data
+        return answers, total
+
+    def _topic(self, key: TopicKey) -> Topic | None:
+        topics = self.broker.topics
+        return topics.named(key) if isinstance(key, str) else topics.with_id(key)
+
+    def _read_partition(
+        self, topic: Topic | None, wanted: FetchPartition, room: int, at_least_one: bool
+    ) -> PartitionData:
+        if topic is None:
+            return _failed(wanted.partition, missing_topic(by_id=self.plan.by_id))
+        partition = topic.partition(wanted.partition)
+        if partition is None:
+            return _failed(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.partitions.add(partition)
+        log = partition.log
+        stale = epoch_error(log, wanted.current_leader_epoch)
+        if stale is not ErrorCode.NONE:
+            return _failed(wanted.partition, stale)
+        diverging = _diverging(log, wanted)
+        if diverging is None and not log.start_offset <= wanted.fetch_offset <= log.end_offset:
+            return _failed(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        records = b""
+        if diverging is None:
+            limit = min(wanted.partition_max_bytes, room)
+            records = b"".join(log.read(wanted.fetch_offset, limit, at_least_one=at_least_one))
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=0,
+            high_watermark=log.end_offset,
+            last_stable_offset=log.end_offset,
+            log_start_offset=log.start_offset,
+            diverging_epoch=diverging or EpochEndOffset(),
+            aborted_transactions=[] if self.request.isolation_level == READ_COMMITTED else None,
+            records=records,
+        )
+
+
+def fetch(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, FetchRequest)
+    plan = broker.sessions.plan(request, call.version >= 13, call.now)  # KIP-516: topics by id
+    if isinstance(plan, ErrorCode):
+        return FetchResponse(throttle_time_ms=0, error_code=plan, responses=[])
+    parked = ParkedFetch(broker, call, request, plan, call.now + request.max_wait_ms)
+    response = parked.answer(at_once=request.max_wait_ms <= 0)
+    if response is None:
+        broker.park(parked)
+        return PARKED
+    return response
+
+
+def _diverging(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
+    """Where this log left what the client read last (KIP-595); None: it didn't, or nothing was said."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    end = log.epoch_end(wanted.last_fetched_epoch)
+    if end.leader_epoch == wanted.last_fetched_epoch and end.end_offset >= wanted.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset)
+
+
+def _failed(index: int, error: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
+    )

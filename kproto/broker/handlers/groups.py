@@ -1,0 +1,64 @@
+"""FindCoordinator (key 10), and all requests to the group coordinator, which answers them itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...error_codes import ErrorCode
+from ...group.classic import Received
+from ...messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ..call import PARKED, Call, Result
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+BATCHED_SINCE: Final = 4  # KIP-699: many keys in one request
+
+
+def find_coordinator(broker: Broker, call: Call) -> Result:
+    """This broker coordinates every group, and no transaction."""
+    request = call.envelope.request
+    assert isinstance(request, FindCoordinatorRequest)
+    refused: str | None = None
+    if request.key_type == TRANSACTION:
+        refused = "this broker has no transactions"
+    elif request.key_type != GROUP:
+        refused = f"there is no coordinator of type {request.key_type} on this broker"
+    node = broker.node
+    if call.version >= BATCHED_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[_coordinator(broker, key, refused) for key in request.coordinator_keys]
+        )
+    if refused is not None:
+        return FindCoordinatorResponse(
+            error_code=ErrorCode.INVALID_REQUEST, error_message=refused, node_id=-1, host="", port=-1
+        )
+    # Kafka's old answers have the word NONE where the new ones have nothing.
+    return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=node.host, port=node.port)
+
+
+def _coordinator(broker: Broker, key: str, refused: str | None) -> Coordinator:
+    if refused is not None:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=refused
+        )
+    node = broker.node
+    return Coordinator(
+        key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=""
+    )
+
+
+def coordinated(broker: Broker, call: Call) -> Result:
+    """Pass the request on to the group coordinator; it answers at once or when the group has gathered."""
+    event = Received(
+        token=call.conn,
+        request=call.envelope.request,
+        version=call.version,
+        client_id=call.envelope.header.client_id or "",
+        client_host=f"/{call.host}",  # as Java writes an InetAddress without a name
+        random_id=str(call.random_id),
+    )
+    broker.coordinate(event, call.now)
+    return PARKED

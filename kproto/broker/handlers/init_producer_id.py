@@ -1,0 +1,25 @@
+"""InitProducerId (key 22): an id for an idempotent producer. Transactional ids are refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...error_codes import ErrorCode
+from ...messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ..call import Call, Result
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+
+def init_producer_id(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, InitProducerIdRequest)
+    if request.transactional_id is not None:
+        # What every client takes for final; FindCoordinator has told it the reason in words before.
+        return InitProducerIdResponse(
+            throttle_time_ms=0, error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1
+        )
+    producer_id = broker.next_producer_id
+    broker.next_producer_id += 1
+    return InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)

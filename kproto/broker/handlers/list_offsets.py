@@ -1,0 +1,97 @@
+"""ListOffsets (key 2): the offset at the start, at the end, or at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ...error_codes import ErrorCode
+from ...errors import MissingExtra, RecordError
+from ...messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ..call import Call, Result
+from ..log import Found, Log
+from .lookup import epoch_error, find_partition
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+
+# The version from which each of the times that are no time may be asked (ListOffsetsRequest).
+_SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+def list_offsets(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, ListOffsetsRequest)
+    asked = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+
+    def answer(name: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index = partition.partition_index
+        if asked[name, index] > 1:
+            return _failed(index, ErrorCode.INVALID_REQUEST)
+        if partition.timestamp < 0 and call.version < _SINCE.get(partition.timestamp, call.version + 1):
+            return _failed(index, ErrorCode.UNSUPPORTED_VERSION)
+        found = find_partition(broker.topics, name, index)
+        if found is None:
+            return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        stale = epoch_error(found.log, partition.current_leader_epoch)
+        if stale is not ErrorCode.NONE:
+            return _failed(index, stale)
+        try:
+            offset, timestamp, epoch = _search(found.log, partition.timestamp) or Found(-1, -1, -1)
+        except MissingExtra:
+            return _failed(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        except RecordError:
+            return _failed(index, ErrorCode.CORRUPT_MESSAGE)
+        response = ListOffsetsPartitionResponse(
+            partition_index=index, error_code=0, timestamp=timestamp, offset=offset
+        )
+        if call.version >= 4:  # KIP-320: not ignorable before
+            response.leader_epoch = epoch
+        return response
+
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name, partitions=[answer(topic.name, partition) for partition in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _search(log: Log, timestamp: int) -> Found | None:
+    if timestamp == LATEST:
+        return Found(log.end_offset, -1, log.leader_epoch)
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return Found(log.start_offset, -1, log.epoch_at(log.start_offset))
+    if timestamp == MAX_TIMESTAMP:
+        return log.latest_timestamp()
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # there is no remote storage
+        return None
+    return log.first_at(timestamp)
+
+
+def _failed(index: int, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=error)

@@ -1,0 +1,201 @@
+"""Metadata (key 3), DescribeCluster (60) and DescribeTopicPartitions (75): the nodes and who leads what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...error_codes import ErrorCode
+from ...messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ...messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ...messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ..call import Call, Result
+from ..topics import NO_ID, Topic, bad_name
+from .lookup import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+BROKERS: Final = 1  # DescribeCluster's endpoint type
+MAX_DESCRIBED_PARTITIONS: Final = 2000  # max.request.partition.size.limit
+
+
+def metadata(broker: Broker, call: Call) -> Result:
+    """Describe the cluster and the topics asked for; a topic asked for by name may come into being here.
+
+    Kafka creates it in the background and says UNKNOWN_TOPIC_OR_PARTITION to the first request; here it is
+    there at once.
+    """
+    request = call.envelope.request
+    assert isinstance(request, MetadataRequest)
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    # Version 0 has no null: there the empty list asks for all topics.
+    everything = request.topics is None or (call.version == 0 and not request.topics)
+    if everything:
+        topics = [_described(broker, topic, operations) for topic in broker.topics]
+    else:
+        create = request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable
+        topics = [_asked(broker, call, asked, operations, create) for asked in request.topics or ()]
+    node = broker.node
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=node.id, host=node.host, port=node.port, rack=broker.settings.broker_rack or None
+            )
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=node.id,
+        topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+def _asked(
+    broker: Broker, call: Call, asked: MetadataRequestTopic, operations: int, create: bool
+) -> MetadataResponseTopic:
+    """One topic that was asked for, by id or by name."""
+    if asked.topic_id != NO_ID:
+        topic = broker.topics.with_id(asked.topic_id)
+        if topic is not None:
+            return _described(broker, topic, operations)
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=asked.name, topic_id=asked.topic_id, partitions=[]
+        )
+    name = asked.name or ""
+    topic = broker.topics.named(name)
+    if topic is None and create and bad_name(name) is None:
+        topic = broker.create_topic(name, broker.settings.num_partitions, call.random_id)
+    if topic is not None:
+        return _described(broker, topic, operations)
+    error = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if bad_name(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    return MetadataResponseTopic(error_code=error, name=name, partitions=[])
+
+
+def _described(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
+    node = broker.node.id
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0,
+                partition_index=index,
+                leader_id=node,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=[node],
+                isr_nodes=[node],
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+        topic_authorized_operations=operations,
+    )
+
+
+def describe_cluster(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, DescribeClusterRequest)
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="The request was sent to an endpoint of type BROKER.",
+            cluster_id="",
+            brokers=[],
+        )
+    node = broker.node
+    return DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        cluster_id=broker.cluster_id,
+        controller_id=node.id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=node.id, host=node.host, port=node.port, rack=broker.settings.broker_rack or None
+            )
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else NOT_ASKED,
+    )
+
+
+def describe_topic_partitions(broker: Broker, call: Call) -> Result:
+    """Describe topics in the order of their names, page by page; `cursor` says where to go on (KIP-966)."""
+    request = call.envelope.request
+    assert isinstance(request, DescribeTopicPartitionsRequest)
+    names = {topic.name for topic in request.topics} or {topic.name for topic in broker.topics}
+    first = 0
+    if request.cursor is not None:
+        names = {name for name in names | {request.cursor.topic_name} if name >= request.cursor.topic_name}
+        first = max(request.cursor.partition_index, 0)
+    room = max(1, min(request.response_partition_limit, MAX_DESCRIBED_PARTITIONS))
+    answer = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
+    for name in sorted(names):
+        start = first if request.cursor is not None and name == request.cursor.topic_name else 0
+        topic = broker.topics.named(name)
+        if room == 0:
+            answer.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=start)
+            break
+        if topic is None:
+            error = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if bad_name(name) is None
+                else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
+            answer.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=error, name=name, topic_id=NO_ID, partitions=[]
+                )
+            )
+            continue
+        stop = min(len(topic.partitions), start + room)
+        answer.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                error_code=0,
+                name=name,
+                topic_id=topic.id,
+                partitions=[_detailed(broker, topic, index) for index in range(start, stop)],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        room -= max(stop - start, 0)
+        if stop < len(topic.partitions):
+            answer.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=stop)
+            break
+    return answer
+
+
+def _detailed(broker: Broker, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
+    node = broker.node.id
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=0,
+        partition_index=index,
+        leader_id=node,
+        leader_epoch=topic.partitions[index].log.leader_epoch,
+        replica_nodes=[node],
+        isr_nodes=[node],
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=[],
+    )

@@ -1,0 +1,140 @@
+"""Produce (key 0): append one batch to each of some partitions.
+
+Rules, as Kafka's ReplicaManager.appendRecords and LogValidator:
+  * acks 1 and -1 are the same with one broker. acks 0 wants no answer; when such a request fails, the
+    connection is closed, which is all that a producer can be told.
+  * A partition gets exactly one batch of magic 2, no control batch, not larger than `max.message.bytes`.
+  * Batches of a transaction are refused: this broker has no transactions.
+  * What the CRC covers is taken as it is; records are not decoded to see whether they are well formed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...error_codes import ErrorCode
+from ...errors import RecordError
+from ...messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ...records.batch import Batch, assign_offsets, batches
+from ..call import Call, Closing, Result
+from ..producers import Stored, last_sequence
+from ..topics import Partition, Topic
+from .lookup import missing_topic
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+ZSTD_SINCE: Final = 7  # KIP-110
+
+
+def produce(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, ProduceRequest)
+    by_id = call.version >= 13  # KIP-516
+    responses: list[TopicProduceResponse] = []
+    changed: list[Partition] = []
+    for data in request.topic_data:
+        topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
+        answers: list[PartitionProduceResponse] = []
+        for part in data.partition_data:
+            partition = topic.partition(part.index) if topic else None
+            if request.acks not in (-1, 0, 1):
+                answers.append(_refused(part.index, ErrorCode.INVALID_REQUIRED_ACKS, None))
+            elif topic is None:
+                answers.append(_refused(part.index, missing_topic(by_id=by_id), None))
+            elif partition is None:
+                answers.append(_refused(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+            else:
+                answers.append(_append(topic, partition, part, call))
+                changed.append(partition)
+        responses.append(
+            TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
+        )
+    broker.wake(changed)
+    if request.acks != 0:
+        return ProduceResponse(responses=responses)
+    failed = [
+        answer.error_code
+        for response in responses
+        for answer in response.partition_responses
+        if answer.error_code
+    ]
+    return Closing(f"a produce with acks=0 failed: {ErrorCode(failed[0]).name}") if failed else None
+
+
+def _append(
+    topic: Topic, partition: Partition, data: PartitionProduceData, call: Call
+) -> PartitionProduceResponse:
+    """Store the batch of one partition, or say why not."""
+    log = partition.log
+    records = data.records or b""
+    append_time = call.now if topic.config("message.timestamp.type") == "LogAppendTime" else None
+    try:
+        found = list(batches(records, check_crc=False))
+        refusal = _refusal(found, len(records), int(topic.config("max.message.bytes")), call.version)
+        if refusal is not None:
+            return _refused(data.index, *refusal)
+        stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
+    except RecordError as error:
+        corrupt = error.field in ("crc", "size")
+        return _refused(
+            data.index, ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD, str(error)
+        )
+    batch = found[0]
+    stored = Stored(
+        batch.base_sequence,
+        last_sequence(batch.base_sequence, batch.count),
+        log.end_offset,
+        -1 if append_time is None else append_time,
+    )
+    if batch.producer_id >= 0:
+        verdict = partition.producers.check(
+            batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count
+        )
+        if isinstance(verdict, Stored):
+            return _accepted(data.index, verdict, log.start_offset)
+        if verdict is not ErrorCode.NONE:
+            return _refused(data.index, verdict, None)
+        partition.producers.remember(batch.producer_id, batch.producer_epoch, stored)
+    log.append(stamped, batch.count, batch.max_timestamp if append_time is None else append_time)
+    return _accepted(data.index, stored, log.start_offset)
+
+
+def _refusal(found: list[Batch], size: int, largest: int, version: int) -> tuple[ErrorCode, str] | None:
+    """Why these batches can't be appended to one partition, judged by their headers alone."""
+    if len(found) != 1:
+        return ErrorCode.INVALID_RECORD, f"a partition takes exactly one batch per request, not {len(found)}"
+    batch = found[0]
+    if batch.magic != 2:
+        return ErrorCode.INVALID_RECORD, f"batches must have magic 2, not {batch.magic}"
+    if size > largest:
+        return ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {largest}"
+    if batch.is_control:
+        return ErrorCode.INVALID_RECORD, "clients may not write control batches"
+    if batch.is_transactional:
+        return ErrorCode.INVALID_TXN_STATE, "this broker has no transactions"
+    if batch.count < 1:
+        return ErrorCode.INVALID_RECORD, "the batch has no records"
+    if batch.compression == "zstd" and version < ZSTD_SINCE:
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE} or newer"
+    return None
+
+
+def _accepted(index: int, stored: Stored, log_start_offset: int) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=0,
+        base_offset=stored.base_offset,
+        log_append_time_ms=stored.append_time,
+        log_start_offset=log_start_offset,
+    )
+
+
+def _refused(index: int, error: ErrorCode, message: str | None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)

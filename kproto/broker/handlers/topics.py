@@ -1,0 +1,230 @@
+"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37), DeleteRecords (21): what changes topics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ...error_codes import ErrorCode
+from ...messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from ...messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ...messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from ...messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ..call import Call, Result
+from ..settings import check_topic_config
+from ..topics import MAX_PARTITIONS, NO_ID, Topic, grow
+from .configs import described_topic
+from .lookup import find_partition, missing_topic
+
+if TYPE_CHECKING:
+    from ..broker import Broker
+
+DEFAULT: Final = -1  # let the broker choose
+HIGH_WATERMARK: Final = -1
+
+Refusal = tuple[ErrorCode, str]
+
+
+def create_topics(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, CreateTopicsRequest)
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for wanted in {topic.name: topic for topic in request.topics}.values():
+        count = _count(broker, wanted)
+        refused: Refusal | None = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        if times[wanted.name] == 1:
+            refused = _refusal(broker, wanted, count)
+        if refused is not None:
+            results.append(
+                CreatableTopicResult(
+                    name=wanted.name, error_code=refused[0], error_message=refused[1], configs=[]
+                )
+            )
+            continue
+        configs = {config.name: config.value or "" for config in wanted.configs}
+        if request.validate_only:
+            topic = Topic(wanted.name, NO_ID, 0, configs, broker.settings)
+        else:
+            topic = broker.create_topic(wanted.name, count, call.random_id, configs)
+        results.append(
+            CreatableTopicResult(
+                name=topic.name,
+                topic_id=topic.id,
+                error_code=0,
+                error_message=None,
+                num_partitions=count,
+                replication_factor=1,
+                configs=[
+                    CreatableTopicConfigs(
+                        name=config.name,
+                        value=config.value,
+                        read_only=config.read_only,
+                        config_source=config.config_source,
+                        is_sensitive=False,
+                    )
+                    for config in described_topic(topic, broker.settings)
+                ],
+            )
+        )
+    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
+def _count(broker: Broker, wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        return len(wanted.assignments)
+    return broker.settings.num_partitions if wanted.num_partitions == DEFAULT else wanted.num_partitions
+
+
+def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | None:
+    """Why this topic can't be made; None when it can."""
+    refused = broker.topics.refusal(wanted.name, count)
+    if refused is not None:
+        return refused
+    if wanted.assignments:
+        if wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT:
+            return (
+                ErrorCode.INVALID_REQUEST,
+                "With a manual partition assignment, number of partitions and replication factor must be -1.",
+            )
+        if sorted(one.partition_index for one in wanted.assignments) != list(range(count)):
+            return (
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                "The partitions of the assignment must be 0, 1, 2 and so on.",
+            )
+        if any(one.broker_ids != [broker.node.id] for one in wanted.assignments):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The only broker is {broker.node.id}."
+    elif wanted.replication_factor not in (DEFAULT, 1):
+        return (
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {wanted.replication_factor} is not possible: there is 1 broker.",
+        )
+    for config in wanted.configs:
+        why = check_topic_config(config.name, config.value)
+        if why is not None:
+            return ErrorCode.INVALID_CONFIG, why
+    return None
+
+
+def delete_topics(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, DeleteTopicsRequest)
+    asked = request.topics or [DeleteTopicState(name=name, topic_id=NO_ID) for name in request.topic_names]
+
+    def delete(wanted: DeleteTopicState) -> DeletableTopicResult:
+        by_id = wanted.topic_id != NO_ID
+        topic = broker.topics.with_id(wanted.topic_id) if by_id else broker.topics.named(wanted.name or "")
+        if topic is None:
+            error = missing_topic(by_id=by_id)
+        elif not broker.settings.delete_topic_enable:
+            error = ErrorCode.TOPIC_DELETION_DISABLED
+        else:
+            error = ErrorCode.NONE
+            broker.delete_topic(topic, call.now)
+        return DeletableTopicResult(
+            name=topic.name if topic else wanted.name,
+            topic_id=topic.id if topic else wanted.topic_id,
+            error_code=error,
+            error_message=None if error is ErrorCode.NONE else error.name,
+        )
+
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=[delete(wanted) for wanted in asked])
+
+
+def create_partitions(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, CreatePartitionsRequest)
+    times = Counter(topic.name for topic in request.topics)
+
+    def create(wanted: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        refused: Refusal | None = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        topic = broker.topics.named(wanted.name)
+        if times[wanted.name] == 1:
+            refused = _growth_refusal(broker, topic, wanted)
+        if refused is None and topic is not None and not request.validate_only:
+            grow(topic, wanted.count)
+        code, message = refused or (ErrorCode.NONE, None)
+        return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
+
+    wanted = {topic.name: topic for topic in request.topics}.values()
+    return CreatePartitionsResponse(throttle_time_ms=0, results=[create(topic) for topic in wanted])
+
+
+def _growth_refusal(broker: Broker, topic: Topic | None, wanted: CreatePartitionsTopic) -> Refusal | None:
+    """Why this topic can't grow so; None when it can."""
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{wanted.name}'."
+    has = len(topic.partitions)
+    if wanted.count == has:
+        return ErrorCode.INVALID_PARTITIONS, f"Topic already has {has} partition(s)."
+    if wanted.count < has:
+        return (
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} has {has} partition(s) now; {wanted.count} would not be an increase.",
+        )
+    if wanted.count > MAX_PARTITIONS:
+        return ErrorCode.INVALID_PARTITIONS, f"No topic may have more than {MAX_PARTITIONS} partitions."
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != wanted.count - has:
+            return (
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {wanted.count - has} additional partition(s), "
+                f"but only {len(wanted.assignments)} assignment(s) were specified.",
+            )
+        if any(one.broker_ids != [broker.node.id] for one in wanted.assignments):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The only broker is {broker.node.id}."
+    return None
+
+
+def delete_records(broker: Broker, call: Call) -> Result:
+    request = call.envelope.request
+    assert isinstance(request, DeleteRecordsRequest)
+
+    def delete(name: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        index = wanted.partition_index
+        partition = find_partition(broker.topics, name, index)
+        if partition is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
+        log = partition.log
+        offset = log.end_offset if wanted.offset == HIGH_WATERMARK else wanted.offset
+        if not 0 <= offset <= log.end_offset:
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
+            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
+        log.delete_before(offset)
+        broker.wake([partition])
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=log.start_offset, error_code=0
+        )
+
+    return DeleteRecordsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[delete(topic.name, one) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ],
+    )

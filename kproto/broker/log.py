@@ -1,0 +1,135 @@
+"""One partition's log: record batches as the bytes they came in, in offset order.
+
+Rules:
+  * A batch is stored and sent whole, and never decoded for either. Only a search by time decodes records,
+    and only those of the batch that holds the answer.
+  * There are no gaps: a batch begins where the one before it ended. So finding an offset, and the end of what
+    fits into a fetch, are binary searches.
+  * With one broker the high watermark and the last stable offset are the end of the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from ..records.batch import batches
+
+
+class Found(NamedTuple):
+    """A record found by time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ended. Both -1: this log knows nothing of that epoch."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+class Log:
+    """The log of one partition. `append` takes whole batches, `read` gives them back."""
+
+    __slots__ = (
+        "_bases",
+        "_batches",
+        "_ends",
+        "_epochs",
+        "_highest",
+        "_timestamps",
+        "end_offset",
+        "start_offset",
+    )
+
+    def __init__(self) -> None:
+        self.start_offset = 0
+        self.end_offset = 0
+        # One entry per batch in each of these five, in step.
+        self._batches: list[bytes] = []
+        self._bases: list[int] = []
+        self._ends: list[int] = []  # bytes ever stored up to and including this batch
+        self._timestamps: list[int] = []
+        self._highest: list[int] = []  # the highest timestamp up to and including this batch: ordered
+        self._epochs: list[tuple[int, int]] = [(0, 0)]  # (leader epoch, its first offset)
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._epochs[-1][0]
+
+    @property
+    def size(self) -> int:
+        """Bytes stored now."""
+        return self._ends[-1] - self._ends[0] + len(self._batches[0]) if self._batches else 0
+
+    def append(self, batch: bytes, count: int, max_timestamp: int) -> None:
+        """Store a batch of `count` records, which already carries `end_offset` as its base offset."""
+        self._batches.append(batch)
+        self._bases.append(self.end_offset)
+        self._ends.append((self._ends[-1] if self._ends else 0) + len(batch))
+        self._timestamps.append(max_timestamp)
+        self._highest.append(max(max_timestamp, self._highest[-1]) if self._highest else max_timestamp)
+        self.end_offset += count
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> list[bytes]:
+        """The batches from the one that holds `offset` on, as many as fit into `max_bytes`.
+
+        With `at_least_one` the first is there even when it alone is larger: a consumer could otherwise never
+        get past it. The first batch may begin before `offset`; consumers drop what they didn't ask for.
+        """
+        if offset >= self.end_offset or not self._batches:
+            return []
+        first = max(bisect_right(self._bases, offset) - 1, 0)
+        before = self._ends[first] - len(self._batches[first])
+        after = bisect_right(self._ends, before + max_bytes, lo=first)
+        if after == first and at_least_one:
+            after = first + 1
+        return self._batches[first:after]
+
+    def first_at(self, timestamp: int) -> Found | None:
+        """The first record whose timestamp is `timestamp` or later; None when all are older.
+
+        Raises RecordError or MissingExtra when the batch that holds it can't be decoded.
+        """
+        for index in range(bisect_left(self._highest, timestamp), len(self._batches)):
+            if self._timestamps[index] >= timestamp:
+                for batch in batches(self._batches[index], check_crc=False):
+                    for record in batch.records():
+                        if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                            return Found(record.offset, record.timestamp, batch.partition_leader_epoch)
+        return None
+
+    def latest_timestamp(self) -> Found | None:
+        """The first record with the highest timestamp of all; None in an empty log."""
+        return self.first_at(self._highest[-1]) if self._highest else None
+
+    def delete_before(self, offset: int) -> None:
+        """Let the log start at `offset`, and forget the batches that end before it."""
+        self.start_offset = max(self.start_offset, offset)
+        gone = len(self._bases)
+        if self.start_offset < self.end_offset:
+            gone = max(bisect_right(self._bases, self.start_offset) - 1, 0)
+        for column in (self._batches, self._bases, self._ends, self._timestamps):
+            del column[:gone]
+        highest = -(2**63)
+        self._highest = [highest := max(highest, timestamp) for timestamp in self._timestamps]
+
+    def elect(self) -> None:
+        """A new leader epoch begins here, as after a leader election."""
+        self._epochs.append((self.leader_epoch + 1, self.end_offset))
+
+    def epoch_end(self, leader_epoch: int) -> EpochEnd:
+        """The end of the largest known epoch not above `leader_epoch` (LeaderEpochFileCache.endOffsetFor)."""
+        if leader_epoch == self.leader_epoch:
+            return EpochEnd(leader_epoch, self.end_offset)
+        if not 0 <= leader_epoch < self.leader_epoch:
+            return EpochEnd(-1, -1)
+        at = bisect_right(self._epochs, (leader_epoch, 2**63)) - 1
+        return EpochEnd(self._epochs[at][0], self._epochs[at + 1][1])
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch under which `offset` was, or will be, stored."""
+        return self._epochs[bisect_right([start for _, start in self._epochs], offset) - 1][0]

@@ -1,0 +1,78 @@
+"""What a partition remembers of idempotent producers, so that a retried batch is stored once.
+
+Rules, as Kafka's ProducerStateManager and ProducerAppendInfo:
+  * The last five batches of each producer are remembered. A batch with the epoch and the sequences of one
+    of them is a duplicate: it is not stored again, and is answered with the offset of the first copy.
+  * Otherwise the first sequence must follow the last one stored; sequences go on with 0 after 2**31 - 1.
+    Anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
+  * A new epoch starts at sequence 0; an older epoch is INVALID_PRODUCER_EPOCH.
+  * A producer that the partition has never seen may start with any sequence: its state may have expired.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..error_codes import ErrorCode
+
+REMEMBERED_BATCHES: Final = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
+_SEQUENCES: Final = 2**31
+
+
+class Stored(NamedTuple):
+    """One batch of a producer that is in the log."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    append_time: int
+
+
+@dataclass(slots=True)
+class ProducerState:
+    epoch: int
+    batches: deque[Stored] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+
+    def duplicate(self, first_sequence: int, last_sequence: int) -> Stored | None:
+        for stored in self.batches:
+            if (stored.first_sequence, stored.last_sequence) == (first_sequence, last_sequence):
+                return stored
+        return None
+
+
+class Producers:
+    """The idempotent producers of one partition."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+
+    def check(self, producer_id: int, epoch: int, first_sequence: int, count: int) -> ErrorCode | Stored:
+        """NONE: store the batch, then call `remember`; `Stored`: it is there already; else refuse."""
+        state = self._states.get(producer_id)
+        if state is None:
+            return ErrorCode.NONE
+        if epoch < state.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if epoch > state.epoch:
+            return ErrorCode.NONE if first_sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        found = state.duplicate(first_sequence, last_sequence(first_sequence, count))
+        if found is not None:
+            return found
+        if first_sequence == (state.batches[-1].last_sequence + 1) % _SEQUENCES:
+            return ErrorCode.NONE
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+    def remember(self, producer_id: int, epoch: int, stored: Stored) -> None:
+        state = self._states.get(producer_id)
+        if state is None or state.epoch != epoch:
+            state = self._states[producer_id] = ProducerState(epoch)
+        state.batches.append(stored)
+
+
+def last_sequence(first_sequence: int, count: int) -> int:
+    """The sequence of the last of `count` records, which may have gone on with 0."""
+    return (first_sequence + count - 1) % _SEQUENCES

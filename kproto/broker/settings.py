@@ -1,0 +1,146 @@
+"""What can be set on the broker and on its topics, under Kafka's own names.
+
+Rules:
+  * A name that neither the broker nor the group coordinator acts on is refused with ConfigError, which
+    lists the names there are: a setting that is silently ignored makes a test lie.
+  * A topic config that Kafka has is accepted on a topic, shown by DescribeConfigs and CreateTopics, and
+    acted on only where `ACTED_ON` says so: clients set retention and the like on every topic they create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+from ..errors import ConfigError
+from ..group.settings import Settings as GroupSettings
+
+# Kafka 4.3.1's topic configs with their defaults, as its DescribeConfigs answers them.
+TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.type": "producer",
+    "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "follower.replication.throttled.replicas": "",
+    "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+ACTED_ON: Final = frozenset({"max.message.bytes", "message.timestamp.type"})
+
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The broker's own settings, and the group coordinator's in `group`. Defaults are Kafka's."""
+
+    auto_create_topics_enable: bool = True
+    broker_rack: str = ""
+    delete_topic_enable: bool = True
+    fetch_max_bytes: int = 57_671_680
+    log_message_timestamp_type: str = "CreateTime"
+    max_incremental_fetch_session_cache_slots: int = 1000
+    message_max_bytes: int = 1_048_588
+    node_id: int = 1
+    num_partitions: int = 1
+    # Kafka's 100 MiB. The listener closes a connection that announces a larger request.
+    socket_request_max_bytes: int = 104_857_600
+    group: GroupSettings
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str | int]) -> Settings:
+        """Read settings under Kafka's names; ConfigError for a name or a value that is not allowed."""
+        own = {kafka_name(f.name): f.name for f in fields(cls) if f.name != "group"}
+        group_names = {kafka_name(f.name) for f in fields(GroupSettings)}
+        values: dict[str, bool | int | str] = {}
+        for name, text in properties.items():
+            if name in own:
+                values[own[name]] = _parsed(name, str(text), _DEFAULTS[own[name]])
+            elif name not in group_names:
+                allowed = ", ".join(sorted({*own, *group_names}))
+                raise ConfigError(name, text, f"the broker's settings are: {allowed}")
+        group = {name: str(text) for name, text in properties.items() if name in group_names}
+        return cls(group=GroupSettings.from_properties(group), **values)  # type: ignore[arg-type]
+
+    def properties(self) -> dict[str, str]:
+        """Every setting with its value, under Kafka's names: what DescribeConfigs shows of the broker."""
+        own = {
+            kafka_name(f.name): kafka_text(getattr(self, f.name)) for f in fields(self) if f.name != "group"
+        }
+        group = {kafka_name(f.name): kafka_text(getattr(self.group, f.name)) for f in fields(self.group)}
+        return dict(sorted({**own, **group}.items()))
+
+
+def kafka_name(field_name: str) -> str:
+    return field_name.replace("_", ".")
+
+
+def kafka_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_topic_config(name: str, value: str | None) -> str | None:
+    """Why this topic config is not allowed, in Kafka's words where it has some; None when it is."""
+    if name not in TOPIC_DEFAULTS:
+        return f"Unknown topic config name: {name}"
+    if value is None:
+        return f"Null value not supported for topic configs: {name}"
+    default = TOPIC_DEFAULTS[name]
+    if name == "message.timestamp.type" and value not in TIMESTAMP_TYPES:
+        return (
+            f"Invalid value {value} for configuration {name}: it must be one of {', '.join(TIMESTAMP_TYPES)}"
+        )
+    if default.lstrip("-").isdigit() and not value.strip().lstrip("-").isdigit():
+        return f"Invalid value {value} for configuration {name}: Not a number"
+    if default in ("true", "false") and value.lower() not in ("true", "false"):
+        return f"Invalid value {value} for configuration {name}: Expected value to be either true or false"
+    return None
+
+
+def _parsed(name: str, text: str, default: object) -> bool | int | str:
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(name, text, "it must be true or false")
+        return text.lower() == "true"
+    if isinstance(default, int):
+        try:
+            number = int(text)
+        except ValueError:
+            raise ConfigError(name, text, "it must be a whole number") from None
+        if number < (1 if name == "num.partitions" else 0):
+            raise ConfigError(name, text, "it must not be below its minimum")
+        return number
+    if name == "log.message.timestamp.type" and text not in TIMESTAMP_TYPES:
+        raise ConfigError(name, text, f"it must be one of {', '.join(TIMESTAMP_TYPES)}")
+    return text
+
+
+_DEFAULTS: Final = {f.name: f.default for f in fields(Settings)}

@@ -1,0 +1,142 @@
+"""The topics of the embedded broker: ids, partition counts, configs, and each partition's log.
+
+Rules:
+  * A topic made anew under an old name is another topic: it has another id, and requests with the old id get
+    UNKNOWN_TOPIC_ID.
+  * Partitions are only ever added.
+  * Ids come from the caller: nothing here is random.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+from ..error_codes import ErrorCode
+from .log import Log
+from .producers import Producers
+from .settings import TOPIC_DEFAULTS, Settings
+
+NO_ID: Final = UUID(int=0)
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
+# A bound of ours: each partition costs memory, and Metadata answers with all of them.
+MAX_PARTITIONS: Final = 100_000
+
+
+class Partition:
+    """One partition: its log and what it remembers of producers."""
+
+    __slots__ = ("log", "producers")
+
+    def __init__(self) -> None:
+        self.log = Log()
+        self.producers = Producers()
+
+
+class Topic:
+    """One topic. `configs` holds only what was set on it; `config` knows the defaults."""
+
+    __slots__ = ("_settings", "configs", "id", "name", "partitions")
+
+    def __init__(
+        self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str], settings: Settings
+    ) -> None:
+        self.name = name
+        self.id = topic_id
+        self.partitions = [Partition() for _ in range(count)]
+        self.configs = dict(configs)
+        self._settings = settings
+
+    def partition(self, index: int) -> Partition | None:
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+    def config(self, name: str) -> str:
+        return self.configs.get(name) or broker_default(name, self._settings)
+
+
+def broker_default(name: str, settings: Settings) -> str:
+    """The value that a topic has for `name` when nothing was set on the topic."""
+    if name == "message.timestamp.type":
+        return settings.log_message_timestamp_type
+    if name == "max.message.bytes":
+        return str(settings.message_max_bytes)
+    return TOPIC_DEFAULTS[name]
+
+
+class Topics:
+    """All topics, by name and by id. This is also the view of them that the group coordinator gets."""
+
+    __slots__ = ("_by_id", "_by_name", "_settings")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def named(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def with_id(self, topic_id: UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    # The three questions of the coordinator.
+
+    def name(self, topic_id: UUID) -> str | None:
+        topic = self._by_id.get(topic_id)
+        return topic.name if topic else None
+
+    def id(self, name: str) -> UUID | None:
+        topic = self._by_name.get(name)
+        return topic.id if topic else None
+
+    def partitions(self, name: str) -> int | None:
+        topic = self._by_name.get(name)
+        return len(topic.partitions) if topic else None
+
+    def create(
+        self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Add a topic that passed `refusal`."""
+        topic = Topic(name, topic_id, count, configs or {}, self._settings)
+        self._by_name[name] = topic
+        self._by_id[topic_id] = topic
+        return topic
+
+    def delete(self, topic: Topic) -> None:
+        del self._by_name[topic.name]
+        del self._by_id[topic.id]
+
+    def refusal(self, name: str, count: int) -> tuple[ErrorCode, str] | None:
+        """Why no topic of this name and size can be made; None when it can."""
+        if (why := bad_name(name)) is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, why
+        if name in self._by_name:
+            return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
+        if not 0 < count <= MAX_PARTITIONS:
+            return (
+                ErrorCode.INVALID_PARTITIONS,
+                f"The number of partitions must be from 1 to {MAX_PARTITIONS}.",
+            )
+        return None
+
+
+def bad_name(name: str) -> str | None:
+    """Why `name` can't be a topic's name; None when it can (Kafka's Topic.validate)."""
+    if name in ("", ".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if _NAME.fullmatch(name) is None:
+        return f"Topic name is invalid: '{name[:300]}' is too long, or not only of [a-zA-Z0-9._-]"
+    return None
+
+
+def grow(topic: Topic, count: int) -> None:
+    """Let `topic` have `count` partitions, more than it has."""
+    topic.partitions.extend(Partition() for _ in range(count - len(topic.partitions)))
