@@ -40,7 +40,7 @@ def decode(
 ) -> tuple[M, int]:
     """Read `message` at `offset` of `data`; return it and the offset behind it. See `Message.decode`."""
     check_version(message, version)
-    reader = _Reader(message.__name__, bytes(data), offset, version, version in message.__flexible__)
+    reader = Reader(message.__name__, bytes(data), offset, version, version in message.__flexible__)
     value: M = reader.struct(message)
     return value, reader.at
 
@@ -56,7 +56,7 @@ def encode(message: Message, version: int) -> bytes:
 
 def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int) -> int:
     """Read the tag section at `at` into `target`, which has its defaults; return the offset behind it."""
-    reader = _Reader(message, data, at, version, True)
+    reader = Reader(message, data, at, version, True)
     reader.tags(type(target), target)
     return reader.at
 
@@ -92,7 +92,7 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-class _Reader:
+class Reader:
     """A position in the bytes, and the path of the field being read."""
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
