@@ -175,10 +175,11 @@ def is_abort_marker(batch: Batch) -> bool:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def batches(data: Data, *, check_crc: bool = True) -> Iterator[Batch]:
+def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
     """The batches of a records field, in order, without a cut last one; raises `RecordError` at a broken one.
 
-    Batches before the broken one are given first. Magic 0 and 1 give one batch per outer message.
+    Batches before the broken one are given first. Magic 0 and 1 give one batch per outer message, and open
+    compressed ones at once (bounded by `max_decompressed`).
     """
     whole = data if isinstance(data, bytes) else bytes(data)
     at, end = 0, len(whole)
@@ -188,14 +189,14 @@ def batches(data: Data, *, check_crc: bool = True) -> Iterator[Batch]:
             raise RecordError("RecordBatch", -1, "size", at + 8, f"a batch of {size} bytes")
         stop = at + _OVERHEAD + size
         if stop > end:
-            return
+            return  # cut
         magic = whole[at + 16]
         if magic == 2:
             batch = _read_header(whole, at, stop, check_crc)
         elif magic < 2:
             from .legacy import read_message  # rarely needed: Kafka 4 neither stores nor takes these
 
-            batch = read_message(whole, at, stop, check_crc)
+            batch = read_message(whole, at, stop, check_crc, max_decompressed)
         else:
             raise RecordError("RecordBatch", magic, "magic", at + 16, f"magic {magic} doesn't exist")
         yield batch
@@ -218,7 +219,7 @@ def rows(
     """
     found: list[Record] = []
     transactions = AbortedTransactions(aborted)
-    for batch in batches(data, check_crc=check_crc):
+    for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
         if transactions.skips(batch) or (batch.is_control and not control):
             continue
         found += batch.parse(batch, max_decompressed)

@@ -1,0 +1,187 @@
+"""Message sets, magic 0 and 1: what Kafka stored before 0.11, and what topics from those days still hold.
+
+Rules of this file:
+
+* There are no batches, only messages; each outer one is read as a `Batch` here, so that `batches` and `rows`
+  give the same things for every magic. A compressed message is a wrapper: its value is a message set.
+* In a wrapper of magic 0 the inner offsets are those of the log. In one of magic 1 they count from any start,
+  and the wrapper has the offset of the last (KIP-31).
+* Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrules the inner ones
+  (KIP-32).
+* The CRC is that of zlib, over everything behind it. zstd doesn't exist here.
+
+See Kafka's `LegacyRecord` and `AbstractLegacyRecordBatch`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+from ..errors import EncodeError, RecordError
+from .batch import Batch
+from .compression import CODECS, CodecError, codec_number, compress, decompress, old_lz4_header
+from .record import Record
+
+_MESSAGE = "Message"
+_OVERHEAD = 12
+_CODEC_BITS = 0x07
+_APPEND_TIME = 0x08
+_LZ4 = 3
+
+
+def crc_ok(data: bytes, start: int, end: int) -> bool:
+    """Whether the checksum of the message that lies from `start` to `end` is that of its bytes."""
+    return zlib.crc32(memoryview(data)[start + 16 : end]) == int.from_bytes(
+        data[start + 12 : start + 16], "big"
+    )
+
+
+def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompressed: int | None) -> Batch:
+    """The outer message from `at` to `stop` as a batch; a wrapper is opened at once, to know its offsets."""
+    record, codec, attributes = _read(data, at, stop, check_crc, "offset")
+    magic = data[at + 16]
+    found = [record]
+    if codec:
+        found = _unwrap(record, codec, magic, attributes, at, check_crc, max_decompressed)
+    batch = Batch(data, at, lambda _batch, _limit: list(found))
+    batch.base_offset = found[0].offset
+    batch.last_offset = record.offset
+    batch.partition_leader_epoch = batch.producer_id = batch.producer_epoch = batch.base_sequence = -1
+    batch.magic = magic
+    batch.codec = codec
+    if magic == 0:
+        batch.timestamp_type = "NoTimestampType"
+    else:
+        batch.timestamp_type = "LogAppendTime" if attributes & _APPEND_TIME else "CreateTime"
+    batch.base_timestamp = found[0].timestamp
+    batch.max_timestamp = record.timestamp
+    batch.is_transactional = batch.is_control = False
+    batch.delete_horizon_ms = None
+    batch.count = len(found)
+    batch.size = stop - at
+    batch.end = stop
+    return batch
+
+
+def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple[Record, int, int]:
+    """One message: its record, codec number and attributes."""
+    magic = data[at + 16]
+    key_at = at + (18 if magic == 0 else 26)
+    if stop < key_at + 8:
+        raise RecordError(
+            _MESSAGE, magic, f"{where}.size", at + 8, f"{stop - at - _OVERHEAD} bytes are too few"
+        )
+    if check_crc and not crc_ok(data, at, stop):
+        raise RecordError(_MESSAGE, magic, f"{where}.crc", at + 12, "the checksum is not that of the bytes")
+    attributes = data[at + 17]
+    codec = attributes & _CODEC_BITS
+    if codec > _LZ4:
+        raise RecordError(_MESSAGE, magic, f"{where}.attributes", at + 17, f"no codec {codec} in this magic")
+    offset, *_ = struct.unpack_from(">q", data, at)
+    timestamp = -1 if magic == 0 else struct.unpack_from(">q", data, at + 18)[0]
+    key, value_at = _bytes(data, key_at, stop, magic, f"{where}.key")
+    value, end = _bytes(data, value_at, stop, magic, f"{where}.value")
+    if end != stop:
+        raise RecordError(_MESSAGE, magic, f"{where}.size", end, f"{stop - end} bytes too many")
+    return Record(offset, timestamp, key, value), codec, attributes
+
+
+def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[bytes | None, int]:
+    start = at + 4
+    size = int.from_bytes(data[at:start], "big", signed=True) if start <= stop else -2
+    if size == -1:
+        return None, start
+    if size < 0 or size > stop - start:
+        raise RecordError(_MESSAGE, magic, field, at, "a length that is negative, or more than there is")
+    return data[start : start + size], start + size
+
+
+def _unwrap(
+    wrapper: Record,
+    codec: int,
+    magic: int,
+    attributes: int,
+    at: int,
+    check_crc: bool,
+    max_decompressed: int | None,
+) -> list[Record]:
+    try:
+        if wrapper.value is None:
+            raise CodecError("null")
+        data = decompress(codec, wrapper.value, max_decompressed, old_lz4=magic == 0)
+    except CodecError as error:
+        raise RecordError(_MESSAGE, magic, "value", at, f"{CODECS[codec]}: {error}") from None
+    found: list[Record] = []
+    inner, end = 0, len(data)
+    while inner < end:
+        size = int.from_bytes(data[inner + 8 : inner + _OVERHEAD], "big", signed=True)
+        stop = inner + _OVERHEAD + size
+        if end - inner < 17 or size < 5 or stop > end:
+            raise RecordError(
+                _MESSAGE, magic, "value.size", inner, "an inner message that is cut (decompressed)"
+            )
+        if data[inner + 16] != magic:
+            raise RecordError(_MESSAGE, magic, "value.magic", inner + 16, "not the magic of the wrapper")
+        record, nested, _ = _read(data, inner, stop, check_crc, "value")
+        if nested:
+            raise RecordError(_MESSAGE, magic, "value.attributes", inner + 17, "a wrapper in a wrapper")
+        found.append(record)
+        inner = stop
+    if not found:
+        raise RecordError(_MESSAGE, magic, "value", at, "a wrapper without messages")
+    if magic:
+        shift = wrapper.offset - found[-1].offset
+        for record in found:
+            record.offset += shift
+            if attributes & _APPEND_TIME:
+                record.timestamp = wrapper.timestamp
+    return found
+
+
+def encode_messages(
+    records: Sequence[Record],
+    magic: int,
+    *,
+    compression: str = "none",
+    level: int | None = None,
+    timestamp_type: str = "CreateTime",
+) -> bytes:
+    """A message set of magic 0 or 1: a message for each record, or one wrapper when it is compressed.
+
+    Read it with `kproto.records.batch.batches`. Raises `EncodeError` for headers and for codecs that the
+    magic doesn't have. With LogAppendTime a wrapper has the highest timestamp.
+    """
+    if magic not in (0, 1):
+        raise EncodeError(_MESSAGE, magic, "magic", "only 0 and 1 are message sets")
+    codec = codec_number(compression)
+    if codec > _LZ4:
+        raise EncodeError(_MESSAGE, magic, "attributes", f"{compression} is not in this magic")
+    append_time = _APPEND_TIME * (magic == 1 and timestamp_type == "LogAppendTime")
+    start = records[0].offset if codec and magic and records else 0
+    plain = b"".join(
+        _write(record, record.offset - start, magic, 0 if codec else append_time) for record in records
+    )
+    if not codec or not records:
+        return plain
+    value = compress(codec, plain, level)
+    if codec == _LZ4 and magic == 0:
+        value = old_lz4_header(value)
+    wrapper = Record(records[-1].offset, max(record.timestamp for record in records), None, value)
+    return _write(wrapper, wrapper.offset, magic, codec | append_time)
+
+
+def _write(record: Record, offset: int, magic: int, attributes: int) -> bytes:
+    if record.headers:
+        raise EncodeError(_MESSAGE, magic, "headers", "only magic 2 has headers")
+    parts = [bytes((magic, attributes))]
+    if magic:
+        parts.append(struct.pack(">q", record.timestamp))
+    for content in (record.key, record.value):
+        if content is None:
+            parts.append(b"\xff\xff\xff\xff")
+        else:
+            parts += (struct.pack(">i", len(content)), content)
+    body = b"".join(parts)
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
