@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from .errors import KprotoError
+from .errors import ConfigError, KprotoError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,6 +107,45 @@ def _parser() -> argparse.ArgumentParser:
     )
     broker.set_defaults(run=_broker)
 
+    decode = commands.add_parser(
+        "decode",
+        help="what bytes say: a request, a response, a message, a record set",
+        description="Print bytes field by field, with offsets; a wrong byte is pointed at. Without "
+        "--response or --message the bytes are a request, which names itself.",
+    )
+    decode.add_argument(
+        "data", nargs="?", default="-", help="hex or base64, a file's name, or - for stdin (default)"
+    )
+    decode.add_argument(
+        "--response",
+        type=_name_and_version,
+        metavar="API:VERSION",
+        help="the bytes answer this, such as Fetch:17",
+    )
+    decode.add_argument(
+        "--message",
+        type=_name_and_version,
+        metavar="NAME:VERSION",
+        help="a body without header, by Kafka's name",
+    )
+    decode.add_argument("--records", action="store_true", help="the bytes are a record set")
+    decode.add_argument("--hex", action="store_true", help="show all bytes of each field, not only the first")
+    decode.add_argument("--json", action="store_true", help="Kafka's JSON form")
+    decode.add_argument(
+        "--lines", action="store_true", help="with --json: JSON lines on stdin, answers on stdout"
+    )
+    decode.set_defaults(run=_decode)
+
+    encode = commands.add_parser(
+        "encode",
+        help="bytes of a message or a record set from Kafka's JSON form",
+        description="Read JSON objects on stdin, one a line, and answer each with its bytes in hex.",
+    )
+    encode.add_argument("--records", action="store_true", help="record sets instead of messages")
+    encode.add_argument("--json", action="store_true", help="the form of the input; there is no other")
+    encode.add_argument("--lines", action="store_true", help="one object a line; there is no other way")
+    encode.set_defaults(run=_encode)
+
     versions = commands.add_parser("versions", help="the APIs and versions that kproto's codecs know")
     versions.set_defaults(run=_versions)
     return parser
@@ -148,6 +188,81 @@ def _broker(options: argparse.Namespace) -> int:
     return 0
 
 
+def _decode(options: argparse.Namespace) -> int:
+    import json
+
+    from . import dissect, json_lines
+
+    if options.lines:
+        _answer(json_lines.decode_records if options.records else json_lines.decode)
+        return 0
+    data = _bytes(options.data)
+    if options.records:
+        told = json_lines.decode_records({"hex": data.hex()})
+        print(json.dumps(told, indent=None if options.json else 2, ensure_ascii=False))
+        return 0 if told["valid"] else 1
+    if options.message:
+        name, version = options.message
+        try:
+            found = dissect.dissect_message(data, name, version)
+        except KeyError:
+            raise ConfigError(
+                "--message", name, "allowed: Kafka's name of a message, such as JoinGroupRequest"
+            ) from None
+    else:
+        found = dissect.dissect(data, options.response)
+    if options.json and found.error is None:
+        for question in found.messages():
+            print(json.dumps(question, ensure_ascii=False))
+    elif options.json:
+        print(json.dumps({"error": str(found.error)}, ensure_ascii=False))
+    else:
+        print("\n".join(dissect.lines(found, whole=options.hex)))
+    return 1 if found.error else 0
+
+
+def _encode(options: argparse.Namespace) -> int:
+    from . import json_lines
+
+    _answer(json_lines.encode_records if options.records else json_lines.encode)
+    return 0
+
+
+def _answer(answer: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
+    from .json_lines import answers
+
+    for line in answers(sys.stdin, answer):
+        print(line, flush=True)
+
+
+def _bytes(text: str) -> bytes:
+    """The bytes that an argument means: hex, base64, or a file (- is stdin) of these or of raw bytes."""
+    if text == "-":
+        return _from_text(sys.stdin.buffer.read())
+    if Path(text).is_file():
+        return _from_text(Path(text).read_bytes())
+    return _from_text(text.encode(), strict=True)
+
+
+def _from_text(data: bytes, strict: bool = False) -> bytes:
+    import base64
+    import binascii
+
+    words = b"".join(data.split())
+    try:
+        return bytes.fromhex(words.decode("ascii"))
+    except ValueError:
+        pass
+    try:
+        return base64.b64decode(words, validate=True)
+    except binascii.Error:
+        if strict:
+            raise ConfigError(
+                "data", data.decode()[:60], "allowed: hex, base64, the name of a file, or -"
+            ) from None
+        return data
+
+
 def _versions(options: argparse.Namespace) -> int:
     from .messages.index import API_NAMES, request_class
 
@@ -165,6 +280,13 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
     return number
+
+
+def _name_and_version(text: str) -> tuple[str, int]:
+    name, colon, version = text.rpartition(":")
+    if not colon or not name or not version.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name and a version, such as Fetch:17")
+    return name, int(version)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -58,14 +58,15 @@ def annotate(message: type[M], data: bytes, offset: int, version: int) -> Readin
     return Reading(tuple(reader.spans), value, reader.at, None)
 
 
+_WORDS = {
+    "the count of tagged fields": "tag count",
+    "a tag": "tag",
+    "the size of a tagged field": "tag size",
+}
+
+
 class _Annotator(Reader):
     """Notes what each read took. The words that `Reader` reads with say what they were."""
-
-    _WORDS = {
-        "the count of tagged fields": "tag count",
-        "a tag": "tag",
-        "the size of a tagged field": "tag size",
-    }
 
     def __init__(self, message: str, data: bytes, at: int, version: int, flexible: bool) -> None:
         super().__init__(message, data, at, version, flexible)
@@ -97,8 +98,8 @@ class _Annotator(Reader):
     def uvarint(self, what: str) -> int:
         start = self.at
         value = super().uvarint(what)
-        if what in self._WORDS:
-            self._note(self._WORDS[what], start, value)
+        if what in _WORDS:
+            self._note(_WORDS[what], start, value)
         return value
 
     def take(self, size: int, what: str) -> bytes:
