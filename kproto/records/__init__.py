@@ -1,0 +1,26 @@
+"""Record batches: reading and writing what Produce and Fetch carry. Columns are in `kproto.records.columns`."""
+
+from __future__ import annotations
+
+from .batch import (
+    AbortedTransactions,
+    Batch,
+    BatchBuilder,
+    assign_offsets,
+    batches,
+    encode_batch,
+    rows,
+)
+from .record import Headers, Record
+
+__all__ = [
+    "AbortedTransactions",
+    "Batch",
+    "BatchBuilder",
+    "Headers",
+    "Record",
+    "assign_offsets",
+    "batches",
+    "encode_batch",
+    "rows",
+]

@@ -148,19 +148,27 @@ class AbortedTransactions:
     `CompletedFetch`.
     """
 
+    __slots__ = ("_open", "_waiting")
+
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._waiting = sorted(aborted, key=lambda pair: pair[1], reverse=True)
-        self._open: set[int] = set()
+        self._open: dict[int, int] = {}
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The aborted transactions that didn't end yet: `aborted` for a reader that goes on from here."""
+        return [*self._open.items(), *reversed(self._waiting)]
 
     def skips(self, batch: Batch) -> bool:
         """Whether the records of `batch` were aborted."""
         if batch.producer_id < 0 or not (self._waiting or self._open):
             return False
         while self._waiting and self._waiting[-1][1] <= batch.last_offset:
-            self._open.add(self._waiting.pop()[0])
+            producer_id, first_offset = self._waiting.pop()
+            self._open[producer_id] = first_offset
         if batch.is_control:
             if batch.producer_id in self._open and is_abort_marker(batch):
-                self._open.remove(batch.producer_id)
+                del self._open[batch.producer_id]
             return False
         return batch.is_transactional and batch.producer_id in self._open
 
@@ -182,6 +190,7 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
     compressed ones at once (bounded by `max_decompressed`).
     """
     whole = data if isinstance(data, bytes) else bytes(data)
+    view = memoryview(whole)
     at, end = 0, len(whole)
     while end - at >= _OVERHEAD:
         size = int.from_bytes(whole[at + 8 : at + 12], "big", signed=True)
@@ -192,7 +201,7 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
             return  # cut
         magic = whole[at + 16]
         if magic == 2:
-            batch = _read_header(whole, at, stop, check_crc)
+            batch = _read_header(whole, at, stop, view if check_crc else None)
         elif magic < 2:
             from .legacy import read_message  # rarely needed: Kafka 4 neither stores nor takes these
 
@@ -208,6 +217,7 @@ def rows(
     *,
     check_crc: bool = True,
     aborted: Iterable[tuple[int, int]] = (),
+    from_offset: int | None = None,
     control: bool = False,
     max_decompressed: int | None = None,
 ) -> list[Record]:
@@ -215,14 +225,18 @@ def rows(
 
     Control records are left out unless `control` asks for them. `aborted` are the (producer id, first
     offset) of a fetch answer: with them, records of aborted transactions are left out too (isolation level
-    read_committed). Batches may start below the offset that was asked for: brokers send whole batches.
+    read_committed). Brokers send whole batches, so the first may start below the offset that was asked for:
+    records below `from_offset` are left out.
     """
     found: list[Record] = []
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
         if transactions.skips(batch) or (batch.is_control and not control):
             continue
-        found += batch.parse(batch, max_decompressed)
+        if from_offset is None or batch.base_offset >= from_offset:
+            found += batch.parse(batch, max_decompressed)
+        elif batch.last_offset >= from_offset:
+            found += [one for one in batch.parse(batch, max_decompressed) if one.offset >= from_offset]
     return found
 
 
@@ -236,7 +250,7 @@ def _crc_ok(data: bytes, start: int, end: int, magic: int) -> bool:
     return crc_ok(data, start, end)
 
 
-def _read_header(data: bytes, at: int, stop: int, check_crc: bool) -> Batch:
+def _read_header(data: bytes, at: int, stop: int, checked: memoryview | None) -> Batch:
     if stop - at < _HEADER_SIZE:
         raise RecordError(
             "RecordBatch", 2, "size", at + 8, f"a batch of {stop - at} bytes has no whole header"
@@ -257,7 +271,7 @@ def _read_header(data: bytes, at: int, stop: int, check_crc: bool) -> Batch:
         batch.base_sequence,
         batch.count,
     ) = _HEADER.unpack_from(data, at)
-    if check_crc and crc32c(memoryview(data)[at + _CRC_FROM : stop]) != crc:
+    if checked is not None and crc32c(checked[at + _CRC_FROM : stop]) != crc:
         raise RecordError("RecordBatch", 2, "crc", at + _CRC_AT, "the checksum is not that of the bytes")
     batch.codec = attributes & _CODEC_BITS
     if batch.codec >= len(CODECS):
