@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
 from ..errors import ConfigError, DecodeError
@@ -123,7 +123,7 @@ Action: TypeAlias = Reply | Close | Coordinated
 class Connection:
     conn: int
     host: str
-    waiting: deque[tuple[bytes, UUID]] = field(default_factory=deque)
+    waiting: deque[tuple[bytes, UUID]] = field(default_factory=deque[tuple[bytes, UUID]])
     waiting_bytes: int = 0
     current: Call | None = None  # the request that is being answered
     sending: bool = False  # its answer went out, `Sent` did not come yet
@@ -204,7 +204,7 @@ class Broker:
 
     def step(self, event: Event, now: int) -> list[Action]:
         self._actions = []
-        _TABLE[type(event)](self, event, now)
+        self._table[type(event)](self, event, now)
         while self._ready:
             connection = self._ready.popleft()
             if self._connections.get(connection.conn) is connection:
@@ -316,6 +316,17 @@ class Broker:
             self.answer(connection.conn, result)
         return None
 
+    _table: ClassVar[Mapping[type[Event], Callable[[Any, Any, int], None]]] = {
+        Connected: _connected,
+        Received: _received,
+        Sent: _sent,
+        Disconnected: _disconnected,
+        Tick: _tick,
+        CreateTopic: _create,
+        GrowTopic: _grow,
+        ElectLeader: _elect,
+    }
+
 
 def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Give the broker an event; do the actions, in their order."""
@@ -325,15 +336,3 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 def next_deadline(broker: Broker) -> int | None:
     """When to send the next `Tick`; None when nothing waits for time."""
     return broker.next_deadline()
-
-
-_TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
-    Connected: Broker._connected,
-    Received: Broker._received,
-    Sent: Broker._sent,
-    Disconnected: Broker._disconnected,
-    Tick: Broker._tick,
-    CreateTopic: Broker._create,
-    GrowTopic: Broker._grow,
-    ElectLeader: Broker._elect,
-}

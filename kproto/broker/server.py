@@ -18,13 +18,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 import logging
 import socket
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Final, cast
 
 from ..errors import ConfigError, FrameError, IllegalState
@@ -59,6 +60,7 @@ MAX_BACKLOG: Final = 1 << 20
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
 CALL_TIMEOUT: Final = 30.0
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
+_CONNS: Final = itertools.count(1)
 
 
 class Server:
@@ -86,16 +88,10 @@ class Server:
         self._port = port
         self._advertised = advertised_host or (socket.gethostname() if host in _EVERYWHERE else host)
         self._broker: Broker | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._shell: _Shell | None = None
         self._listener: asyncio.Server | None = None
-        self._clients: dict[int, _Client] = {}
-        self._gone = asyncio.Event()
-        self._conns = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: int | None = None
         self._observers: list[Observer] = []
-        self._wall = time.time_ns() // 1_000_000
-        self._started = time.monotonic_ns() // 1_000_000
+        self._clock = _Clock()
 
     @property
     def bootstrap(self) -> str:
@@ -115,37 +111,32 @@ class Server:
         """Listen. Raises OSError when the address is taken, ConfigError when a topic can't be made."""
         if self._listener is not None:
             raise IllegalState("the broker is running already")
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_server(lambda: _Client(self), self._host, self._port)
+        listening = socket.create_server((self._host, self._port), family=_family(self._host))
         try:
-            self._port = listener.sockets[0].getsockname()[1]
+            self._port = listening.getsockname()[1]
             if self._broker is None:
                 node = Node(self._settings.node_id, self._advertised, self._port)
                 broker = Broker(self._settings, node, cluster_id=_text_id(uuid.uuid4()))
                 for name, partitions in self._topics.items():
-                    step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._now())
+                    step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
+            loop = asyncio.get_running_loop()
+            shell = _Shell(self._broker, loop, self._clock, self._observers)
+            self._listener = await loop.create_server(lambda: _Client(shell), sock=listening)
         except BaseException:
-            listener.close()
+            listening.close()
             raise
-        self._loop, self._listener = loop, listener
-        self._set_timer()
+        self._shell = shell
+        shell.set_timer()
 
     async def stop(self) -> None:
         """Close the listener and every connection, and wait until they are closed."""
-        if self._listener is None:
+        if self._listener is None or self._shell is None:
             return
-        listener, self._listener = self._listener, None
+        listener, shell, self._listener, self._shell = self._listener, self._shell, None, None
         listener.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._timer_at = None
-        self._gone = asyncio.Event()
-        self._abort_all()
-        if self._clients:
-            await self._gone.wait()
+        await shell.close()
         await listener.wait_closed()
-        self._loop = None
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -162,90 +153,144 @@ class Server:
             why = check_topic_config(config, value)
             if why is not None:
                 raise ConfigError(config, value, why)
-        self._operate(CreateTopic(name, partitions, uuid.uuid4(), dict(configs or {})))
+        self._operate(
+            lambda shell: shell.step(CreateTopic(name, partitions, uuid.uuid4(), dict(configs or {})))
+        )
 
     def grow_topic(self, name: str, partitions: int) -> None:
         """Let a topic have `partitions` in all. Raises ConfigError when that is fewer than it has."""
-        self._operate(GrowTopic(name, partitions))
+        self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
 
     def elect_leader(self, topic: str, partition: int) -> None:
         """Begin a new leader epoch, as after an election."""
-        self._operate(ElectLeader(topic, partition))
+        self._operate(lambda shell: shell.step(ElectLeader(topic, partition)))
 
     def drop_connections(self) -> None:
         """Break every connection there is, as a dying broker would; clients may come back at once."""
-        self._in_loop(self._abort_all)
+        self._operate(_Shell.drop)
 
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` in the broker's thread after each step of its coordinator."""
         self._observers.append(observer)
 
-    def _abort_all(self) -> None:
-        for client in list(self._clients.values()):
-            client.transport.abort()
-
-    def _operate(self, event: Event) -> None:
-        self._in_loop(lambda: self._step(event))
-
-    def _in_loop(self, work: Callable[[], object]) -> None:
-        loop = self._loop
-        if loop is None:
+    def _operate(self, work: Callable[[_Shell], None]) -> None:
+        """Let the broker's thread do `work`, and wait for it."""
+        shell = self._shell
+        if shell is None:
             raise IllegalState("the broker is not running")
         try:
-            here = asyncio.get_running_loop() is loop
+            here = asyncio.get_running_loop() is shell.loop
         except RuntimeError:
             here = False
         if here:
-            work()
+            work(shell)
             return
-        done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
+        async def there() -> None:
+            work(shell)
 
-        loop.call_soon_threadsafe(run)
-        done.result(CALL_TIMEOUT)
+        asyncio.run_coroutine_threadsafe(there(), shell.loop).result(CALL_TIMEOUT)
 
-    # The shell.
 
-    def _now(self) -> int:
-        """The time of day in ms, but never going back."""
-        return self._wall + time.monotonic_ns() // 1_000_000 - self._started
+class _Clock:
+    """The time of day in ms, but never going back."""
 
-    def _step(self, event: Event) -> None:
+    def __init__(self) -> None:
+        self._ahead = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+
+    def now(self) -> int:
+        return self._ahead + time.monotonic_ns() // 1_000_000
+
+
+class _Shell:
+    """The broker between a start and its stop, in its event loop: connections, actions, one timer."""
+
+    def __init__(
+        self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: _Clock, observers: list[Observer]
+    ) -> None:
+        self.broker = broker
+        self.loop = loop
+        self._clock = clock
+        self._observers = observers
+        self._clients: dict[int, _Client] = {}
+        self._gone = asyncio.Event()
+        self._closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: int | None = None
+
+    def step(self, event: Event) -> None:
         """One event, and the `Sent` that follow from it at once."""
         events = deque([event])
         while events:
-            now = self._now()
+            now = self._clock.now()
             for action in step(self.broker, events.popleft(), now):
                 if isinstance(action, Reply):
                     client = self._clients.get(action.conn)
                     if client is not None and client.send(action.frame):
                         events.append(Sent(action.conn))
                 elif isinstance(action, Close):
-                    self._refuse(action.conn, action.reason)
+                    self.refuse(action.conn, action.reason)
                 else:
                     self._tell(action, now)
-        self._set_timer()
+        self.set_timer()
 
-    def _client_step(self, client: _Client, event: Event) -> None:
+    def client_step(self, client: _Client, event: Event) -> None:
         """A step on behalf of a client: if the broker fails over it, only this client's connection breaks."""
         try:
-            self._step(event)
+            self.step(event)
         except Exception:
             log.exception("connection %s (%s): the broker failed; closing", client.conn, client.peer)
             client.transport.abort()
 
-    def _refuse(self, conn: int, reason: str) -> None:
+    def refuse(self, conn: int, reason: str) -> None:
+        """Close a connection over what came in on it."""
         client = self._clients.get(conn)
         if client is not None:
             log.warning("connection %s (%s) closed: %s", conn, client.peer, reason)
             client.transport.close()
+
+    def set_timer(self) -> None:
+        """Make the timer fit the broker's next deadline."""
+        due = None if self._closing else next_deadline(self.broker)
+        if due == self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._timer_at = None, due
+        if due is not None:
+            self._timer = self.loop.call_later(max(0, due - self._clock.now()) / 1000, self._tick)
+
+    def connected(self, client: _Client, host: str) -> None:
+        client.conn = next(_CONNS)
+        self._clients[client.conn] = client
+        self.client_step(client, Connected(client.conn, host))
+
+    def disconnected(self, client: _Client) -> None:
+        del self._clients[client.conn]
+        self.client_step(client, Disconnected(client.conn))
+        if not self._clients:
+            self._gone.set()
+
+    def drop(self) -> None:
+        """Break every connection."""
+        for client in list(self._clients.values()):
+            client.transport.abort()
+
+    async def close(self) -> None:
+        """Break every connection, and wait until they are gone."""
+        self._closing = True
+        self.set_timer()
+        self.drop()
+        self._gone.clear()
+        if self._clients:
+            await self._gone.wait()
+
+    def _tick(self) -> None:
+        self._timer = self._timer_at = None
+        try:
+            self.step(Tick())
+        except Exception:
+            log.exception("the broker failed over a tick")
 
     def _tell(self, told: Coordinated, now: int) -> None:
         for observer in self._observers:
@@ -254,43 +299,15 @@ class Server:
             except Exception:
                 log.exception("an observer failed")
 
-    def _set_timer(self) -> None:
-        due = next_deadline(self.broker)
-        if due == self._timer_at or self._loop is None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = None, due
-        if due is not None:
-            self._timer = self._loop.call_later(max(0, due - self._now()) / 1000, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = self._timer_at = None
-        try:
-            self._step(Tick())
-        except Exception:
-            log.exception("the broker failed over a tick")
-
-    def _connected(self, client: _Client) -> int:
-        self._conns += 1
-        self._clients[self._conns] = client
-        return self._conns
-
-    def _disconnected(self, client: _Client) -> None:
-        self._clients.pop(client.conn, None)
-        self._client_step(client, Disconnected(client.conn))
-        if not self._clients:
-            self._gone.set()
-
 
 class _Client(asyncio.Protocol):
     """One connection."""
 
     transport: asyncio.Transport
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._frames = Frames(server._settings.socket_request_max_bytes)
+    def __init__(self, shell: _Shell) -> None:
+        self._shell = shell
+        self._frames = Frames(shell.broker.settings.socket_request_max_bytes)
         self._full = False  # nobody reads our answers fast enough
         self._unsent = False  # `Sent` is due when that is over
         self.conn = 0
@@ -300,18 +317,17 @@ class _Client(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
         self.peer = f"{peer[0]}:{peer[1]}"
-        self.conn = self._server._connected(self)
-        self._server._client_step(self, Connected(self.conn, str(peer[0])))
+        self._shell.connected(self, str(peer[0]))
 
     def data_received(self, data: bytes) -> None:
         try:
             frames = self._frames.feed(data)
         except FrameError as error:
-            self._server._refuse(self.conn, str(error))
+            self._shell.refuse(self.conn, str(error))
             return
         for body in frames:
-            self._server._client_step(self, Received(self.conn, body, uuid.uuid4()))
-        if self._server.broker.backlog(self.conn) > MAX_BACKLOG:
+            self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
+        if self._shell.broker.backlog(self.conn) > MAX_BACKLOG:
             self.transport.pause_reading()
 
     def send(self, body: bytes) -> bool:
@@ -320,9 +336,9 @@ class _Client(asyncio.Protocol):
         if self._full:
             self._unsent = True
             return False
-        if self._server.broker.backlog(self.conn):
+        if self._shell.broker.backlog(self.conn):
             # Requests are waiting: let other connections have their turn first.
-            asyncio.get_running_loop().call_soon(self._sent)
+            self._shell.loop.call_soon(self._sent)
             return False
         return True
 
@@ -338,12 +354,12 @@ class _Client(asyncio.Protocol):
     def _sent(self) -> None:
         if self.transport.is_closing():
             return
-        self._server._client_step(self, Sent(self.conn))
-        if self._server.broker.backlog(self.conn) <= MAX_BACKLOG and not self.transport.is_closing():
+        self._shell.client_step(self, Sent(self.conn))
+        if self._shell.broker.backlog(self.conn) <= MAX_BACKLOG and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server._disconnected(self)
+        self._shell.disconnected(self)
 
 
 @contextlib.contextmanager
@@ -352,38 +368,31 @@ def running(
     settings: Mapping[str, str | int] | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
-) -> Iterator[Server]:
+) -> Generator[Server]:
     """A server in a thread and event loop of its own, for code that blocks; it stops with the block."""
     server = Server(topics, settings, host, port)
-    started: concurrent.futures.Future[asyncio.Event] = concurrent.futures.Future()
+    started: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def serve() -> None:
         ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
         try:
             async with server:
-                started.set_result(ended)
+                started.set_result(lambda: loop.call_soon_threadsafe(ended.set))
                 await ended.wait()
         except BaseException as error:
             if started.done():
                 raise
             started.set_exception(error)
 
-    loop = asyncio.new_event_loop()
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(serve())
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=run, name="kproto broker", daemon=True)
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="kproto broker", daemon=True)
     thread.start()
     try:
-        ended = started.result()
+        end = started.result()
         try:
             yield server
         finally:
-            loop.call_soon_threadsafe(ended.set)
+            end()
     finally:
         thread.join()
 
@@ -393,3 +402,7 @@ def _text_id(value: uuid.UUID) -> str:
     import base64
 
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -26,8 +26,8 @@ _MAX_EPOCH: Final = 2**31 - 1
 # min.incremental.fetch.session.eviction.ms: younger sessions are not thrown out.
 IDLE_MS: Final = 120_000
 
-TopicKey: TypeAlias = "UUID | str"
-Key: TypeAlias = "tuple[UUID | str, int]"
+TopicKey: TypeAlias = UUID | str
+Key: TypeAlias = tuple[UUID | str, int]
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Session:
     by_id: bool
     used_at: int
     epoch: int = 1  # the next one expected
-    partitions: dict[Key, Tracked] = field(default_factory=dict)
+    partitions: dict[Key, Tracked] = field(default_factory=dict[Key, Tracked])
 
 
 @dataclass(slots=True)

@@ -115,7 +115,7 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> DescribeCon
 
 def described_topic(topic: Topic, settings: Settings) -> list[DescribeConfigsResourceResult]:
     """All configs of a topic, each with where its value comes from."""
-    configs = []
+    configs: list[DescribeConfigsResourceResult] = []
     for name, default in TOPIC_DEFAULTS.items():
         inherited = broker_default(name, settings)
         source = Source.DEFAULT if inherited == default else Source.STATIC_BROKER
@@ -141,7 +141,7 @@ def described_topic(topic: Topic, settings: Settings) -> list[DescribeConfigsRes
 
 def _described_broker(settings: Settings) -> list[DescribeConfigsResourceResult]:
     defaults = Settings.from_properties({}).properties()
-    configs = []
+    configs: list[DescribeConfigsResourceResult] = []
     for name, value in settings.properties().items():
         source = Source.DEFAULT if value == defaults[name] else Source.STATIC_BROKER
         configs.append(

@@ -42,7 +42,7 @@ class ParkedFetch:
     request: FetchRequest
     plan: Plan
     deadline: int
-    partitions: set[Partition] = field(default_factory=set)
+    partitions: set[Partition] = field(default_factory=set[Partition])
 
     def answer(self, *, at_once: bool = False) -> FetchResponse | None:
         """The answer, if there is enough to read, or if it has to go out `at_once`."""

@@ -51,7 +51,7 @@ def create_topics(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, CreateTopicsRequest)
     times = Counter(topic.name for topic in request.topics)
-    results = []
+    results: list[CreatableTopicResult] = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
         count = _count(broker, wanted)
         refused: Refusal | None = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

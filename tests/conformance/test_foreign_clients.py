@@ -1,0 +1,256 @@
+"""Clients that others wrote, against the embedded broker: no record is lost, whatever happens to the group.
+
+Each client is a process of its own (foreign_members.py), so that one can be killed without a word.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.broker.server import Server
+from kproto.records.batch import batches
+from tests.conformance import judges
+
+pytestmark = pytest.mark.clients
+
+PROGRAM = Path(__file__).with_name("foreign_members.py")
+MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
+PARTITIONS = 6
+SESSION_MS = 2000
+PATIENCE = 40.0  # seconds for any single thing to happen
+
+
+def need(client: str, *modules: str) -> None:
+    for module in (MODULES[client], *modules):
+        if importlib.util.find_spec(module) is None:
+            judges.missing(f"{client} (module {module})")
+
+
+def command(client: str, role: str, *arguments: object) -> list[str]:
+    return [sys.executable, str(PROGRAM), client, role, *map(str, arguments)]
+
+
+def ask(client: str, role: str, *arguments: object) -> dict[str, Any]:
+    """Run one of the programs to its end; what it said in its last line."""
+    done = subprocess.run(
+        command(client, role, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return said
+
+
+class Member:
+    """A consumer in a process of its own, and what it said so far."""
+
+    def __init__(self, client: str, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            command(client, "member", *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.owned: list[int] = []
+        self.read: list[list[int]] = []
+        self.closed = False
+        self.errors: list[str] = []
+        self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for stream, sink in (
+            (self.process.stdout, self._said.put),
+            (self.process.stderr, self.errors.append),
+        ):
+            threading.Thread(target=self._pump, args=(stream, sink), daemon=True).start()
+
+    @staticmethod
+    def _pump(stream: Any, sink: Any) -> None:
+        for line in stream:
+            sink(line)
+
+    def listen(self) -> None:
+        """Take in what it has said until now."""
+        while True:
+            try:
+                said = json.loads(self._said.get_nowait())
+            except queue.Empty:
+                return
+            self.owned = said.get("assigned", self.owned)
+            self.read += said.get("read", [])
+            self.closed = said.get("closed", self.closed)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("close\n")
+        self.process.stdin.flush()
+
+
+@contextmanager
+def member(client: str, *arguments: object) -> Iterator[Member]:
+    one = Member(client, *arguments)
+    try:
+        yield one
+    finally:
+        one.process.kill()
+        one.process.wait(10)
+
+
+def wait(what: str, members: list[Member], done: Any) -> None:
+    """Listen to the members until `done()`, but not for ever."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        for one in members:
+            one.listen()
+        if done():
+            return
+        crashed = any(one.process.poll() not in (None, 0, -signal.SIGKILL) for one in members)
+        if crashed or time.monotonic() > end:
+            states = [
+                (one.owned, len(one.read), one.process.poll(), "".join(one.errors)[-1500:]) for one in members
+            ]
+            pytest.fail(f"{what}: not within {PATIENCE} s; members: {states}")
+        time.sleep(0.02)
+
+
+def numbers(members: list[Member]) -> set[int]:
+    return {number for one in members for _, _, number in one.read}
+
+
+def evenly(members: list[Member]) -> bool:
+    """Does everyone own as much as anyone, and all together everything?"""
+    owned = sorted(partition for one in members for partition in one.owned)
+    return owned == list(range(PARTITIONS)) and len({len(one.owned) for one in members}) == 1
+
+
+@pytest.mark.parametrize("leaving", ["killed", "closed"])
+@pytest.mark.parametrize(
+    ("client", "strategy"),
+    [
+        ("kafka-python", "range"),
+        ("kafka-python", "cooperative-sticky"),
+        ("aiokafka", "roundrobin"),
+        ("aiokafka", "sticky"),
+        ("confluent", "range"),
+        ("confluent", "cooperative-sticky"),
+    ],
+)
+def test_a_group_that_grows_and_loses_a_member_reads_every_record(
+    embedded: Server, client: str, strategy: str, leaving: str
+) -> None:
+    need(client)
+    bootstrap, topic, group = embedded.bootstrap, "flights", "readers"
+    assert topic in ask(client, "create", bootstrap, topic, PARTITIONS)["created"]
+
+    def produce(first: int, count: int) -> None:
+        assert ask(client, "produce", bootstrap, topic, first, count, "none", "no") == {"produced": count}
+
+    arguments = (client, bootstrap, topic, group, strategy, SESSION_MS)
+    produce(0, 4000)
+    with ExitStack() as stack:
+        members = [stack.enter_context(member(*arguments)) for _ in range(2)]
+        wait("two members own all", members, lambda: evenly(members))
+        wait("the first records", members, lambda: numbers(members) >= set(range(4000)))
+        members.append(stack.enter_context(member(*arguments)))
+        wait("three members own all", members, lambda: evenly(members))
+        produce(4000, 3000)
+        wait("the records in the middle", members, lambda: numbers(members) >= set(range(7000)))
+        lost, kept = members[0], members[1:]
+        if leaving == "killed":
+            lost.process.kill()
+        else:
+            lost.close()
+        produce(7000, 3000)
+        wait("two members own all again", kept, lambda: evenly(kept))
+        wait("the last records", members, lambda: numbers(members) == set(range(10_000)))
+        for one in kept:
+            one.close()
+        wait("the members are closed", kept, lambda: all(one.closed for one in kept))
+
+    stored = embedded.broker.topics.named(topic)
+    assert stored is not None
+    ends = [partition.log.end_offset for partition in stored.partitions]
+    assert sum(ends) == 10_000
+    assert ask(client, "committed", bootstrap, topic, group, PARTITIONS) == {"committed": ends}
+
+
+@pytest.mark.parametrize("client", ["kafka-python", "aiokafka", "confluent"])
+def test_an_idempotent_producer_stores_every_record_once_although_connections_break(
+    embedded: Server, client: str
+) -> None:
+    need(client)
+    count = 20_000
+    embedded.create_topic("once", 3)
+    topic = embedded.broker.topics.named("once")
+    assert topic is not None
+    producing = subprocess.Popen(
+        command(client, "produce", embedded.bootstrap, "once", 0, count, "none", "yes"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for part in range(1, 6):  # break every connection while the records are coming in
+            end = time.monotonic() + PATIENCE
+            while sum(partition.log.end_offset for partition in topic.partitions) < part * count // 10:
+                assert time.monotonic() < end
+                time.sleep(0.001)
+            embedded.drop_connections()
+        output, errors = producing.communicate(timeout=PATIENCE)
+    finally:
+        producing.kill()
+    assert json.loads(output) == {"produced": count}, errors[-2000:]
+    stored = [
+        int(record.value or b"")
+        for partition in topic.partitions
+        for chunk in partition.log.read(0, 1 << 30, at_least_one=True)
+        for batch in batches(chunk)
+        for record in batch.records()
+    ]
+    assert sorted(stored) == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("client", "codec", "needs"),
+    [
+        ("kafka-python", "gzip", ()),
+        ("kafka-python", "snappy", ("snappy",)),
+        ("kafka-python", "lz4", ("lz4",)),
+        ("kafka-python", "zstd", ("zstandard",)),
+        ("aiokafka", "gzip", ()),
+        ("aiokafka", "snappy", ("cramjam",)),
+        ("aiokafka", "lz4", ("cramjam",)),
+        ("aiokafka", "zstd", ("cramjam",)),
+        ("confluent", "gzip", ()),
+        ("confluent", "snappy", ()),
+        ("confluent", "lz4", ()),
+        ("confluent", "zstd", ()),
+    ],
+)
+def test_compressed_batches_go_through_as_they_came(
+    embedded: Server, client: str, codec: str, needs: tuple[str, ...]
+) -> None:
+    need(client, *needs)
+    embedded.create_topic("packed", 1)
+    assert ask(client, "produce", embedded.bootstrap, "packed", 0, 500, codec, "no") == {"produced": 500}
+    topic = embedded.broker.topics.named("packed")
+    assert topic is not None
+    stored = topic.partitions[0].log.read(0, 1 << 30, at_least_one=True)
+    assert {batch.compression for chunk in stored for batch in batches(chunk)} == {codec}
+    with member(client, embedded.bootstrap, "packed", "unpackers", "range", SESSION_MS) as one:
+        wait("all records", [one], lambda: numbers([one]) == set(range(500)))
