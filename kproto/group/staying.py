@@ -174,7 +174,7 @@ def remove_those_who_leave(turn: Turn, group: Group, call: Received[LeaveGroupRe
     else:
         turn.reply(call, LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers))
     if left:
-        _go_on_without(turn, group, f"{some(left)} left")
+        _go_on_without(turn, group, some(left))
     else:
         # An id that was handed out may have been given back. (In Kafka that makes even a Stable group
         # rebalance.)
@@ -192,7 +192,7 @@ def _remove_one(turn: Turn, group: Group, identity: MemberIdentity, left: list[s
     if error := member_error(group, member_id, instance_id):
         return error
     member = group.members[member_id]
-    left.append(because(member.name, identity.reason))
+    left.append(because(f"{member.name} left", identity.reason))
     _remove_member(turn, group, member)
     return ErrorCode.NONE
 
