@@ -1,10 +1,28 @@
-"""A Kafka client in pure Python: consumers, producers, and the cluster below them."""
+"""A Kafka client in pure Python: consumers, and the cluster below them."""
 
 from kproto.group.subscription import TopicPartition as TopicPartition
 
+from .blocking import Consumer as Consumer
 from .cluster import Cluster as Cluster
 from .engine.plans import CommittedOffset as CommittedOffset
 from .engine.plans import FetchedBytes as FetchedBytes
 from .engine.plans import OffsetAt as OffsetAt
+from .listener import RebalanceListener as RebalanceListener
+from .records import ColumnBatch as ColumnBatch
+from .records import ConsumerRecord as ConsumerRecord
+from .records import GroupChange as GroupChange
+from .shell import GroupMetadata as GroupMetadata
 
-__all__ = ["Cluster", "CommittedOffset", "FetchedBytes", "OffsetAt", "TopicPartition"]
+__all__ = [
+    "Cluster",
+    "ColumnBatch",
+    "CommittedOffset",
+    "Consumer",
+    "ConsumerRecord",
+    "FetchedBytes",
+    "GroupChange",
+    "GroupMetadata",
+    "OffsetAt",
+    "RebalanceListener",
+    "TopicPartition",
+]

@@ -205,7 +205,7 @@ class Cluster:
         Values: an offset, (offset, metadata), or a `CommittedOffset`. Raises CommitFailed while the group
         has members.
         """
-        self.run(plans.commit_offsets(self.view, group, _triples(offsets), self._sockets.now), timeout)
+        self.run(plans.commit_offsets(self.view, group, triples(offsets), self._sockets.now), timeout)
 
     def committed_offsets(
         self,
@@ -310,13 +310,14 @@ class Cluster:
         self.close()
 
 
-def _triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    triples: dict[TopicPartition, tuple[int, int | None, str]] = {}
+def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
+    """Partition -> (offset, leader epoch, metadata), from any of the forms that people write."""
+    found: dict[TopicPartition, tuple[int, int | None, str]] = {}
     for partition, value in offsets.items():
         if isinstance(value, CommittedOffset):
-            triples[partition] = (value.offset, value.leader_epoch, value.metadata)
+            found[partition] = (value.offset, value.leader_epoch, value.metadata)
         elif isinstance(value, tuple):
-            triples[partition] = (value[0], None, value[1])
+            found[partition] = (value[0], None, value[1])
         else:
-            triples[partition] = (value, None, "")
-    return triples
+            found[partition] = (value, None, "")
+    return found

@@ -19,8 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kproto.wire.frame import Frames, frame
-
 from kproto.errors import (
     ConnectionFailed,
     DecodeError,
@@ -32,6 +30,7 @@ from kproto.errors import (
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.index import API_NAMES, response_class
+from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
 
 # What brokers see as this client's name in their request metrics (KIP-511).

@@ -1,0 +1,198 @@
+"""What all parts of the consumer's engine share: options, connections, partitions, time, and the way out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from kproto.errors import KprotoError
+from kproto.group.subscription import TopicPartition
+from kproto.messages.metadata import MetadataResponse
+from kproto.wire.message import Message
+
+from ..errors import broker_error
+from ..options import ConsumerOptions
+from ..records import GroupChange
+from .connection import Call, Prepared
+from .events import Action, Report, Wake
+from .metadata import ClusterView, metadata_request
+from .network import MAIN, Network
+from .positions import PartitionState
+
+Then = Callable[[Call], None]
+
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+INVALID_TOPIC = 17
+TOPIC_AUTHORIZATION_FAILED = 29
+
+
+class Core:
+    """One consumer's shared state; each part changes only what is its own."""
+
+    def __init__(self, options: ConsumerOptions, network: Network, wall_offset_ms: int) -> None:
+        self.options = options
+        self.network = network
+        self.wall_offset_ms = wall_offset_ms
+        self.now = 0
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.actions: list[Action] = []
+        # Raised by the next poll, each once.
+        self.errors: deque[KprotoError] = deque()
+        self.identity: Callable[[], tuple[str, int]] = lambda: ("", -1)
+
+    @property
+    def view(self) -> ClusterView:
+        return self.network.view
+
+    def clock(self) -> int:
+        return self.now
+
+    def wall(self) -> int:
+        """Milliseconds since 1970."""
+        return self.now + self.wall_offset_ms
+
+    def ask(
+        self,
+        request: Message | Prepared,
+        then: Then,
+        *,
+        node: int | None = None,
+        lane: int = MAIN,
+        timeout_ms: int | None = None,
+        max_version: int | None = None,
+    ) -> Call:
+        """Sends a request; `then` is called with the finished call, whatever became of it."""
+        return self.network.ask(
+            request,
+            self.now,
+            node=node,
+            lane=lane,
+            timeout_ms=timeout_ms,
+            max_version=max_version,
+            purpose=then,
+        )
+
+    def fail(self, error: KprotoError) -> None:
+        """The application must know: its next poll raises this."""
+        if not any(type(known) is type(error) and str(known) == str(error) for known in self.errors):
+            self.errors.append(error)
+        self.wake()
+
+    def wake(self) -> None:
+        if not any(isinstance(action, Wake) for action in self.actions):
+            self.actions.append(Wake())
+
+    def report(
+        self,
+        kind: str,
+        partitions: Iterable[TopicPartition] = (),
+        *,
+        owned: Iterable[TopicPartition] = (),
+        reason: str = "",
+        offset: int | None = None,
+    ) -> None:
+        member_id, generation = self.identity()
+        change = GroupChange(
+            self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset
+        )
+        self.actions.append(Report(change))
+
+
+class MetadataKeeper:
+    """Keeps the metadata of the topics of interest fresh: regularly, and soon when somebody misses
+    something."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self.topics: frozenset[str] = frozenset()
+        self.everything = False
+        self.changed: Callable[[frozenset[str] | None], None] = lambda asked: None
+        self._call: Call | None = None
+        self._asked: frozenset[str] | None = frozenset()
+        self._next_at: int | None = None
+        self._last_at = -(10**9)
+        self._fails = 0
+        self._missing: set[str] = set()
+        self._refused: set[str] = set()
+
+    def watch(self, topics: frozenset[str], everything: bool = False) -> None:
+        """These topics matter from now on; asks at once for a new one."""
+        if (everything and not self.everything) or (
+            not everything and topics - self._core.view.topics.keys()
+        ):
+            self._soon(0)
+        self.topics = topics
+        self.everything = everything
+        self._missing &= topics
+        self._refused &= topics
+        if not topics and not everything:
+            self._next_at = None
+
+    def need(self) -> None:
+        """Something is missing (a leader, a partition): ask again, but not too often."""
+        self._soon(max(0, self._last_at + self._core.options.retry_backoff_ms - self._core.now))
+
+    def _soon(self, wait: int) -> None:
+        at = self._core.now + wait
+        self._next_at = at if self._next_at is None else min(self._next_at, at)
+
+    def due(self) -> int | None:
+        return None if self._call is not None else self._next_at
+
+    def pump(self) -> None:
+        core = self._core
+        if self._call is not None or self._next_at is None or self._next_at > core.now:
+            return
+        self._asked = None if self.everything else self.topics
+        self._last_at = core.now
+        self._next_at = None
+        request = metadata_request(
+            self._asked, allow_auto_topic_creation=core.options.allow_auto_create_topics
+        )
+        self._call = core.ask(request, self._answered)
+
+    def _answered(self, call: Call) -> None:
+        core = self._core
+        self._call = None
+        response = call.response
+        if not isinstance(response, MetadataResponse):
+            self._fails += 1
+            options = core.options
+            wait = min(options.retry_backoff_max_ms, options.retry_backoff_ms << min(self._fails - 1, 10))
+            self._soon(wait)
+            if call.error is not None:
+                core.report("unreachable", reason=str(call.error))
+            return
+        self._fails = 0
+        core.view.update(response, core.now, version=call.version, everything=self._asked is None)
+        core.network.metadata_changed(core.now)
+        self._soon(core.options.metadata_max_age_ms)
+        if self._asked is not None and self.topics - self._asked:
+            self._soon(0)
+        self._look_at_errors(response)
+        self.changed(self._asked)
+
+    def _look_at_errors(self, response: MetadataResponse) -> None:
+        core = self._core
+        for topic in response.topics:
+            name = topic.name
+            if name is None or name not in self.topics:
+                continue
+            if topic.error_code == 0:
+                self._missing.discard(name)
+                self._refused.discard(name)
+                if any(entry.leader_id < 0 for entry in topic.partitions):
+                    self._soon(core.options.retry_backoff_ms)
+            elif topic.error_code in (UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE):
+                self._soon(core.options.retry_backoff_max_ms)
+                if name not in self._missing and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                    self._missing.add(name)
+                    core.report("missing", reason=f"topic {name!r} doesn't exist (yet)")
+            elif topic.error_code in (INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED):
+                self._soon(core.options.retry_backoff_max_ms)
+                if name not in self._refused:
+                    self._refused.add(name)
+                    core.fail(broker_error(topic.error_code, "Metadata", f"topic {name!r}"))
+            else:
+                self._soon(core.options.retry_backoff_ms)

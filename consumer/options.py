@@ -1,0 +1,369 @@
+"""The options of consumers and producers: Kafka's names in snake_case, checked before anything connects.
+
+Every wrong option is a `ConfigError` that names the option, its value and what is allowed; an unknown name
+comes with the nearest known one. What Java accepts silently and breaks later is refused here too: a heartbeat
+that is not below the session timeout, auto commit without a group.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, TypeVar
+
+from kproto.errors import ConfigError
+from kproto.group.assignors import ASSIGNORS
+
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
+_INSTANCE_ID = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # as Java's Topic.validate, which checks instance ids too
+
+RESETS = ("earliest", "latest", "none")
+_RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+class ConsumerConfig(TypedDict, total=False):
+    """Keyword arguments of `Consumer` and `AsyncConsumer`."""
+
+    group_id: str | None
+    group_instance_id: str | None
+    client_id: str
+    partition_assignment_strategy: str | Iterable[str]
+    auto_offset_reset: str
+    on_new_partition: str
+    on_out_of_range: str
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    metadata_max_age_ms: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    fetch_max_wait_ms: int
+    isolation_level: str
+    check_crcs: bool
+    client_rack: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    allow_auto_create_topics: bool
+    exclude_internal_topics: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """A consumer's options with their defaults: Java's, but for those that are explained here."""
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    client_id: str = "kproto"
+    # Java's list the other way round. Cooperative rebalances need every assignor here to be cooperative
+    # (as in Java): say "cooperative-sticky" alone once no member of the group needs range any more.
+    partition_assignment_strategy: tuple[str, ...] = ("cooperative-sticky", "range")
+    auto_offset_reset: str = "latest"
+    # For a partition that came into being after the group's first assignment: "latest" would lose the records
+    # that were written before the group saw it.
+    on_new_partition: str = "earliest"
+    # "" = as auto_offset_reset. A position below the log's start or above its end.
+    on_out_of_range: str = ""
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    max_poll_records: int = 500
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    metadata_max_age_ms: int = 300_000
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 50 * 1024 * 1024
+    max_partition_fetch_bytes: int = 1024 * 1024
+    fetch_max_wait_ms: int = 500
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    client_rack: str = ""
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    # Java creates what it subscribes to; a misspelt name should not make a topic.
+    allow_auto_create_topics: bool = False
+    exclude_internal_topics: bool = True
+
+
+class ProducerConfig(TypedDict, total=False):
+    """Keyword arguments of `Producer` and `AsyncProducer`."""
+
+    client_id: str
+    acks: str | int
+    compression_type: str
+    compression_level: int | None
+    batch_size: int
+    linger_ms: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    request_timeout_ms: int
+    max_request_size: int
+    max_in_flight_requests_per_connection: int
+    enable_idempotence: bool
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """A producer's options with their defaults: Java's, but for those that are explained here."""
+
+    client_id: str = "kproto"
+    acks: int = -1
+    compression_type: str = "none"
+    compression_level: int | None = None
+    # Java's 16 KiB dates from one request per batch; larger batches cost nothing until they fill.
+    batch_size: int = 128 * 1024
+    linger_ms: int = 5
+    buffer_memory: int = 32 * 1024 * 1024
+    max_block_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    request_timeout_ms: int = 30_000
+    max_request_size: int = 1024 * 1024
+    max_in_flight_requests_per_connection: int = 5
+    enable_idempotence: bool = True
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
+
+
+def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
+    """Checks what the user gave; raises ConfigError for the first thing that is wrong."""
+    values = _known(ConsumerOptions, given, "a consumer")
+    _check(values, _CONSUMER_CHECKS)
+    strategy = values.get("partition_assignment_strategy")
+    if strategy is not None:
+        values["partition_assignment_strategy"] = _assignors(strategy)
+    if not values.get("group_id"):
+        if values.get("enable_auto_commit"):
+            raise ConfigError("enable_auto_commit", True, "committing needs a group_id")
+        if values.get("group_instance_id") is not None:
+            allowed = "a static member needs a group_id"
+            raise ConfigError("group_instance_id", values["group_instance_id"], allowed)
+        values["enable_auto_commit"] = False
+    options = ConsumerOptions(**values)
+    if options.heartbeat_interval_ms >= options.session_timeout_ms:
+        raise ConfigError(
+            "heartbeat_interval_ms",
+            options.heartbeat_interval_ms,
+            f"it must be below session_timeout_ms ({options.session_timeout_ms}), usually a third of it",
+        )
+    if options.retry_backoff_ms > options.retry_backoff_max_ms:
+        allowed = f"at most retry_backoff_max_ms ({options.retry_backoff_max_ms})"
+        raise ConfigError("retry_backoff_ms", options.retry_backoff_ms, allowed)
+    if options.request_timeout_ms <= options.fetch_max_wait_ms:
+        allowed = f"above fetch_max_wait_ms ({options.fetch_max_wait_ms}), or quiet fetches time out"
+        raise ConfigError("request_timeout_ms", options.request_timeout_ms, allowed)
+    return options
+
+
+def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
+    """Checks what the user gave; raises ConfigError for the first thing that is wrong."""
+    values = _known(ProducerOptions, given, "a producer")
+    _check(values, _PRODUCER_CHECKS)
+    if "acks" in values:
+        values["acks"] = {"all": -1, "-1": -1, "0": 0, "1": 1}[str(values["acks"])]
+    asked = values.get("enable_idempotence")
+    acks = values.get("acks", -1)
+    if asked and acks != -1:
+        raise ConfigError("acks", given["acks"], 'an idempotent producer needs acks="all"')
+    if acks != -1:
+        values["enable_idempotence"] = False
+    options = ProducerOptions(**values)
+    if options.enable_idempotence and options.max_in_flight_requests_per_connection > 5:
+        raise ConfigError(
+            "max_in_flight_requests_per_connection",
+            options.max_in_flight_requests_per_connection,
+            "at most 5 with enable_idempotence: brokers remember five batches",
+        )
+    if options.delivery_timeout_ms < options.linger_ms + options.request_timeout_ms:
+        least = options.linger_ms + options.request_timeout_ms
+        allowed = f"at least linger_ms + request_timeout_ms ({least})"
+        raise ConfigError("delivery_timeout_ms", options.delivery_timeout_ms, allowed)
+    if options.batch_size > options.buffer_memory:
+        allowed = f"at most buffer_memory ({options.buffer_memory})"
+        raise ConfigError("batch_size", options.batch_size, allowed)
+    return options
+
+
+def duration_ms(spec: str) -> int | None:
+    """The milliseconds of "by_duration:PT1H30M", None for another policy."""
+    if not spec.startswith("by_duration:"):
+        return None
+    found = _DURATION.fullmatch(spec.removeprefix("by_duration:"))
+    if found is None or not any(found.groups()):
+        raise ConfigError("auto_offset_reset", spec, _RESETS_ALLOWED)
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+
+
+# ---- checks: each raises ConfigError or returns
+
+
+Check = Callable[[str, Any], None]
+T = TypeVar("T")
+
+
+def _known(options: type[Any], given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    names = [field.name for field in fields(options)]
+    for name, value in given.items():
+        if name not in names:
+            near = difflib.get_close_matches(name.replace(".", "_"), names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
+            raise ConfigError(name, value, f"{what} has no such option; {hint}")
+    return dict(given)
+
+
+def _check(values: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
+    for name, value in values.items():
+        checks[name](name, value)
+
+
+def _number(least: int, most: int = 2**31 - 1) -> Check:
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ConfigError(name, value, f"a whole number from {least} to {most}")
+
+    return check
+
+
+def _optional(inner: Check) -> Check:
+    def check(name: str, value: Any) -> None:
+        if value is not None:
+            inner(name, value)
+
+    return check
+
+
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(name, value, "True or False")
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(name, value, "a text")
+
+
+def _group_id(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(name, value, "a text that is not empty, or None for a consumer without a group")
+
+
+def _one_of(allowed: Iterable[Any]) -> Check:
+    choices = tuple(allowed)
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or value not in choices:
+            raise ConfigError(name, value, f"allowed: {', '.join(repr(choice) for choice in choices)}")
+
+    return check
+
+
+def _reset(name: str, value: Any) -> None:
+    if value in RESETS or (name == "on_out_of_range" and value == ""):
+        return
+    if not isinstance(value, str) or not value.startswith("by_duration:"):
+        raise ConfigError(name, value, _RESETS_ALLOWED)
+    try:
+        duration_ms(value)
+    except ConfigError:
+        raise ConfigError(name, value, _RESETS_ALLOWED) from None
+
+
+def _instance_id(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or value in (".", "..") or not _INSTANCE_ID.fullmatch(value):
+        raise ConfigError(name, value, "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither . nor ..")
+
+
+def _strategy(name: str, value: Any) -> None:
+    _assignors(value)
+
+
+def _assignors(value: Any) -> tuple[str, ...]:
+    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+    allowed = f"allowed: {', '.join(sorted(ASSIGNORS))}; one or several, each once"
+    if not names or any(name not in ASSIGNORS for name in names) or len(set(names)) != len(names):
+        raise ConfigError("partition_assignment_strategy", value, allowed)
+    return tuple(names)
+
+
+_CONSUMER_CHECKS: dict[str, Check] = {
+    "group_id": _group_id,
+    "group_instance_id": _instance_id,
+    "client_id": _text,
+    "partition_assignment_strategy": _strategy,
+    "auto_offset_reset": _reset,
+    "on_new_partition": _reset,
+    "on_out_of_range": _reset,
+    "session_timeout_ms": _number(1),
+    "heartbeat_interval_ms": _number(1),
+    "max_poll_interval_ms": _number(1),
+    "max_poll_records": _number(1),
+    "enable_auto_commit": _flag,
+    "auto_commit_interval_ms": _number(0),
+    "metadata_max_age_ms": _number(1),
+    "fetch_min_bytes": _number(0),
+    "fetch_max_bytes": _number(1),
+    "max_partition_fetch_bytes": _number(1),
+    "fetch_max_wait_ms": _number(0),
+    "isolation_level": _one_of(("read_uncommitted", "read_committed")),
+    "check_crcs": _flag,
+    "client_rack": _text,
+    "request_timeout_ms": _number(1),
+    "default_api_timeout_ms": _number(1),
+    "retry_backoff_ms": _number(1),
+    "retry_backoff_max_ms": _number(1),
+    "reconnect_backoff_ms": _number(1),
+    "reconnect_backoff_max_ms": _number(1),
+    "socket_connection_setup_timeout_ms": _number(1),
+    "allow_auto_create_topics": _flag,
+    "exclude_internal_topics": _flag,
+}
+_PRODUCER_CHECKS: dict[str, Check] = {
+    "client_id": _text,
+    "acks": _one_of(("all", "-1", "0", "1", -1, 0, 1)),
+    "compression_type": _one_of(COMPRESSIONS),
+    "compression_level": _optional(_number(-(2**17), 22)),
+    "batch_size": _number(1),
+    "linger_ms": _number(0),
+    "buffer_memory": _number(1),
+    "max_block_ms": _number(0),
+    "delivery_timeout_ms": _number(1),
+    "request_timeout_ms": _number(1),
+    "max_request_size": _number(1),
+    "max_in_flight_requests_per_connection": _number(1),
+    "enable_idempotence": _flag,
+    "retry_backoff_ms": _number(1),
+    "retry_backoff_max_ms": _number(1),
+    "metadata_max_age_ms": _number(1),
+    "reconnect_backoff_ms": _number(1),
+    "reconnect_backoff_max_ms": _number(1),
+    "socket_connection_setup_timeout_ms": _number(1),
+}

@@ -1,0 +1,102 @@
+"""What a consumer hands out: single records, or a partition's records as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kproto.group.subscription import TopicPartition
+
+if TYPE_CHECKING:
+    from kproto.records.columns import Columns
+
+
+class ConsumerRecord:
+    """One record. `timestamp` is in ms since 1970, -1 where the record has none; key and value are bytes."""
+
+    __slots__ = ("headers", "key", "offset", "partition", "timestamp", "timestamp_type", "topic", "value")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        timestamp: int,
+        timestamp_type: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __repr__(self) -> str:
+        return (
+            f"ConsumerRecord({self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, key={self.key!r}, value={self.value!r})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class ColumnBatch:
+    """Consecutive records of one partition as columns: see `kproto.records.columns`."""
+
+    topic: str
+    partition: int
+    columns: Columns
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __len__(self) -> int:
+        return len(self.columns.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """One thing that happened to this consumer, for logs and timelines; see `Consumer.events`.
+
+    `kind` is one of
+
+    * "rejoining": a JoinGroup goes out, because of `reason` (empty at the very first);
+    * "assigned": `partitions` were added, `owned` is everything now owned;
+    * "revoked": `partitions` are given back, after the callback and the commit, before anyone else gets them;
+    * "lost": `partitions` belong to somebody else already, nothing could be committed;
+    * "coordinator": a coordinator was found (or lost: the reason says why);
+    * "reset": `partitions` start at `offset` because of `reason`, not where somebody committed;
+    * "missing": a subscribed topic doesn't exist;
+    * "left", "closed".
+
+    `at` is milliseconds since 1970.
+    """
+
+    at: int
+    kind: str
+    member_id: str = ""
+    generation: int = -1
+    partitions: tuple[TopicPartition, ...] = ()
+    owned: tuple[TopicPartition, ...] = ()
+    reason: str = ""
+    offset: int | None = None
+
+
+EventCallback = Callable[[GroupChange], None]
