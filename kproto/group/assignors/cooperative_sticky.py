@@ -1,0 +1,38 @@
+"""The cooperative-sticky assignor: the sticky division, in which nothing changes hands within one round.
+
+Follows Kafka's `CooperativeStickyAssignor` (KIP-429). What members hold is in the subscription, with the
+generation beside it, or in the user data of older members. A partition that somebody else still holds is
+withheld from its new owner; whoever has to let go of it joins again, and then it is given out.
+
+Stricter than Java in two cases: a partition that leaves its owner because of racks is withheld too, and so is
+one that two members of one generation claim, when one of them gets it although their topics differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..subscription import Claim, Subscription, TopicPartition, read_cooperative_generation
+from .members import Racks
+from .sticky import divide
+
+
+def assign(
+    partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
+) -> dict[str, list[TopicPartition]]:
+    """Divide; see the package for the arguments. Withheld partitions are in nobody's list."""
+    plan, kept = divide(partitions, members, racks or {}, _claim)
+    holders: dict[TopicPartition, set[str]] = {}
+    for member_id, subscription in members.items():
+        for tp in subscription.owned:
+            holders.setdefault(tp, set()).add(member_id)
+    return {
+        member_id: [tp for tp in given if kept.get(tp) == member_id or holders.get(tp, set()) <= {member_id}]
+        for member_id, given in plan.items()
+    }
+
+
+def _claim(subscription: Subscription) -> Claim:
+    if subscription.generation is not None:
+        return Claim(subscription.owned, subscription.generation)
+    return Claim(subscription.owned, read_cooperative_generation(subscription.user_data))

@@ -1,0 +1,264 @@
+"""What a group member is told and what it answers: its configuration, events and actions.
+
+Times are milliseconds. Events are what happened; actions are what the engine has to do, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import KprotoError
+from ..wire.message import Message
+from .assignors import Assignor
+from .subscription import TopicPartition
+
+# -- configuration ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Where clients differ and no broker minds. `JAVA` is what Java's consumer does."""
+
+    lose_on_session_timeout: bool = False
+    """Without an answer for session.timeout.ms all partitions are lost (librdkafka). Java only looks the
+    coordinator up again and waits to be told: for a while, two members may deliver the same records."""
+    every_member_watches: bool = False
+    """Every member that sees a change in its topics' partitions asks for a rebalance (librdkafka), and not
+    only the leader (Java, sarama, franz-go)."""
+
+
+JAVA = Policy()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberConfig:
+    """What a member is told once. Times are milliseconds; the names are Kafka's options."""
+
+    group_id: str
+    group_instance_id: str | None = None
+    client_id: str = "kproto"
+    session_timeout_ms: int = 45_000
+    rebalance_timeout_ms: int = 300_000  # = max.poll.interval.ms, as in Java's GroupRebalanceConfig
+    heartbeat_interval_ms: int = 3_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    assignors: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
+    rack_id: str | None = None
+    policy: Policy = field(default_factory=lambda: JAVA)
+
+
+# -- events: what happened --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """The application wants these topics. With `pattern` they are its matches among the topics known now."""
+
+    topics: frozenset[str]
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """The application wants no topics any more: let go, leave, be idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The application called poll: it is alive for another max.poll.interval.ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorFound:
+    """Answers `FindCoordinator`; `node` is whatever the engine sends to."""
+
+    node: object
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLost:
+    """The lookup failed, or the connection to the coordinator is gone. Also fails the requests open on it."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """The answer to one of the member's `Send`s; `request` is the same object."""
+
+    request: Message
+    response: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A `Send` that gets no answer: the connection broke, or the time was over."""
+
+    request: Message
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The application let go of the partitions of the open `Revoke` or `Lose`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The partition counts known now. Topics that don't exist are left out.
+
+    `asked` are the topics that were asked for (None: enough of them): a leader that waits for metadata goes
+    on only when its topics are among them. `complete`: these are all topics of the cluster, so that one
+    which turns up later is known to be new. `ids` are topic ids, where known; `racks` the racks of each
+    partition's replicas, by partition index.
+    """
+
+    partitions: Mapping[str, int]
+    asked: frozenset[str] | None = None
+    complete: bool = False
+    ids: Mapping[str, object] = field(default_factory=dict)
+    racks: Mapping[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAnswered:
+    """An OffsetCommit, sent by the engine with this `Member.identity`, was answered."""
+
+    error_code: int
+    generation: int
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRejoin:
+    """Join again as soon as possible, for this reason (KIP-800); Java's enforceRebalance."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Let go, leave the group if `leave`, and be `Left` within `timeout_ms` from every state."""
+
+    leave: bool = True
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """`next_deadline` has come. A tick that is too early does no harm."""
+
+
+Event = (
+    Subscribe
+    | Unsubscribe
+    | Polled
+    | CoordinatorFound
+    | CoordinatorLost
+    | Received
+    | Failed
+    | Released
+    | Metadata
+    | CommitAnswered
+    | RequestRejoin
+    | Close
+    | Tick
+)
+
+
+# -- actions: what to do ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FindCoordinator:
+    """Give up the connection to the coordinator and look it up: `CoordinatorFound` or `CoordinatorLost`.
+
+    After `CoordinatorLost` the member asks again by itself, with a growing backoff.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `request` to the coordinator and bring back `Received` or `Failed`.
+
+    `timeout_ms`: wait at least so long (a JoinGroup stays open until the whole group has gathered); None is
+    request.timeout.ms. `urgent`: a JoinGroup or SyncGroup is parked on the connection, and the broker reads
+    nothing behind it; use a connection of its own for this one.
+    """
+
+    request: Message
+    timeout_ms: int | None = None
+    urgent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Call the revoked callback, commit, stop delivering `partitions`; then answer `Released`.
+
+    In eager mode `partitions` may be empty: Java calls the callback all the same.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """Stop delivering `partitions` at once; call the lost callback; no commit is possible; answer `Released`.
+
+    A `Lose` that follows an unanswered `Revoke` takes its place: one `Released` answers both.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Own `owned` from now on; `added` of them were not owned before: find where to start, then deliver.
+
+    The assigned callback is called with `added`, even when it is empty. `first`: this is the group's first
+    generation. `new`: those of `added` that are known to have come into being after the group's first
+    assignment, so that without a commit they start at the earliest offset, never at the latest.
+    `existed`: how many partitions each topic had at the group's first assignment, where anybody remembers
+    (a topic that is not listed is unknown, not new).
+    """
+
+    added: tuple[TopicPartition, ...]
+    owned: tuple[TopicPartition, ...]
+    generation: int
+    first: bool = False
+    new: frozenset[TopicPartition] = frozenset()
+    existed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WantMetadata:
+    """The leader needs the partition counts of these topics, now and at every change: answer `Metadata`."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoining:
+    """For logs: a JoinGroup goes out, for this reason (empty at the very first)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """Raise this to the application. After `final` the member does nothing any more; else the next `Polled`
+    tries again, as in Java."""
+
+    error: KprotoError
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Closed: nothing more will come. Requests that are still open may be given up."""
+
+
+Action = FindCoordinator | Send | Revoke | Lose | Assign | WantMetadata | Rejoining | Fatal | Left

@@ -1,0 +1,274 @@
+"""Members and a coordinator in one process, in virtual time: what one sends, the other reads, byte for byte.
+
+Each member has one connection, of which the coordinator reads the next request only when the one before is
+answered, and one more for urgent requests. Nothing happens by itself: tests deliver, let go and let time pass,
+or say `settle` for all of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kproto.group import coordinator as broker
+from kproto.group.member import (
+    Action,
+    Assign,
+    Close,
+    CoordinatorFound,
+    Event,
+    Failed,
+    Fatal,
+    FindCoordinator,
+    Left,
+    Lose,
+    Member,
+    MemberConfig,
+    MemberState,
+    Metadata,
+    Polled,
+    Received,
+    Rejoining,
+    Released,
+    Revoke,
+    Send,
+    Subscribe,
+    Tick,
+    WantMetadata,
+    next_deadline,
+    step,
+)
+from kproto.group.subscription import TopicPartition
+from kproto.wire.message import Message
+
+VERSIONS = {"JoinGroupRequest": 9, "SyncGroupRequest": 5, "HeartbeatRequest": 4, "LeaveGroupRequest": 5}
+
+Step = Callable[[Member, Event, int], list[Action]]
+
+
+@dataclass
+class Connection:
+    """Requests on their way, and the one that the coordinator works on."""
+
+    unread: deque[Message] = field(default_factory=deque)
+    read: Message | None = None
+
+
+class Actor:
+    """One member, its connections, and what its application does."""
+
+    def __init__(self, name: str, member: Member) -> None:
+        self.name = name
+        self.member = member
+        self.alive = True
+        self.normal, self.urgent = Connection(), Connection()
+        self.events: deque[Event] = deque()  # answers and metadata that have not arrived yet
+        self.told: list[Action] = []
+        self.holds: set[TopicPartition] = set()  # what the application works on
+        self.ever_asked: frozenset[str] = frozenset()
+
+    @property
+    def state(self) -> MemberState:
+        return self.member.state
+
+    @property
+    def must_let_go(self) -> bool:
+        return self.member.letting_go is not None
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [action for action in self.told if isinstance(action, kind)]
+
+    @property
+    def reasons(self) -> list[str]:
+        return [action.reason for action in self.of(Rejoining)]
+
+
+class Crowd:
+    """One group's coordinator, its members and the cluster's topics."""
+
+    def __init__(self, topics: dict[str, int] | None = None, *, step: Step = step, **settings: int) -> None:
+        self.topics = dict(topics or {"t": 4})
+        self.coordinator = broker.Coordinator(broker.Settings(**settings))
+        self.now = 1_000_000
+        self.actors: dict[str, Actor] = {}
+        self.step_member = step
+        self.tokens: dict[int, tuple[Actor, Connection, int]] = {}
+        self.handed_out = 0
+        self.check: Callable[[Crowd], None] = no_partition_has_two_owners
+
+    # Who takes part.
+
+    def add(self, name: str, topics: Iterable[str] = ("t",), **options: Any) -> Actor:
+        config = MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options})
+        actor = self.actors[name] = Actor(name, Member(config))
+        self.tell(actor, Metadata(dict(self.topics)))
+        self.tell(actor, Subscribe(frozenset(topics)))
+        return actor
+
+    def kill(self, name: str) -> None:
+        """The process is gone: nothing is sent or read any more."""
+        actor = self.actors.pop(name)
+        actor.alive = False
+        actor.holds.clear()
+
+    def close(self, name: str) -> None:
+        self.tell(self.actors[name], Close())
+
+    def grow(self, topic: str, count: int) -> None:
+        """The topic gets partitions, and everybody's next metadata shows it."""
+        self.topics[topic] = count
+        for actor in self.actors.values():
+            actor.events.append(Metadata(dict(self.topics)))
+
+    # What happens.
+
+    def tell(self, actor: Actor, event: Event) -> list[Action]:
+        actions = self.step_member(actor.member, event, self.now)
+        for action in actions:
+            actor.told.append(action)
+            self._do(actor, action)
+        self.check(self)
+        return actions
+
+    def _do(self, actor: Actor, action: Action) -> None:
+        match action:
+            case FindCoordinator():
+                actor.normal, actor.urgent = Connection(), Connection()
+                actor.events.append(CoordinatorFound("node"))
+            case Send(request, _, urgent):
+                (actor.urgent if urgent else actor.normal).unread.append(request)
+            case WantMetadata(topics):
+                known = {topic: n for topic, n in self.topics.items() if topic in topics}
+                actor.events.append(Metadata(known, asked=topics))
+            case Assign(_, owned):
+                actor.holds = set(owned)
+            case Lose(partitions):
+                actor.holds.difference_update(partitions)
+            case _:
+                pass
+
+    def let_go(self, actor: Actor) -> None:
+        """The application is done with the partitions of the open Revoke or Lose."""
+        assert actor.member.letting_go is not None
+        actor.holds.difference_update(actor.member.letting_go)
+        self.tell(actor, Polled())
+        if actor.must_let_go:
+            self.tell(actor, Released())
+
+    def deliver_request(self, actor: Actor) -> bool:
+        """The coordinator reads the next request that it can read."""
+        for connection in (actor.urgent, actor.normal):
+            if connection.read is None and connection.unread:
+                request = connection.read = connection.unread.popleft()
+                self.handed_out += 1
+                version = VERSIONS[type(request).__name__]
+                self.tokens[self.handed_out] = (actor, connection, version)
+                said = type(request).decode(request.encode(version), version)
+                token = self.handed_out
+                self._step_broker(
+                    broker.Received(token, said, version, actor.name, "/127.0.0.1", f"id{token:04}")
+                )
+                return True
+        return False
+
+    def deliver_event(self, actor: Actor) -> bool:
+        """The member reads the next answer."""
+        if not actor.events:
+            return False
+        self.tell(actor, actor.events.popleft())
+        return True
+
+    def _step_broker(self, event: broker.Event) -> None:
+        for action in broker.step(self.coordinator, event, self.now):
+            if not isinstance(action, broker.Reply):
+                continue
+            assert isinstance(action.token, int)
+            actor, connection, version = self.tokens.pop(action.token)
+            if connection is not actor.normal and connection is not actor.urgent:
+                continue  # that connection is closed
+            request, connection.read = connection.read, None
+            assert request is not None
+            answer = type(action.response).decode(action.response.encode(version), version)
+            actor.events.append(Received(request, answer))
+
+    def run(self) -> None:
+        """Deliver everything, let go of everything, until nothing is left to do at this moment."""
+        for _ in range(10_000):
+            busy = False
+            for actor in list(self.actors.values()):
+                busy |= self.deliver_request(actor)
+                busy |= self.deliver_event(actor)
+                if actor.alive and actor.must_let_go:
+                    self.let_go(actor)
+                    busy = True
+            if not busy:
+                return
+        raise AssertionError("it never ends")
+
+    def wait(self, ms: int, polling: bool = True) -> None:
+        """Let time pass, with everything that it brings about."""
+        end = self.now + ms
+        while True:
+            self.run()
+            deadlines = [broker.next_deadline(self.coordinator)]
+            deadlines += [next_deadline(actor.member) for actor in self.actors.values()]
+            at = min((d for d in deadlines if d is not None), default=end)
+            if at > end:
+                break
+            self.now = max(self.now, at)
+            self._step_broker(broker.Tick())
+            for actor in list(self.actors.values()):
+                if polling:
+                    self.tell(actor, Polled())
+                deadline = next_deadline(actor.member)
+                if deadline is not None and deadline <= self.now:
+                    self.tell(actor, Tick())
+            if at == end:
+                self.run()
+                break
+        self.now = end
+
+    def settle(self) -> None:
+        """Until the group is stable and complete; that takes some virtual seconds, but no more than sessions."""
+        for _ in range(40):
+            if converged(self):
+                return
+            self.wait(1_000)
+        states = {actor.name: actor.state.value for actor in self.actors.values()}
+        raise AssertionError(f"did not converge: {states}, {owners(self)}")
+
+
+# Invariants
+
+
+def owners(crowd: Crowd) -> dict[TopicPartition, list[str]]:
+    found: dict[TopicPartition, list[str]] = {}
+    for actor in crowd.actors.values():
+        for tp in actor.holds:
+            found.setdefault(tp, []).append(actor.name)
+    return found
+
+
+def no_partition_has_two_owners(crowd: Crowd) -> None:
+    for tp, names in owners(crowd).items():
+        assert len(names) == 1, f"{tp} is with {names}"
+
+
+def converged(crowd: Crowd) -> bool:
+    """All that can work are stable, and each partition that somebody wants is with exactly one of them."""
+    able = [a for a in crowd.actors.values() if a.state not in (MemberState.closed, MemberState.fenced)]
+    wanted = {t for a in able for t in a.member.topics}
+    everything = {TopicPartition(t, p) for t in wanted for p in range(crowd.topics.get(t, 0))}
+    return (
+        all(a.state is (MemberState.stable if a.member.topics else MemberState.idle) for a in able)
+        and all(not a.member.rejoin_needed for a in able if a.member.topics)
+        and owners(crowd).keys() == everything
+        and all(set(a.member.owned) == a.holds for a in able)
+        and len({a.member.generation for a in able if a.member.topics}) <= 1
+        and not any(a.events or a.normal.unread for a in able)
+    )
+
+
+__all__ = ["Actor", "Crowd", "Failed", "Fatal", "Left", "Revoke", "converged", "no_partition_has_two_owners", "owners"]
