@@ -117,7 +117,7 @@ class Stage:
         self.coordinator = Coordinator(Settings(**settings), topics)
         self.now = 1_000_000
         self.told: list[Action] = []
-        self._open: dict[int, Answer] = {}
+        self.open: dict[int, Answer] = {}
         self._sent = 0
 
     # Events.
@@ -126,7 +126,7 @@ class Stage:
         for action in step(self.coordinator, event, self.now):
             if isinstance(action, Reply):
                 assert isinstance(action.token, int)
-                answer = self._open.pop(action.token)
+                answer = self.open.pop(action.token)
                 action.response.encode(answer.version)
                 answer.response = action.response
             else:
@@ -134,7 +134,7 @@ class Stage:
 
     def send(self, request: Message, version: int, client: str = "app") -> Answer:
         self._sent += 1
-        self._open[self._sent] = answer = Answer(request, version)
+        self.open[self._sent] = answer = Answer(request, version)
         self.step(Received(self._sent, request, version, client, "/127.0.0.1", f"id{self._sent}"))
         return answer
 
