@@ -129,6 +129,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a body without header, by Kafka's name",
     )
     decode.add_argument("--records", action="store_true", help="the bytes are a record set")
+    decode.add_argument(
+        "--pcap", type=Path, metavar="FILE", help="every frame of a capture; needs kproto[pcap]"
+    )
+    decode.add_argument(
+        "--port", type=_positive, default=9092, help="the broker's, in the capture (default: 9092)"
+    )
     decode.add_argument("--hex", action="store_true", help="show all bytes of each field, not only the first")
     decode.add_argument("--json", action="store_true", help="Kafka's JSON form")
     decode.add_argument(
@@ -196,6 +202,8 @@ def _decode(options: argparse.Namespace) -> int:
     if options.lines:
         _answer(json_lines.decode_records if options.records else json_lines.decode)
         return 0
+    if options.pcap:
+        return _decode_capture(options)
     data = _bytes(options.data)
     if options.records:
         told = json_lines.decode_records({"hex": data.hex()})
@@ -219,6 +227,30 @@ def _decode(options: argparse.Namespace) -> int:
     else:
         print("\n".join(dissect.lines(found, whole=options.hex)))
     return 1 if found.error else 0
+
+
+def _decode_capture(options: argparse.Namespace) -> int:
+    import json
+
+    from .capture import frames
+    from .dissect import lines
+
+    wrong = 0
+    for frame in frames(options.pcap, options.port):
+        found = frame.dissection
+        wrong += found is None or found.error is not None
+        if options.json:
+            parts = [] if found is None or found.error else list(found.messages())
+            error = {"error": frame.note if found is None else str(found.error)} if not parts else {}
+            told = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
+            print(json.dumps(told | error, ensure_ascii=False))
+        else:
+            print(
+                f"\n{frame.at:.6f} {frame.connection} {frame.title}{f' ({frame.note})' if frame.note else ''}"
+            )
+            if found is not None:
+                print("\n".join(lines(found, whole=options.hex)))
+    return 1 if wrong else 0
 
 
 def _encode(options: argparse.Namespace) -> int:

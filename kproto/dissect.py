@@ -4,7 +4,7 @@
         print(line)
 
 A request names its API and version itself. A response doesn't: `dissect(frame, response=("Fetch", 17))` says
-what was asked. A size in front of the frame is taken off when it is that of the bytes behind it. Where the
+what was asked. A size in front of the frame is known by being that of the bytes behind it. Where the
 bytes are wrong, the printed fields end at the wrong byte, and an arrow points at it.
 """
 
@@ -67,15 +67,23 @@ class Dissection:
             }
 
 
-def dissect(data: bytes, response: tuple[str, int] | None = None, *, at: int = 0) -> Dissection:
-    """Read a frame, with or without its size, as a request, or as the response to (API name, version).
+def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
+    """Read a frame as a request, or as the response to (API name, version).
 
-    Raises UnsupportedVersion for an API or a version that Kafka 4.3 doesn't have; any other fault of the
-    bytes is in the answer's `error`.
+    `sized` says whether its size stands in front; None: find out. Raises UnsupportedVersion for an API or a
+    version that Kafka 4.3 doesn't have; any other fault of the bytes is in the answer's `error`.
     """
-    if len(data) - at > 4 and int.from_bytes(data[at : at + 4], "big") == len(data) - at - 4:
-        at += 4
-    return _request(data, at) if response is None else _response(data, at, *response)
+
+    def read(at: int) -> Dissection:
+        return _request(data, at) if response is None else _response(data, at, *response)
+
+    if sized is not None:
+        return read(4 if sized else 0)
+    if int.from_bytes(data[:4], "big") != len(data) - 4:
+        return read(0)
+    # A response may begin with a correlation id that looks like its size.
+    with_size = read(4)
+    return with_size if response is None or with_size.error is None else read(0)
 
 
 def dissect_message(data: bytes, name: str, version: int) -> Dissection:
