@@ -1,7 +1,7 @@
 """Members and a coordinator in one process, in virtual time: what one sends, the other reads, byte for byte.
 
-Each member has one connection, of which the coordinator reads the next request only when the one before is
-answered, and one more for urgent requests. Nothing happens by itself: tests deliver, let go and let time pass,
+Each member has one connection, of which the coordinator reads the next request only when the one before
+is answered, and one more for urgent requests. Nothing happens by itself: tests deliver, let go and let time pass,
 or say `settle` for all of it.
 """
 
@@ -19,10 +19,7 @@ from kproto.group.member import (
     Close,
     CoordinatorFound,
     Event,
-    Failed,
-    Fatal,
     FindCoordinator,
-    Left,
     Lose,
     Member,
     MemberConfig,
@@ -32,7 +29,6 @@ from kproto.group.member import (
     Received,
     Rejoining,
     Released,
-    Revoke,
     Send,
     Subscribe,
     Tick,
@@ -231,7 +227,7 @@ class Crowd:
         self.now = end
 
     def settle(self) -> None:
-        """Until the group is stable and complete; that takes some virtual seconds, but no more than sessions."""
+        """Until the group is stable and complete: some virtual seconds, or a session timeout."""
         for _ in range(40):
             if converged(self):
                 return
@@ -269,6 +265,3 @@ def converged(crowd: Crowd) -> bool:
         and len({a.member.generation for a in able if a.member.topics}) <= 1
         and not any(a.events or a.normal.unread for a in able)
     )
-
-
-__all__ = ["Actor", "Crowd", "Failed", "Fatal", "Left", "Revoke", "converged", "no_partition_has_two_owners", "owners"]

@@ -1,0 +1,277 @@
+"""How a member joins: it lets go, sends JoinGroup, plans if it leads, sends SyncGroup, adopts its part."""
+
+from __future__ import annotations
+
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, IllegalState, KprotoError
+from ..messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ..messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from . import leader
+from .member_events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
+from .member_leaving import error, fail, fence, join_later, let_go, lose_coordinator, reset
+from .member_state import Member, Out, S, move, want_rejoin, wants
+from .reasons import (
+    FAILED_WITH,
+    GET_MEMBER_ID,
+    JAVA_EXCEPTIONS,
+    JAVA_OTHER,
+    MAX_REASON,
+    METADATA_CHANGED,
+    NOT_OUR_SUBSCRIPTION,
+    REVOKED_SOME,
+    SUBSCRIPTION_CHANGED,
+    java_name,
+)
+from .subscription import Assignment, Subscription
+
+PROTOCOL_TYPE = "consumer"
+JOIN_GRACE_MS = 5_000  # AbstractCoordinator.JOIN_GROUP_TIMEOUT_LAPSE
+
+
+def watch(member: Member) -> None:
+    """Look for reasons to join again; the first one stands."""
+    if member.snapshot is not None and not member.rejoin_needed:
+        with_racks = member.config.rack_id is not None
+        topics = leader.topics_of(member.group) if member.leads else member.joined_topics
+        if leader.snapshot(topics, member.metadata, with_racks) != member.snapshot:
+            want_rejoin(member, METADATA_CHANGED)
+    if member.joined_topics != member.topics and not member.rejoin_needed:
+        want_rejoin(member, SUBSCRIPTION_CHANGED)
+
+
+def prepare(member: Member, out: Out) -> None:
+    """Have the application let go of what can't be kept over the join, then join."""
+    if not member.prepared:
+        member.leads, member.group = False, {}
+        going = member.owned
+        if member.cooperative:
+            going = tuple(tp for tp in member.owned if not wants(member, tp.topic))
+        # Java's eager members call the callback with nothing too, but not before the first generation.
+        if member.generation is not None and (going or not member.cooperative):
+            let_go(member, going, False, member.reason, out)
+            move(member, S.releasing)
+            return
+        member.prepared = True
+    join(member, out)
+
+
+def join(member: Member, out: Out) -> None:
+    config = member.config
+    member.joined_topics = member.topics
+    request = JoinGroupRequest(
+        group_id=config.group_id,
+        session_timeout_ms=config.session_timeout_ms,
+        rebalance_timeout_ms=config.rebalance_timeout_ms,
+        member_id=member.member_id,
+        group_instance_id=config.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=[
+            JoinGroupRequestProtocol(
+                name=assignor.name,
+                metadata=Subscription(
+                    topics=tuple(member.topics),
+                    user_data=assignor.user_data(member.last_assigned, member.last_generation),
+                    owned=member.owned,
+                    generation=member.generation,
+                    rack_id=config.rack_id,
+                ).encode(),
+            )
+            for assignor in member.assignors
+        ],
+        reason=member.reason[:MAX_REASON],
+    )
+    member.open, member.retry_at, member.session_at, member.poll_at = request, None, None, None
+    out.append(Rejoining(member.reason))
+    out.append(Send(request, timeout_ms=config.rebalance_timeout_ms + JOIN_GRACE_MS))
+    move(member, S.joining)
+
+
+def join_answered(member: Member, event: Received, now: int, out: Out) -> None:
+    if event.request is not member.open:
+        return
+    answer = event.response
+    assert isinstance(answer, JoinGroupResponse)
+    member.open = None
+    code = answer.error_code
+    if code == ErrorCode.NONE:
+        joined(member, answer, now, out)
+    elif code == ErrorCode.MEMBER_ID_REQUIRED:
+        member.generation, member.member_id, member.protocol = None, answer.member_id, None
+        want_rejoin(member, GET_MEMBER_ID.format(answer.member_id))
+        move(member, S.unjoined)
+    elif code == ErrorCode.FENCED_INSTANCE_ID:
+        fence(member, "JoinGroup", out)
+    elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+        reset(member, FAILED_WITH.format(java_name(code)), out, keep_id=False)
+    elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+        lose_coordinator(member, now)
+    elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+        join_later(member, java_name(code), now, 0)
+    else:
+        fail(member, error(code, "JoinGroup", member.config), java_name(code), out)
+
+
+def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> None:
+    known = {assignor.name for assignor in member.assignors}
+    if (answer.protocol_type or PROTOCOL_TYPE) != PROTOCOL_TYPE or answer.protocol_name not in known:
+        theirs = f"{answer.protocol_type or PROTOCOL_TYPE} {answer.protocol_name}"
+        detail = f"the group uses {theirs}, this member {PROTOCOL_TYPE} {sorted(known)}"
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        fail(member, BrokerError(code, "JoinGroup", detail), JAVA_EXCEPTIONS[code], out)
+        return
+    member.generation = answer.generation_id
+    member.member_id = answer.member_id
+    member.protocol = answer.protocol_name
+    config = member.config
+    member.heartbeats_failed = 0
+    member.heartbeat_at = now + config.heartbeat_interval_ms
+    member.session_at = now + config.session_timeout_ms
+    member.poll_at = now + config.rebalance_timeout_ms
+    member.leads = answer.leader == answer.member_id
+    member.snapshot = None
+    if not member.leads:
+        if config.policy.every_member_watches:
+            member.snapshot = leader.snapshot(member.topics, member.metadata, config.rack_id is not None)
+        sync(member, [], out)
+        return
+    member.group = leader.subscriptions(
+        (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
+    )
+    member.skip_assignment = answer.skip_assignment
+    topics = leader.topics_of(member.group)
+    move(member, S.planning)
+    if topics <= member.metadata.partitions.keys():
+        plan(member, out)
+    else:
+        out.append(WantMetadata(topics))
+
+
+def plan(member: Member, out: Out) -> None:
+    """The leader's work: divide what the group wants, and remember by what knowledge."""
+    topics = leader.topics_of(member.group)
+    first = member.generation == 1
+    member.existed = leader.existed_by_now(
+        member.existed, topics, member.metadata, member.planned_with, first
+    )
+    member.planned_with = member.metadata
+    member.snapshot = leader.snapshot(topics, member.metadata, member.config.rack_id is not None)
+    assignments: list[SyncGroupRequestAssignment] = []
+    if not member.skip_assignment:  # KIP-814: a static leader came back, and its old plan holds
+        assignor = next(a for a in member.assignors if a.name == member.protocol)
+        try:
+            assignments = leader.plan(assignor, member.group, member.metadata, member.existed)
+        except Exception as error:
+            failure = IllegalState(f"the assignor {assignor.name!r} failed: {error!r}")
+            failure.__cause__ = error
+            fail(member, failure, type(error).__name__, out)
+            return
+    sync(member, assignments, out)
+
+
+def sync(member: Member, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:
+    assert member.generation is not None
+    request = SyncGroupRequest(
+        group_id=member.config.group_id,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.config.group_instance_id,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name=member.protocol,
+        assignments=assignments,
+    )
+    member.open = request
+    out.append(Send(request))
+    move(member, S.syncing)
+
+
+def metadata(member: Member, event: Metadata, now: int, out: Out) -> None:
+    if event.asked is None:
+        member.metadata = event
+        return
+    old = member.metadata
+    member.metadata = Metadata(
+        {**{t: n for t, n in old.partitions.items() if t not in event.asked}, **event.partitions},
+        complete=event.complete,
+        ids={**old.ids, **event.ids},
+        racks={**old.racks, **event.racks},
+    )
+
+
+def metadata_for_plan(member: Member, event: Metadata, now: int, out: Out) -> None:
+    metadata(member, event, now, out)
+    topics = leader.topics_of(member.group)
+    if event.asked is None or topics <= event.asked or topics <= member.metadata.partitions.keys():
+        plan(member, out)
+
+
+def sync_answered(member: Member, event: Received, now: int, out: Out) -> None:
+    if event.request is not member.open:
+        return
+    answer = event.response
+    assert isinstance(answer, SyncGroupResponse)
+    member.open = None
+    code = answer.error_code
+    if code == ErrorCode.NONE:
+        synced(member, answer, out)
+    elif code == ErrorCode.FENCED_INSTANCE_ID:
+        fence(member, "SyncGroup", out)
+    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        reason = FAILED_WITH.format(java_name(code))
+        reset(member, reason, out, keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+        join_later(member, java_name(code), now, 0)
+    elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+        lose_coordinator(member, now)
+    elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        join_later(member, java_name(code), now, member.config.retry_backoff_ms)
+    else:
+        fail(member, error(code, "SyncGroup", member.config), java_name(code), out)
+
+
+def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    got = (answer.protocol_type or PROTOCOL_TYPE, answer.protocol_name or member.protocol)
+    if got != (PROTOCOL_TYPE, member.protocol):
+        detail = f"the group uses {got[0]} {got[1]}, but this member joined with {member.protocol}"
+        fail(member, BrokerError(code, "SyncGroup", detail), JAVA_EXCEPTIONS[code], out)
+        return
+    try:
+        assignment = Assignment.decode(answer.assignment)
+    except KprotoError as error:
+        fail(member, error, JAVA_OTHER, out)
+        return
+    member.rejoin_needed, member.prepared, member.reason = False, False, ""
+    if not all(wants(member, topic) for topic in {tp.topic for tp in assignment.partitions}):
+        want_rejoin(member, NOT_OUR_SUBSCRIPTION)
+        move(member, S.stable)
+        return
+    existed = leader.read_existed(assignment.user_data)
+    if existed is not None:
+        member.existed = existed
+    if member.pattern is not None:  # the leader may know topics that this member has not met yet
+        met = {tp.topic for tp in assignment.partitions}
+        member.topics, member.joined_topics = member.topics | met, member.joined_topics | met
+    gone = set(member.owned).difference(assignment.partitions)
+    if gone:
+        member.adopting = assignment
+        let_go(member, gone, False, REVOKED_SOME, out)
+        move(member, S.adopting)
+    else:
+        adopt(member, assignment, out)
+
+
+def adopt(member: Member, assignment: Assignment, out: Out) -> None:
+    """Own what was assigned; the application hears of what is new, even when that is nothing."""
+    assert member.generation is not None
+    owned = tuple(sorted(set(assignment.partitions)))
+    before = set(member.owned)
+    added = tuple(tp for tp in owned if tp not in before)
+    new = leader.new_partitions(added, member.existed)
+    member.owned, member.adopting = owned, None
+    member.last_assigned, member.last_generation = owned, member.generation
+    move(member, S.stable)
+    out.append(Assign(added, owned, member.generation, member.generation == 1, new, dict(member.existed)))

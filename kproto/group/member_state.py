@@ -1,0 +1,210 @@
+"""What a group member knows, the states it can be in, and how it may get from one to the other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import ConfigError
+from ..wire.message import Message
+from . import leader
+from .assignors import chosen, is_cooperative
+from .member_events import Action, MemberConfig, Metadata
+from .subscription import Assignment, Subscription, TopicPartition
+
+Out = list[Action]
+
+
+class MemberState(Enum):
+    """Where the member is: Java's four states, and ours for waiting."""
+
+    idle = "idle"  # subscribed to nothing, in no group
+    unjoined = "unjoined"  # wants to join: waits for the coordinator or a backoff
+    releasing = "releasing"  # waits for the application to let go, then joins
+    joining = "joining"  # JoinGroup is open (Java: PREPARING_REBALANCE)
+    planning = "planning"  # leader: waits for the metadata of all members' topics
+    syncing = "syncing"  # SyncGroup is open (Java: COMPLETING_REBALANCE)
+    adopting = "adopting"  # cooperative: waits for the application to let go, then takes the assignment over
+    stable = "stable"  # owns its assignment
+    dropped = "dropped"  # left, because the application did not poll; the next poll joins again
+    failed = "failed"  # an error was reported with `Fatal`; the next poll tries again
+    fenced = "fenced"  # another process has this group.instance.id: over for good
+    unsubscribing = "unsubscribing"  # waits for the application to let go, then leaves
+    closing = "closing"  # the same for close
+    leaving = "leaving"  # close: LeaveGroup is open
+    closed = "closed"
+
+
+S = MemberState
+_LET_GO = {S.releasing, S.unjoined, S.failed, S.fenced, S.unsubscribing, S.closing}
+
+EDGES: dict[MemberState, set[MemberState]] = {
+    S.idle: {S.unjoined, S.closing},
+    S.unjoined: {S.joining, *_LET_GO} - {S.unjoined},
+    S.releasing: {S.unjoined, S.dropped, S.fenced, S.unsubscribing, S.closing},
+    S.joining: {S.planning, S.syncing, *_LET_GO},
+    S.planning: {S.syncing, S.dropped, *_LET_GO},
+    S.syncing: {S.adopting, S.stable, S.dropped, *_LET_GO},
+    S.adopting: {S.stable, S.dropped, *_LET_GO},
+    S.stable: {S.joining, S.dropped, *_LET_GO},
+    S.dropped: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
+    S.failed: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
+    S.fenced: {S.closing},
+    S.unsubscribing: {S.idle, S.unjoined, S.closing},
+    S.closing: {S.leaving, S.closed},
+    S.leaving: {S.closed},
+    S.closed: set(),
+}
+
+HEARTBEATING = {S.releasing, S.planning, S.syncing, S.adopting, S.stable, S.unsubscribing, S.closing}
+"""Where heartbeats go out, as long as there is a generation to send."""
+POLL_WATCHED = HEARTBEATING - {S.unsubscribing, S.closing}
+"""Where max.poll.interval.ms counts."""
+LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting, S.stable}
+"""Where an unknown coordinator is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this member is to the coordinator: what an OffsetCommit has to carry."""
+
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+    protocol: str
+
+
+class Member:
+    """One member of one group. Only `step` changes it; read what you like.
+
+    Raises ConfigError for assignors that are unknown or can't be combined, timeouts that contradict each
+    other, and instance ids that no broker takes.
+    """
+
+    def __init__(self, config: MemberConfig) -> None:
+        _check(config)
+        self.config = config
+        self.assignors = chosen(config.assignors)
+        self.cooperative = is_cooperative(self.assignors)
+        self.state = MemberState.idle
+
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: str | None = None
+        self.joined_topics: frozenset[str] = frozenset()  # what the last JoinGroup said
+        self.owned: tuple[TopicPartition, ...] = ()
+        self.letting_go: tuple[TopicPartition, ...] | None = None  # of the unanswered Revoke or Lose
+        self.adopting: Assignment | None = None
+        self.last_assigned: tuple[TopicPartition, ...] | None = None  # the sticky assignors' memory
+        self.last_generation = -1
+
+        # Java's Generation: the triple that every request is sent with.
+        self.generation: int | None = None
+        self.member_id = ""
+        self.protocol: str | None = None
+
+        self.rejoin_needed = True
+        self.reason = ""
+        self.prepared = False  # the application has let go for the next join
+        self.open: Message | None = None  # the JoinGroup or SyncGroup in flight
+        self.heartbeat: Message | None = None  # the heartbeat in flight
+        self.leave: Message | None = None  # close: the LeaveGroup in flight
+        self.leave_on_close = True
+
+        self.coordinator: object | None = None
+        self.finding = False
+        self.finds_failed = 0
+        self.heartbeats_failed = 0
+
+        # Deadlines, in milliseconds; None where there is nothing to wait for.
+        self.heartbeat_at: int | None = None
+        self.session_at: int | None = None
+        self.poll_at: int | None = None
+        self.retry_at: int | None = None
+        self.find_at: int | None = None
+        self.close_at: int | None = None
+
+        self.leads = False
+        self.group: dict[str, Subscription] = {}
+        self.skip_assignment = False
+        self.metadata = Metadata({})
+        self.planned_with: Metadata | None = None
+        self.snapshot: leader.Snapshot | None = None
+        self.existed: dict[str, int] = {}
+
+    @property
+    def identity(self) -> Identity | None:
+        """The identity to commit with, or None while there is none: not joined, joining, lost.
+
+        It is valid while the application lets go of partitions (`Revoke`), and gone after `Lose`. It is new
+        before `Revoke` and `Assign` come out, so that callbacks can commit with it.
+        """
+        if self.generation is None or self.protocol is None or self.state not in HEARTBEATING:
+            return None
+        if self.rebalancing:
+            return None
+        return Identity(self.generation, self.member_id, self.config.group_instance_id, self.protocol)
+
+    @property
+    def rebalancing(self) -> bool:
+        """JoinGroup or SyncGroup is open: a commit now is refused by Java with RebalanceInProgress."""
+        return self.state in (S.joining, S.planning, S.syncing)
+
+    @property
+    def topics_of_interest(self) -> frozenset[str]:
+        """The topics whose metadata must be kept: the subscription, and for a leader the whole group's."""
+        return self.topics | self.joined_topics | leader.topics_of(self.group)
+
+
+def _check(config: MemberConfig) -> None:
+    instance_id = config.group_instance_id
+    if config.heartbeat_interval_ms >= config.session_timeout_ms:
+        allowed = f"it has to be less than session.timeout.ms={config.session_timeout_ms}"
+        raise ConfigError("heartbeat.interval.ms", config.heartbeat_interval_ms, allowed)
+    if instance_id is not None:
+        legal = re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", instance_id) and instance_id not in (".", "..")
+        if not legal:
+            allowed = "1 to 249 of a-z A-Z 0-9 . _ -, but neither '.' nor '..'"
+            raise ConfigError("group.instance.id", instance_id, allowed)
+
+
+def move(member: Member, to: MemberState) -> None:
+    if to is not member.state:
+        assert to in EDGES[member.state], f"{member.state.value} -> {to.value}"
+        member.state = to
+
+
+def want_rejoin(member: Member, reason: str) -> None:
+    member.rejoin_needed, member.reason = True, reason
+
+
+def wants(member: Member, topic: str) -> bool:
+    if member.pattern is not None:
+        return re.fullmatch(member.pattern, topic) is not None
+    return topic in member.topics
+
+
+def heartbeats(member: Member) -> bool:
+    return member.state in HEARTBEATING and member.generation is not None
+
+
+def heard(member: Member, now: int) -> None:
+    member.heartbeats_failed = 0
+    if member.session_at is not None:
+        member.session_at = now + member.config.session_timeout_ms
+
+
+def heartbeat_failed(member: Member, now: int) -> None:
+    member.heartbeat_at = now + growing(member, member.heartbeats_failed)
+    member.heartbeats_failed += 1
+
+
+def growing(member: Member, failures: int) -> int:
+    """Java's exponential backoff without its jitter."""
+    backoff_ms: int = member.config.retry_backoff_ms * 2 ** min(failures, 16)
+    return min(backoff_ms, max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms))
+
+
+def is_present(member: Member, generation: int, member_id: str) -> bool:
+    """Whether an answer is about the member as it is now, and not as it was (M3)."""
+    return member.generation is not None and (member.generation, member.member_id) == (generation, member_id)
