@@ -11,10 +11,11 @@ import signal
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import cast
 
 from consumer import Consumer, ConsumerRecord, GroupChange
 
-from ..timeline import GroupEvent
+from ..timeline import GroupEvent, Kind
 from .flights import ORIGINS
 
 
@@ -44,9 +45,10 @@ def run(pipe: Connection, name: str, options: Options) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
 
     def tell(change: GroupChange) -> None:
-        pipe.send(
-            GroupEvent(change.at, change.kind, name, change.generation, change.partitions, change.reason)
-        )
+        if change.kind in ("rejoining", "assigned", "revoked", "lost"):
+            kind = cast("Kind", change.kind)
+            event = GroupEvent(change.at, kind, name, change.generation, change.partitions, change.reason)
+            pipe.send(event)
 
     pipe.send(GroupEvent(_now(), "started", name, reason=f"{name} starts"))
     with Consumer(
