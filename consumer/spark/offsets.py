@@ -14,8 +14,8 @@ Rules:
   end)`` needs nothing else, and the replay of a batch after a crash reads the same range, the first one
   included, although Spark doesn't keep an initial offset and `latest` or a time would by then mean
   something else.
-* Pin only what can move. A newcomer without records is put into the end only if its start would change by
-  waiting (`latest`, a time): that costs one empty batch. At `earliest` or an explicit offset it stays out.
+* Pin only what can move. Newcomers without records make a batch, an empty one, only if their start would
+  change by waiting (`latest`, a time). At `earliest` or an explicit offset they wait for company.
 * A position never goes back, but to the end of a log that was cut off, or to the start of a log made anew;
   both are data loss, and happen only when the user said failOnDataLoss=false.
 * Gaps are no loss: compaction and transaction markers leave offsets without a record. Only a log's start and
@@ -163,9 +163,9 @@ def advance(
     """The end of the next batch; `start` itself, the very object, if there is nothing to do.
 
     `starts` gives a first position to every partition that needs one (see `changes`): those new, made anew
-    or cut off. Those in `pinned` enter the end also without records. `limit` is the greatest number of
-    offsets in the batch; it is shared in proportion to what waits in each partition. `ceiling` holds the
-    ends that may not be passed.
+    or cut off. Those in `pinned` make a batch also without records. `limit` is the greatest number of offsets
+    in the batch; it is shared in proportion to what waits in each partition. `ceiling` holds the ends that
+    may not be passed.
     """
     pins = set(pinned)
     ends = dict(view.ends)
@@ -185,17 +185,12 @@ def advance(
     backlog = {p: ends[p] - position for p, position in base.items() if ends.get(p, 0) > position}
     taken = backlog if limit is None else share(limit, backlog)
 
-    positions: dict[TopicPartition, int] = {}
-    began: dict[TopicPartition, int] = {}
-    for partition, position in base.items():
-        rows = taken.get(partition, 0)
-        if partition in starts:
-            if not rows and partition not in pins and partition not in start.positions:
-                continue
-            began[partition] = position
-        positions[partition] = position + rows
-    if positions == dict(start.positions) and not began:
+    restarted = any(p in starts for p in start.positions)
+    gone = any(p not in base for p in start.positions)
+    if not (taken or restarted or gone or pins.intersection(base)):
         return start
+    positions = {p: position + taken.get(p, 0) for p, position in base.items()}
+    began = {p: position for p, position in base.items() if p in starts}
     topics = {p.topic for p in positions}
     ids = {name: id_ for name, id_ in view.ids.items() if name in topics}
     return Offsets(positions, ids, began)
@@ -292,6 +287,22 @@ def exactly(option: str, named: Iterable[TopicPartition], assigned: Iterable[Top
         raise ConfigError(
             option, _names(has), f"it must name exactly the partitions that are read: {_names(needs)}"
         )
+
+
+def inside(
+    option: str, starts: Positions, log_starts: Positions, log_ends: Positions, *, fail: bool
+) -> dict[TopicPartition, int]:
+    """Starts that lie in their logs. One that doesn't is DataLoss, or, without `fail`, moved to the log's
+    edge.
+    """
+    losses: list[str] = []
+    for (topic, number), start in sorted(starts.items()):
+        first, last = (at[TopicPartition(topic, number)] for at in (log_starts, log_ends))
+        if not first <= start <= last:
+            losses.append(f"{option} says {start} for {topic}-{number}, whose log is from {first} to {last}")
+    if losses and fail:
+        raise DataLoss(tuple(losses))
+    return {p: min(max(start, log_starts[p]), log_ends[p]) for p, start in starts.items()}
 
 
 def bounded(

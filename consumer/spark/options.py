@@ -115,9 +115,19 @@ class Options:
     commit_group_id: str | None = None
     topic: str | None = None
 
+    def text(self, name: str, default: str) -> str:
+        """A ``kafka.*`` option that is text, by Kafka's name."""
+        return str(self.client.get(name, default))
+
+    def number(self, name: str, default: int) -> int:
+        """A ``kafka.*`` option that is a whole number, by Kafka's name."""
+        value = self.client.get(name, default)
+        assert isinstance(value, int)
+        return value
+
     def for_batch(self) -> Options:
         """These options, checked for ``spark.read``."""
-        self._need_choice()
+        self.for_reading()
         for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroupId"):
             self._refuse(name, "it is for streams (spark.readStream)")
         if isinstance(self.starting, Everywhere) and self.starting.edge == "latest":
@@ -132,7 +142,7 @@ class Options:
 
     def for_stream(self) -> Options:
         """These options, checked for ``spark.readStream``."""
-        self._need_choice()
+        self.for_reading()
         for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
             self._refuse(name, "a stream has no end; it is for batches (spark.read)")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
@@ -147,7 +157,8 @@ class Options:
                 self._refuse(name, "it is for reading, not for writing")
         return self
 
-    def _need_choice(self) -> None:
+    def for_reading(self) -> None:
+        """Check what a batch and a stream have in common."""
         if self.choice is None:
             raise ConfigError(
                 "subscribe", None, "one of subscribe, subscribePattern and assign must be given"
@@ -397,7 +408,8 @@ _WITHOUT_EFFECT = frozenset(
     {
         "group.id", "group.instance.id", "session.timeout.ms", "heartbeat.interval.ms",
         "max.poll.interval.ms", "max.poll.records", "partition.assignment.strategy",
-        "auto.commit.interval.ms", "receive.buffer.bytes", "send.buffer.bytes", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "client.dns.lookup",
+        "auto.commit.interval.ms", "receive.buffer.bytes", "send.buffer.bytes",
+        "reconnect.backoff.ms", "reconnect.backoff.max.ms", "client.dns.lookup",
         "connections.max.idle.ms", "allow.auto.create.topics", "exclude.internal.topics", "buffer.memory",
         "max.block.ms", "max.in.flight.requests.per.connection", "metrics.recording.level",
     }

@@ -18,6 +18,7 @@ from consumer.spark.offsets import (
     bounded,
     changes,
     exactly,
+    inside,
     ranges,
     share,
     split,
@@ -147,9 +148,15 @@ def test_the_first_batch_reads_without_an_initial_offset() -> None:
     assert ranges(Offsets(), end) == [Range("a", 0, 2, 9, "id-a")]
 
 
-def test_a_newcomer_without_records_that_can_not_move_stays_out() -> None:
+def test_newcomers_without_records_that_can_not_move_make_no_batch() -> None:
     empty = Offsets()
-    assert advance(empty, view({A0: 0}), {A0: 0}) is empty
+    assert advance(empty, view({A0: 0, A1: 5}), {A0: 0, A1: 5}) is empty
+
+
+def test_a_newcomer_without_records_joins_the_batch_of_another() -> None:
+    end = advance(Offsets(), view({A0: 9, A1: 5}), {A0: 0, A1: 5})
+    assert end.positions == {A0: 9, A1: 5}
+    assert end.began == {A0: 0, A1: 5}
 
 
 def test_a_newcomer_without_records_that_can_move_is_pinned_by_an_empty_batch() -> None:
@@ -326,6 +333,23 @@ def test_the_longest_range_is_cut_first() -> None:
 def test_without_a_wish_ranges_stay_whole() -> None:
     whole = [Range("a", 0, 0, 10), Range("b", 0, 5, 6)]
     assert split(whole) == whole
+
+
+# Starts in their logs ---------------------------------------------------------------------------
+
+
+def test_a_start_at_either_edge_of_its_log_is_inside() -> None:
+    assert inside("startingOffsets", {A0: 3, A1: 9}, {A0: 3, A1: 3}, {A0: 9, A1: 9}, fail=True) == {
+        A0: 3,
+        A1: 9,
+    }
+
+
+@pytest.mark.parametrize(("start", "moved"), [(2, 3), (10, 9)])
+def test_a_start_outside_of_its_log_is_a_loss_or_moved_to_the_edge(start: int, moved: int) -> None:
+    with pytest.raises(DataLoss, match=f"startingOffsets says {start} for a-0, whose log is from 3 to 9"):
+        inside("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}, fail=True)
+    assert inside("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}, fail=False) == {A0: moved}
 
 
 # Batches ------------------------------------------------------------------------------------------

@@ -279,7 +279,8 @@ def test_defaults_are_sparks() -> None:
     "name",
     [
         "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.key.deserializer",
-        "kafka.value.deserializer", "kafka.key.serializer", "kafka.value.serializer", "kafka.interceptor.classes",
+        "kafka.value.deserializer", "kafka.key.serializer", "kafka.value.serializer",
+        "kafka.interceptor.classes",
     ],
 )  # fmt: skip
 def test_what_would_change_the_meaning_of_a_read_is_refused(name: str) -> None:

@@ -1,0 +1,218 @@
+"""What the driver asks the cluster: which partitions there are, and from where to where their logs reach.
+
+Rules:
+
+* Absent means gone, never "not known just now": a topic or partition is left out of a `View` only when the
+  cluster says so, several times for one that was there before. Everything else is retried
+  (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then raised.
+* Every wait has an end. A driver that hangs in planning shows nothing to anybody (SPARK-32032).
+* Topics are never created by asking for them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Literal, TypeVar
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import ConfigError, ConnectionFailed, RequestTimedOut, Retriable, UnknownTopic
+from kproto.group.subscription import TopicPartition
+
+from ..cluster import Cluster
+from ..engine.metadata import TopicView
+from ..errors import broker_error
+from .offsets import Positions, View, exactly, inside
+from .options import Assigned, Bound, Each, Everywhere, Options, Pattern, Since, Topics
+
+T = TypeVar("T")
+
+# How often, and how far apart, a missing topic is looked for before it counts as gone: metadata spreads among
+# brokers, and one that was just created or restarted may deny a topic for a moment.
+LOOKS = 5
+PAUSE_S = 0.1
+
+# Java's default.api.timeout.ms.
+API_TIMEOUT_MS = 60_000
+
+
+class Logs:
+    """The logs that the options choose. Connects at the first question; `close` at the end."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.isolation = options.text("isolation.level", "read_uncommitted")
+        self._cluster: Cluster | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connections to the cluster."""
+        if self._cluster is None:
+            self._cluster = connect(self.options)
+        return self._cluster
+
+    def close(self) -> None:
+        """Close the connections. The next question opens new ones."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    # ---- which partitions
+
+    def assigned(
+        self, sought: Collection[str] | None = None, *, strict: bool = True
+    ) -> tuple[list[TopicPartition], dict[str, str]]:
+        """The partitions that are to be read now, in order, and the ids of their topics.
+
+        Topics in `sought` (None: all that have a name) are looked for again when they are missing.
+        `strict`, at the start of a query, raises UnknownTopic for what isn't there.
+        """
+        choice = self.options.choice
+        wanted: list[str] | None = None
+        if isinstance(choice, Topics):
+            wanted = list(choice.names)
+        elif isinstance(choice, Assigned):
+            wanted = list(dict.fromkeys(p.topic for p in choice.partitions))
+        topics = self._retried(lambda: self._topics(wanted, (wanted or ()) if sought is None else sought))
+        if isinstance(choice, Pattern):
+            matches = re.compile(choice.regex).fullmatch
+            topics = {name: t for name, t in topics.items() if not t.internal and matches(name)}
+        found = {TopicPartition(name, number) for name, t in topics.items() for number in t.partitions}
+        if isinstance(choice, Assigned):
+            found &= set(choice.partitions)
+        if strict:
+            needed = set(choice.partitions) if isinstance(choice, Assigned) else found
+            for name in wanted or ():
+                if name not in topics:
+                    raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", f"topic {name!r}")
+            for topic, number in sorted(needed - found):
+                detail = f"topic {topic!r} has no partition {number}"
+                raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
+        names = {p.topic for p in found}
+        ids = {name: str(t.id) for name, t in topics.items() if t.id is not None and name in names}
+        return sorted(found), ids
+
+    def _topics(self, wanted: list[str] | None, sought: Iterable[str]) -> dict[str, TopicView]:
+        """The topics that exist, of those wanted (None: of all)."""
+        sought, there = set(sought), dict[str, TopicView]()
+        for look in range(LOOKS):
+            if look:
+                time.sleep(PAUSE_S)
+            view = self.cluster.metadata(wanted, timeout=self._timeout)
+            names = list(view.topics) if wanted is None else wanted
+            topics = {name: view.topics[name] for name in names if name in view.topics}
+            there = {name: t for name, t in topics.items() if not t.error_code and t.partitions}
+            for name, topic in topics.items():
+                unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if topic.error_code and not unknown and wanted is not None:
+                    raise broker_error(topic.error_code, "Metadata", f"topic {name!r}")
+            if sought <= there.keys():
+                break
+        return there
+
+    # ---- from where to where
+
+    def view(self, sought: Collection[str] | None = None, *, strict: bool = True) -> View:
+        """The ends of all logs that are to be read, as of now; the arguments are those of `assigned`."""
+        partitions, ids = self.assigned(sought, strict=strict)
+        try:
+            return View(self.ends(partitions), ids)
+        except UnknownTopic:
+            # Deleted, or made anew with fewer partitions, between the two questions.
+            partitions, ids = self.assigned(sought, strict=strict)
+            return View(self.ends(partitions), ids)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each log: its last stable offset, if only committed records are read."""
+        return self._offsets(dict.fromkeys(partitions, "latest"))
+
+    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The start of each log."""
+        return self._offsets(dict.fromkeys(partitions, "earliest"))
+
+    def resolve(
+        self, bound: Bound, end: Literal["starting", "ending"], ends: Positions
+    ) -> dict[TopicPartition, int]:
+        """The offsets that `bound` means for the partitions of `ends`, which says where their logs end now.
+
+        Raises ConfigError if the option doesn't name exactly these partitions, or a time has no record at or
+        after it. Explicit offsets are as given, also outside of the log.
+        """
+        if isinstance(bound, Everywhere):
+            return dict(ends) if bound.edge == "latest" else self.starts(ends)
+        if isinstance(bound, Each):
+            exactly(f"{end}Offsets", bound.offsets, ends)
+            first = self.starts(p for p, where in bound.offsets.items() if where == "earliest")
+            return {
+                p: where if isinstance(where, int) else first[p] if where == "earliest" else ends[p]
+                for p, where in bound.offsets.items()
+            }
+        if isinstance(bound, Since):
+            option, times = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
+        else:
+            option, times = f"{end}OffsetsByTimestamp", dict(bound.timestamps_ms)
+            exactly(option, times, ends)
+        return self._since(option, times, ends, strict=end == "starting")
+
+    def _since(
+        self, option: str, times: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
+    ) -> dict[TopicPartition, int]:
+        answers = self._retried(
+            lambda: self.cluster.list_offsets(times, isolation=self.isolation, timeout=self._timeout)
+        )
+        found: dict[TopicPartition, int] = {}
+        for partition, at in answers.items():
+            if at.offset is None and strict and self.options.starting_without_match == "error":
+                name = f"{partition.topic}-{partition.partition}"
+                why = f'{name} has no record so young; startingOffsetsByTimestampStrategy="latest" allows it'
+                raise ConfigError(option, times[partition], why)
+            found[partition] = ends[partition] if at.offset is None else at.offset
+        return found
+
+    def begin(self, bound: Bound, view: View) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+        """Where a new query begins, and for which partitions this would change by waiting (see `advance`)."""
+        starts = self.resolve(bound, "starting", view.ends)
+        if isinstance(bound, Each):
+            movable = frozenset(p for p, where in bound.offsets.items() if where == "latest")
+            given = {p: starts[p] for p, where in bound.offsets.items() if isinstance(where, int)}
+            fail = self.options.fail_on_data_loss
+            starts.update(inside("startingOffsets", given, self.starts(given), view.ends, fail=fail))
+        elif isinstance(bound, Everywhere) and bound.edge == "earliest":
+            movable = frozenset[TopicPartition]()
+        else:
+            movable = frozenset(starts)
+        return starts, movable
+
+    # ---- asking
+
+    @property
+    def _timeout(self) -> float:
+        return self.options.number("default.api.timeout.ms", API_TIMEOUT_MS) / 1000
+
+    def _offsets(self, wants: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
+        if not wants:
+            return {}
+        answers = self._retried(
+            lambda: self.cluster.list_offsets(wants, isolation=self.isolation, timeout=self._timeout)
+        )
+        return {p: at.offset or 0 for p, at in answers.items()}
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        for _ in range(self.options.fetch_offset_retries):
+            try:
+                return ask()
+            except (ConnectionFailed, RequestTimedOut, Retriable):
+                time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
+        return ask()
+
+
+def connect(options: Options) -> Cluster:
+    """A client of the cluster that these options name; it connects when it is first asked."""
+    request_timeout_ms = options.number("request.timeout.ms", 30_000)
+    return Cluster(
+        options.bootstrap_servers,
+        client_id=options.text("client.id", "kproto-spark"),
+        request_timeout_ms=request_timeout_ms,
+        timeout=request_timeout_ms / 1000,
+    )

@@ -1,0 +1,46 @@
+"""``spark.read.format("kproto")``: the records between two bounds, as one batch.
+
+Spark plans a batch once per ``load()``: a second action on the same DataFrame reads to the same end, where
+Spark's own source would look for a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from .arrow import RecordBatch
+from .logs import Logs
+from .offsets import bounded, split
+from .options import Everywhere, Options
+from .rows import Slice, read
+from .schema import checked
+
+
+class KprotoReader(DataSourceReader):
+    """Reads from startingOffsets (earliest) to endingOffsets (latest)."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self.schema = checked(schema, options)
+        self.options = options.for_batch()
+
+    def partitions(self) -> list[InputPartition]:
+        """The slices that the batch reads, as of now. Raises UnknownTopic, ConfigError, DataLoss."""
+        logs = Logs(self.options)
+        try:
+            view = logs.view()
+            starts = logs.resolve(self.options.starting or Everywhere("earliest"), "starting", view.ends)
+            ends = logs.resolve(self.options.ending or Everywhere("latest"), "ending", view.ends)
+            first = logs.starts(view.ends)
+        finally:
+            logs.close()
+        fail = self.options.fail_on_data_loss
+        whole = bounded(starts, ends, first, view.ends, view.ids, fail=fail)
+        most = self.options.max_records_per_partition
+        return [Slice(r) for r in split(whole, least=self.options.min_partitions, most_records=most)]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """The records of one slice as Arrow batches; runs on an executor."""
+        return read(partition, self.schema, self.options)

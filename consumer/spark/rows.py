@@ -1,0 +1,211 @@
+"""Records as Arrow batches, on an executor: fetch, decompress, columns. No Python object per record.
+
+Rules:
+
+* Reading stops by offset, not by count: compaction, transaction markers and aborted transactions leave
+  gaps, and a slice may well hold fewer records than offsets. Brokers send whole batches, so both edges are
+  trimmed here.
+* A slice that can't be read in full is an error (DataLoss, or a timeout that names the partition), never a
+  short answer; failOnDataLoss=false allows what is not in the log any more to be missing, and nothing else.
+* Records of a topic that was deleted and made anew since the slice was planned are other records: the
+  topic's id decides.
+* Every wait has an end: no progress for kafkaConsumer.pollTimeoutMs raises.
+* One fetch is always under way while the one before is decoded and handed to the JVM.
+* Connections live as long as the worker process, which Spark uses for many slices; a forked process opens
+  its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut, Retriable, UnknownTopic
+from kproto.group.subscription import TopicPartition
+
+from ..cluster import Cluster
+from ..engine.plans import FetchedBytes
+from ..errors import broker_error, is_retriable
+from .arrow import Builder, RecordBatch, cut
+from .logs import connect
+from .offsets import DataLoss, Range
+from .options import Options
+
+# The most that one fetch brings. Kafka's consumers have 1 MiB for each of many partitions; here it is one
+# partition at a time, and larger answers cost fewer round trips.
+FETCH_BYTES = 8 * 1024 * 1024
+
+# A fetch for the few records left of a slice asks for about their size: what comes behind is another slice's.
+# Before anything of a partition was seen, a record counts this much; a broker sends whole batches anyway.
+GUESSED_RECORD_BYTES = 200
+LEAST_FETCH_BYTES = 64 * 1024
+
+PAUSE_S = 0.1
+
+
+class Slice(InputPartition):
+    """One task's part of a batch."""
+
+    def __init__(self, range_: Range) -> None:
+        super().__init__(range_)
+        self.range = range_
+
+    def __repr__(self) -> str:
+        return f"Slice({self.range})"
+
+
+def read(partition: InputPartition, schema: StructType, options: Options) -> Iterator[RecordBatch]:
+    """The records of a slice, in batches of at most 50 000 rows with the columns of `schema`."""
+    if not isinstance(partition, Slice):
+        return  # Spark makes a task also for a plan without slices
+    builder = Builder(schema, partition.range, check_crcs=options.client.get("check.crcs") is not False)
+    for records, aborted in _chunks(partition.range, options):
+        yield from builder.batches(records, aborted)
+
+
+# ---- fetching
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What a process keeps between slices."""
+
+    cluster: Cluster
+    fetcher: ThreadPoolExecutor
+    record_bytes: dict[TopicPartition, float]
+
+
+_workers: dict[tuple[object, ...], _Worker] = {}
+
+
+def _worker(options: Options) -> _Worker:
+    key = (os.getpid(), options.bootstrap_servers, *sorted(options.client.items()))
+    worker = _workers.get(key)
+    if worker is None:
+        fetcher = ThreadPoolExecutor(1, thread_name_prefix="kproto-fetch")
+        worker = _workers[key] = _Worker(connect(options), fetcher, {})
+    return worker
+
+
+class _Fetches:
+    """The fetches of one slice, one ahead of what is being read."""
+
+    def __init__(self, range_: Range, options: Options) -> None:
+        self.range = range_
+        self.partition = TopicPartition(range_.topic, range_.partition)
+        self.name = f"{range_.topic}-{range_.partition}"
+        self.options = options
+        self.worker = _worker(options)
+        self.isolation = options.text("isolation.level", "read_uncommitted")
+        self.most_bytes = options.number("max.partition.fetch.bytes", FETCH_BYTES)
+
+    def ask(self, position: int) -> Future[FetchedBytes]:
+        """Fetch at `position`, in the background: an answer with records, or with an error that will stay."""
+        return self.worker.fetcher.submit(self._fetch, position)
+
+    def _fetch(self, position: int) -> FetchedBytes:
+        deadline = time.monotonic() + self.options.poll_timeout_ms / 1000
+        size = self.worker.record_bytes.get(self.partition, GUESSED_RECORD_BYTES)
+        most = min(self.most_bytes, max(LEAST_FETCH_BYTES, int((self.range.end - position) * size * 1.1)))
+        why = "no time to ask"
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                answer = self._once(position, most, left)
+            except UnknownTopic:
+                raise Vanished(f"{self.name} was deleted") from None
+            except (ConnectionFailed, RequestTimedOut, Retriable) as e:
+                why = str(e)
+                time.sleep(PAUSE_S)
+                continue
+            if answer.records or (answer.error_code and not is_retriable(answer.error_code)):
+                return answer
+            why = "the broker sends no records"
+            if answer.error_code:
+                why = f"the broker answers with error {answer.error_code}"
+                time.sleep(PAUSE_S)
+        detail = f"{self.name} at offset {position}, of a slice up to {self.range.end}: {why}"
+        timeout_ms = self.options.poll_timeout_ms
+        raise RequestTimedOut("Fetch", timeout_ms, f"{detail}; see kafkaConsumer.pollTimeoutMs")
+
+    def _once(self, position: int, most: int, timeout: float) -> FetchedBytes:
+        """One answer of the topic that was planned for; raises Vanished if it is another one now."""
+        topic = self.range.topic
+        answer = self.worker.cluster.fetch(
+            {self.partition: position},
+            isolation=self.isolation,
+            max_wait_ms=self.options.number("fetch.max.wait.ms", 500),
+            min_bytes=self.options.number("fetch.min.bytes", 1),
+            max_bytes=min(most, self.options.number("fetch.max.bytes", most)),
+            partition_max_bytes=most,
+            timeout=timeout,
+        ).get(self.partition)
+        if answer is not None and self.range.topic_id in (None, self._topic_id()):
+            return answer
+        # What this worker knew of the topic may also be older than the plan.
+        self.worker.cluster.metadata([topic], timeout=timeout)
+        if self._topic_id() not in (None, self.range.topic_id):
+            ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
+            raise Vanished(f"topic {topic} was deleted and made anew ({ids})")
+        raise Retriable(ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"{self.name} isn't known yet")
+
+    def _topic_id(self) -> str | None:
+        id_ = self.worker.cluster.view.topic_id(self.range.topic)
+        return None if id_ is None else str(id_)
+
+
+class Vanished(KprotoError):
+    """The log that the slice was planned for isn't there any more; the text says how."""
+
+
+def _chunks(range_: Range, options: Options) -> Iterator[tuple[bytes, tuple[tuple[int, int], ...]]]:
+    """The record batches that hold a slice, in order, and the transactions aborted in them."""
+    fetches = _Fetches(range_, options)
+    position = range_.start
+    under_way = fetches.ask(position)
+    while position < range_.end:
+        try:
+            chunk = under_way.result()
+        except Vanished as e:
+            _lost(str(e), options)
+            return
+        if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            position = _outside(fetches, position)
+            if position < range_.end:
+                under_way = fetches.ask(position)
+            continue
+        if chunk.error_code:
+            raise broker_error(chunk.error_code, "Fetch", f"{fetches.name} at offset {position}")
+        records, reached = cut(chunk.records, range_.end)
+        if reached is None or reached <= position:
+            raise RecordError("FetchResponse", -1, "records", 0, f"nothing for {fetches.name} at {position}")
+        fetches.worker.record_bytes[fetches.partition] = len(records) / (reached - position)
+        position = reached
+        if position < range_.end:
+            under_way = fetches.ask(position)
+        if records:
+            yield records, chunk.aborted
+
+
+def _outside(fetches: _Fetches, position: int) -> int:
+    """Where to go on when `position` isn't in the log; the end of the slice if nothing of it is left."""
+    timeout = fetches.options.poll_timeout_ms / 1000
+    answer = fetches.worker.cluster.list_offsets({fetches.partition: "earliest"}, timeout=timeout)
+    first = answer[fetches.partition].offset or 0
+    if first <= position:
+        _lost(f"the log of {fetches.name} ends before {position}, which was to be read", fetches.options)
+        return fetches.range.end
+    what = f"the log of {fetches.name} begins at {first}, after {position}, which was to be read"
+    _lost(what, fetches.options)
+    return min(first, fetches.range.end)
+
+
+def _lost(what: str, options: Options) -> None:
+    if options.fail_on_data_loss:
+        raise DataLoss((what,))

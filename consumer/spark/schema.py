@@ -1,0 +1,61 @@
+"""The columns of a Kafka record in Spark: the same names and types as in Spark's own source.
+
+A schema given by the user (``.schema("value BINARY")``) is honoured as pruning, because Spark's Python
+sources can't be told which columns a query needs: columns that aren't asked for are never built, and don't
+cross into the JVM. That halves its work.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kproto.errors import ConfigError
+
+from .options import Options
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+}
+
+
+def full(options: Options) -> StructType:
+    """All columns, with `headers` if includeHeaders says so."""
+    fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
+    if options.include_headers:
+        fields.append(StructField("headers", HEADERS))
+    return StructType(fields)
+
+
+def checked(schema: StructType, options: Options) -> StructType:
+    """A schema that names columns of `full` with their types, in any order. Raises ConfigError for another
+    one.
+    """
+    allowed = {field.name.lower(): field.dataType for field in full(options).fields}
+    for field in schema.fields:
+        kind = allowed.get(field.name.lower())
+        if kind is None:
+            hint = " (with includeHeaders)" if field.name.lower() == "headers" else ""
+            names = ", ".join(full(options).fieldNames())
+            raise ConfigError("schema", field.name, f"there is no such column{hint}; allowed: {names}")
+        if kind.simpleString() != field.dataType.simpleString():
+            given = f"{field.name} {field.dataType.simpleString()}"
+            raise ConfigError("schema", given, f"it is {kind.simpleString()}; cast it after load()")
+    return schema

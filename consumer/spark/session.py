@@ -1,0 +1,169 @@
+"""Put the source into a session, or start a small local session that has it.
+
+    from consumer.spark import session
+    spark = session()
+    flights = spark.read.format("kproto").option("kafka.bootstrap.servers", "localhost:9092") \\
+        .option("subscribe", "flights").load()
+
+In an existing session: ``register(spark)``. Spark's workers import this package by name: it must be
+installed there, or on the PYTHONPATH with which the JVM was started. ``addPyFile`` is not enough, it
+doesn't reach the process that plans streams.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+import tempfile
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kproto.errors import MissingExtra
+
+from .java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Python prints what went wrong; the JVM's own account of it is only in the way. At another level than
+# `warn`, Spark would say that it changes it.
+_QUIET = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+appender.stderr.filter.fatal.type = ThresholdFilter
+appender.stderr.filter.fatal.level = fatal
+"""
+
+# Spark puts a zipped copy of PySpark first on its workers' path. The installed one has compiled files, and
+# imports a second faster: for each of the five processes that a first query starts.
+_PYTHON = """\
+#!/bin/sh
+PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v '/pyspark\\.zip$' | paste -sd : -)
+export PYTHONPATH
+exec {python} "$@"
+"""
+
+SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.catalogImplementation": "in-memory",
+    # About 40 ms off every micro-batch: rows come through a socket file, not through TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Half of a small micro-batch's time goes into the files of the checkpoint. Plain files are as good on one
+    # machine; a cluster's file system needs Spark's own defaults.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+
+JAVA_OPTIONS = (
+    "-XX:+UseParallelGC -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("kproto")`` known to a session. Warns if its workers won't be able to import this
+    package.
+    """
+    from .source import KprotoDataSource
+
+    if not _importable(spark):
+        cure = f"install kproto, or start Spark with PYTHONPATH={ROOT}"
+        warnings.warn(f"Spark's workers can't import {__package__}: {cure}", stacklevel=2)
+    spark.dataSource.register(KprotoDataSource)
+
+
+def session(
+    app: str = "kproto", *, cores: int = 2, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A quiet local session that has the source; finds a Java, and works from a source checkout.
+
+    `settings` are added to, or replace, those in `SETTINGS`. A session that is already there is returned as
+    it is, with the source registered. Raises MissingExtra, with what to install.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtra("the Spark source", "PySpark", "spark") from None
+    spark = SparkSession.getActiveSession()
+    if spark is None:
+        files = Path(tempfile.mkdtemp(prefix="kproto-spark-"))
+        atexit.register(shutil.rmtree, files, ignore_errors=True)
+        quiet = files / "log4j2.properties"
+        quiet.write_text(_QUIET)
+        java = f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={quiet.as_uri()}"
+        own = {**SETTINGS, "spark.driver.extraJavaOptions": java, "spark.sql.shuffle.partitions": str(cores)}
+        builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
+        for name, value in {**own, **(settings or {})}.items():
+            builder = builder.config(name, value)
+        with _environment(files), _without_pandas_warning():
+            spark = builder.getOrCreate()
+    with _without_pandas_warning():
+        register(spark)
+    return spark
+
+
+@contextmanager
+def _environment(files: Path) -> Generator[None]:
+    """What the JVM, and the workers that it starts, inherit; as it was for everybody else."""
+    before = dict(os.environ)
+    home = java_home(files / "java")
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if not _installed():
+        paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT), *paths]))
+    if "PYSPARK_PYTHON" not in os.environ and os.name == "posix":
+        launcher = files / "python"
+        launcher.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
+        launcher.chmod(0o755)
+        os.environ["PYSPARK_PYTHON"] = str(launcher)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _without_pandas_warning() -> Generator[None]:
+    """PySpark warns about pandas 3, which is not used here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield
+
+
+def _installed() -> bool:
+    """Whether this package lies where every process of this Python finds it."""
+    return ROOT in (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
+
+
+def _importable(spark: SparkSession) -> bool:
+    """Whether the processes that the session's JVM starts will find this package."""
+    if _installed() or Path.cwd() == ROOT:
+        return True
+    jvm = getattr(getattr(spark, "sparkContext", None), "_jvm", None)
+    if jvm is None:
+        return True  # Spark Connect: its server is another machine's matter
+    paths = str(jvm.java.lang.System.getenv("PYTHONPATH") or "").split(os.pathsep)
+    return any(Path(path).resolve() == ROOT for path in paths if path)

@@ -1,0 +1,248 @@
+"""``spark.readStream.format("kproto")``: which offsets the next micro-batch reads.
+
+Spark runs this in one process of its own for each run of a query. What it promises, and what follows:
+
+* An end offset is written to the checkpoint before the batch runs, and after a crash the batch is repeated
+  by ``partitions(start, end)`` alone, without ``latestOffset``. So `partitions` asks nobody and depends on
+  nothing but its arguments; see `offsets` for how an end says where newcomers began.
+* The initial offset is asked for twice, is asked for again when batch 0 is repeated, and is not kept. So it
+  is always the empty one; what ``startingOffsets`` means is settled in the first end.
+* ``commit(end)`` comes one batch late, and never for the last batch; ``stop()`` is normally not called.
+  ``latestOffset(start)`` is also called after the last batch, with what was completed as its start: so the
+  group's offsets are committed there too (`commitGroupId`).
+* An exception in ``commit`` or ``latestOffset`` ends the query. Commits to a group are for lag tools only,
+  the checkpoint is the truth: their failure is logged and tried again later, and takes two seconds at most.
+* An idle query calls ``latestOffset`` about every 11 ms: logs are not asked for their ends that often.
+* ``pushFilters`` is never implemented: Spark 4.3 applies the filters of one query to others (and batches
+  only).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from kproto.errors import KprotoError
+from kproto.group.subscription import TopicPartition
+
+from .arrow import RecordBatch
+from .logs import Logs
+from .offsets import DataLoss, Offsets, View, advance, changes, ranges, split, waiting, waits
+from .options import Everywhere, Options
+from .rows import Slice, read
+from .schema import checked
+
+log = logging.getLogger(__name__)
+
+# How old what is known of the logs' ends may be: an idle query asks twice as often. A record is seen this
+# much later at most; Spark's own planning of a batch takes five times as long.
+ENDS_MAX_AGE_S = 0.020
+
+# How old what is known of topics may be, unless kafka.metadata.max.age.ms says otherwise. New partitions
+# are read that much later. Topics made anew are noticed at once by the executors, who fetch by topic id.
+TOPICS_MAX_AGE_MS = 1_000
+
+
+class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches over the logs that the options choose, and reads them on the executors."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self.schema = checked(schema, options)
+        self.options = options.for_stream()
+        self._planner: Planner | None = None
+
+    @property
+    def planner(self) -> Planner:
+        """Made at first use: Spark also pickles a reader that never plans."""
+        if self._planner is None:
+            self._planner = Planner(self.options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, object]:
+        """Always the empty offset: the first end says where each partition began."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """maxOffsetsPerTrigger, else minOffsetsPerTrigger, else everything: Spark passes on one of them."""
+        if self.options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self.options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take the logs' ends of this moment as the end of this run."""
+        self.planner.stop_at_present_ends()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; `start` itself when there is nothing to read.
+
+        Raises DataLoss with failOnDataLoss, and what the cluster answers when retries don't help.
+        """
+        completed = Offsets.from_json(start)
+        self.planner.commit(completed)
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        end = self.planner.next_end(completed, most, patient=not isinstance(limit, ReadAllAvailable))
+        return start if end is completed else end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The logs' ends when they were last looked at; shown in the query's progress as `latestOffset`."""
+        return self.planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The slices that the batch from `start` to `end` reads; a function of its arguments only."""
+        whole = ranges(Offsets.from_json(start), Offsets.from_json(end))
+        most = self.options.max_records_per_partition
+        return [Slice(r) for r in split(whole, least=self.options.min_partitions, most_records=most)]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """The records of one slice as Arrow batches; runs on an executor."""
+        return read(partition, self.schema, self.options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark completed everything before `end`: show that to lag tools."""
+        self.planner.commit(Offsets.from_json(end))
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._planner is not None:
+            self._planner.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+
+class Planner:
+    """What a stream's driver remembers between micro-batches of one run. Nothing in it outlives the run."""
+
+    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+        self.options = options
+        self.logs = Logs(options)
+        self._clock = clock
+        self._view: View | None = None
+        self._partitions: list[TopicPartition] = []
+        self._ids: Mapping[str, str] = {}
+        self._topics_at = self._ends_at = float("-inf")
+        self._ceiling: View | None = None
+        self._first: dict[TopicPartition, int] | None = None
+        self._movable: frozenset[TopicPartition] = frozenset()
+        self._batch_at: float | None = None
+        self._group = Group(self.logs, options.commit_group_id, clock)
+
+    def next_end(self, start: Offsets, most: int | None, *, patient: bool) -> Offsets:
+        """The end of the next batch; the very `start` if there is none. `patient` heeds
+        minOffsetsPerTrigger.
+        """
+        view = self._look(start)
+        starts, movable = self._starts(start, view)
+        end = advance(start, view, starts, pinned=movable, limit=most, ceiling=self._ceiling)
+        if end is start:
+            return start
+        if patient and self._ceiling is None:
+            since = None if self._batch_at is None else int((self._clock() - self._batch_at) * 1000)
+            least, longest = self.options.min_offsets_per_trigger, self.options.max_trigger_delay_ms
+            if waits(waiting(start, end), least, since, longest):
+                return start
+        self._batch_at = self._clock()
+        return end
+
+    def stop_at_present_ends(self) -> None:
+        """Read nothing that comes after this moment."""
+        self._ceiling = self.logs.view(strict=False)
+
+    def report(self) -> dict[str, object] | None:
+        """The last known ends, in the form of an offset."""
+        return None if self._view is None else Offsets(self._view.ends).to_json()
+
+    def commit(self, completed: Offsets) -> None:
+        """Show the group's offsets, if there is a group."""
+        self._group.commit(completed)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.logs.close()
+
+    def _look(self, start: Offsets) -> View:
+        """The logs as of now, or of a moment ago. A new query insists that all of them are there."""
+        now = self._clock()
+        if self._view is not None and now - self._ends_at < ENDS_MAX_AGE_S:
+            return self._view
+        max_age = self.options.number("metadata.max.age.ms", TOPICS_MAX_AGE_MS) / 1000
+        if now - self._topics_at >= max_age:
+            if not start.positions and self._first is None:
+                view = self.logs.view()
+            else:
+                view = self.logs.view({p.topic for p in start.positions}, strict=False)
+            self._partitions, self._ids, self._topics_at = list(view.ends), view.ids, self._clock()
+        else:
+            view = View(self.logs.ends(self._partitions), self._ids)
+        self._view, self._ends_at = view, self._clock()
+        return view
+
+    def _starts(
+        self, start: Offsets, view: View
+    ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+        """A first position for every partition that needs one, and which of them can't wait for records."""
+        found = changes(start, view)
+        if found.losses:
+            if self.options.fail_on_data_loss:
+                raise DataLoss(found.losses)
+            for loss in found.losses:
+                log.warning("failOnDataLoss=false: %s", loss)
+        starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found.cut}
+        movable: frozenset[TopicPartition] = frozenset()
+        new = list(found.new)
+        if not start.positions:
+            if self._first is None:
+                bound = self.options.starting or Everywhere("latest")
+                self._first, self._movable = self.logs.begin(bound, view)
+            starts.update({p: self._first[p] for p in new if p in self._first})
+            movable = self._movable
+        # What came later is read from its beginning, whatever startingOffsets says: nothing of it was seen.
+        late = [p for p in [*new, *found.remade] if p not in starts]
+        if late:
+            starts.update(self.logs.starts(late))
+        return starts, movable
+
+
+class Group:
+    """The offsets of a consumer group, kept up to date for those who look at lag. Never raises."""
+
+    # Long enough for a coordinator that is there; a query doesn't wait longer for one that isn't.
+    TIMEOUT_S = 2.0
+    FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+
+    def __init__(self, logs: Logs, name: str | None, clock: Callable[[], float]) -> None:
+        self._logs = logs
+        self._name = name
+        self._clock = clock
+        self._done: Mapping[TopicPartition, int] = {}
+        self._pause = 0.0
+        self._not_before = float("-inf")
+
+    def commit(self, completed: Offsets) -> None:
+        """Commit what changed since the last success; after a failure, not before a pause that doubles."""
+        changed = {p: n for p, n in completed.positions.items() if self._done.get(p) != n}
+        if self._name is None or not changed or self._clock() < self._not_before:
+            return
+        try:
+            self._logs.cluster.commit_offsets(self._name, changed, timeout=self.TIMEOUT_S)
+        except (KprotoError, OSError) as e:
+            self._pause = min(self.LONGEST_PAUSE_S, self._pause * 2 or self.FIRST_PAUSE_S)
+            self._not_before = self._clock() + self._pause
+            log.warning("offsets of group %s are not committed, the query goes on: %s", self._name, e)
+        else:
+            self._done = completed.positions
+            self._pause = 0.0

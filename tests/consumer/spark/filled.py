@@ -1,0 +1,48 @@
+"""A broker with topics, quickly filled, and the options to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumer.cluster import Cluster
+from kproto.group.subscription import TopicPartition
+from kproto.records.batch import encode_batch
+from kproto.records.record import Record
+
+
+class Filled:
+    """A broker with topics, and the options to read them."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.cluster = Cluster(bootstrap)
+
+    def topic(self, name: str, *counts: int) -> None:
+        """A topic with a partition for each count, filled with so many records."""
+        self.cluster.create_topics({name: len(counts)})
+        for partition, count in enumerate(counts):
+            self.put(name, partition, count)
+
+    def put(self, name: str, partition: int, count: int, *, at: int = 1_700_000_000_000) -> None:
+        """Add `count` records; their times are one ms apart, beginning with `at`."""
+        if count:
+            records = [Record(i, at + i, None, b"%d" % i) for i in range(count)]
+            self.cluster.produce(TopicPartition(name, partition), encode_batch(records))
+
+    def options(self, **more: str | int) -> dict[str, str]:
+        """Options that read the topic "t", unless `more` says otherwise; `_` in a name stands for a dot."""
+        given: dict[str, str] = {name.replace("_", "."): str(value) for name, value in more.items()}
+        if not {"subscribe", "subscribePattern", "assign"} & given.keys():
+            given["subscribe"] = "t"
+        return {"kafka.bootstrap.servers": self.bootstrap, **given}
+
+
+def numbers(values: Sequence[int]) -> list[tuple[int, int]]:
+    """Consecutive numbers as (first, last) pairs: a short way to compare long runs of offsets."""
+    runs: list[tuple[int, int]] = []
+    for value in values:
+        if runs and runs[-1][1] == value - 1:
+            runs[-1] = (runs[-1][0], value)
+        else:
+            runs.append((value, value))
+    return runs

@@ -1,0 +1,234 @@
+"""What a batch reads, asked of the reader as Spark asks it, against our own broker; no JVM."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from consumer.spark.offsets import DataLoss, Range
+from consumer.spark.options import parse
+from consumer.spark.reader import KprotoReader
+from consumer.spark.rows import Slice
+from consumer.spark.schema import checked, full
+from kproto.errors import ConfigError, RequestTimedOut, UnknownTopic
+from kproto.group.subscription import TopicPartition
+from kproto.records.batch import encode_batch
+from kproto.records.record import Record
+from tests.consumer.spark.filled import Filled, numbers
+
+T0 = TopicPartition("t", 0)
+NOON = 1_700_000_000_000
+
+
+def reader(filled: Filled, /, schema: StructType | None = None, **more: Any) -> KprotoReader:
+    options = parse(filled.options(**more))
+    return KprotoReader(full(options) if schema is None else schema, options)
+
+
+def table(filled: Filled, /, schema: StructType | None = None, **more: Any) -> pa.Table:
+    """Plan and read a batch; the reader goes to the executor by pickle, as with Spark."""
+    planned = reader(filled, schema, **more)
+    sent = pickle.loads(pickle.dumps(planned))
+    batches = [b for p in planned.partitions() for b in sent.read(pickle.loads(pickle.dumps(p)))]
+    return pa.Table.from_batches(batches, to_arrow_schema(planned.schema, timezone="UTC"))
+
+
+def offsets(filled: Filled, **more: Any) -> list[tuple[int, int, int]]:
+    """(partition, first, last) of every run of offsets that a batch reads."""
+    found = table(filled, **more).to_pydict()
+    rows = sorted(zip(found["partition"], found["offset"], strict=True))
+    return [
+        (p, first, last)
+        for p in sorted(set(found["partition"]))
+        for first, last in numbers([n for q, n in rows if q == p])
+    ]
+
+
+def failure(filled: Filled, **more: Any) -> Exception:
+    with pytest.raises((ConfigError, DataLoss, UnknownTopic)) as e:
+        table(filled, **more)
+    return e.value
+
+
+# Columns -----------------------------------------------------------------------------------------------
+
+
+def test_every_column_is_what_was_produced(filled: Filled) -> None:
+    filled.topic("t", 0)
+    records = [
+        Record(0, NOON, b"\x00key", "väl".encode(), (("h", b"1"), ("h", None), ("g", b""))),
+        Record(1, NOON + 1, None, b""),
+        Record(2, NOON + 5, b"", None),
+    ]
+    filled.cluster.produce(T0, encode_batch(records))
+    rows = table(filled, includeHeaders="true").to_pylist()
+    assert [row["key"] for row in rows] == [b"\x00key", None, b""]
+    assert [row["value"] for row in rows] == ["väl".encode(), b"", None]
+    assert [row["timestamp"].timestamp() * 1000 for row in rows] == [NOON, NOON + 1, NOON + 5]
+    assert {(row["topic"], row["partition"], row["timestampType"]) for row in rows} == {("t", 0, 0)}
+    assert [row["offset"] for row in rows] == [0, 1, 2]
+    headers = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}, {"key": "g", "value": b""}]
+    assert [row["headers"] for row in rows] == [headers, None, None]
+
+
+def test_there_are_no_headers_unless_asked_for(filled: Filled) -> None:
+    filled.topic("t", 1)
+    assert "headers" not in table(filled).column_names
+
+
+def test_headers_are_null_in_a_batch_without_any(filled: Filled) -> None:
+    filled.topic("t", 1000)
+    assert table(filled, includeHeaders="true")["headers"].null_count == 1000
+
+
+def test_a_schema_of_the_user_prunes_and_orders_the_columns(filled: Filled) -> None:
+    filled.topic("t", 2)
+    schema = StructType().add("offset", "long").add("VALUE", "binary")
+    assert table(filled, schema).to_pydict() == {"offset": [0, 1], "VALUE": [b"0", b"1"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("val", "binary", "there is no such column; allowed: key, value, topic"),
+        ("value", "string", "value string' is not allowed; it is binary; cast it after load"),
+        ("headers", "binary", "no such column .with includeHeaders"),
+    ],
+)
+def test_another_column_or_type_is_refused(filled: Filled, name: str, kind: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        checked(StructType().add(name, kind), parse(filled.options()))
+
+
+# Bounds -----------------------------------------------------------------------------------------------
+
+
+def test_without_bounds_all_is_read(filled: Filled) -> None:
+    filled.topic("t", 5, 0, 3)
+    assert offsets(filled) == [(0, 0, 4), (2, 0, 2)]
+
+
+def test_bounds_for_each_partition(filled: Filled) -> None:
+    filled.topic("t", 9, 9)
+    start, end = '{"t": {"0": 2, "1": -2}}', '{"t": {"0": 5, "1": -1}}'
+    assert offsets(filled, startingOffsets=start, endingOffsets=end) == [(0, 2, 4), (1, 0, 8)]
+
+
+def test_the_end_is_not_passed_inside_of_a_batch(filled: Filled) -> None:
+    filled.topic("t", 1000)
+    filled.put("t", 0, 1000)
+    end = '{"t": {"0": 1500}}'
+    assert offsets(filled, startingOffsets='{"t": {"0": 500}}', endingOffsets=end) == [(0, 500, 1499)]
+
+
+def test_times_as_bounds(filled: Filled) -> None:
+    filled.topic("t", 9)
+    assert offsets(filled, startingTimestamp=NOON + 3, endingTimestamp=NOON + 7) == [(0, 3, 6)]
+
+
+def test_an_ending_time_without_records_is_the_end(filled: Filled) -> None:
+    filled.topic("t", 9)
+    assert offsets(filled, endingTimestamp=NOON + 700) == [(0, 0, 8)]
+
+
+def test_a_starting_time_without_records_is_an_error_or_the_end(filled: Filled) -> None:
+    filled.topic("t", 9)
+    assert "t-0 has no record so young" in str(failure(filled, startingTimestamp=NOON + 9))
+    assert offsets(filled, startingTimestamp=NOON + 9, startingOffsetsByTimestampStrategy="latest") == []
+
+
+def test_ending_offsets_must_name_the_partitions_read(filled: Filled) -> None:
+    filled.topic("t", 1, 1)
+    assert "exactly the partitions that are read: t-0, t-1" in str(
+        failure(filled, endingOffsets='{"t": {"0": 1}}')
+    )
+
+
+def test_an_unknown_topic_is_an_error_and_not_an_empty_answer(filled: Filled) -> None:
+    assert "topic 'nowhere'" in str(failure(filled, subscribe="nowhere"))
+
+
+def test_a_pattern_without_match_is_an_empty_answer(filled: Filled) -> None:
+    assert offsets(filled, subscribePattern="nothing.*") == []
+
+
+def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> None:
+    filled.topic("t", 5)
+    bounds = {"startingOffsets": '{"t": {"0": 7}}', "endingOffsets": '{"t": {"0": 9}}'}
+    assert isinstance(failure(filled, **bounds), DataLoss)
+    assert offsets(filled, failOnDataLoss="false", **bounds) == []
+
+
+# Slices -----------------------------------------------------------------------------------------------
+
+
+def test_slices_cover_everything_once(filled: Filled) -> None:
+    filled.topic("t", 1000, 10)
+    filled.put("t", 0, 1000)
+    assert len(reader(filled, minPartitions=7).partitions()) == 7
+    assert offsets(filled, minPartitions=7) == [(0, 0, 1999), (1, 0, 9)]
+
+
+def test_no_slice_has_more_than_asked_for(filled: Filled) -> None:
+    filled.topic("t", 100)
+    assert [
+        s.range.size for s in reader(filled, maxRecordsPerPartition=30).partitions() if isinstance(s, Slice)
+    ] == [25] * 4
+
+
+def test_sparks_own_empty_slice_has_no_rows(filled: Filled) -> None:
+    filled.topic("t", 1)
+    assert list(reader(filled).read(InputPartition(None))) == []
+
+
+def test_small_answers_are_joined_by_offset(filled: Filled) -> None:
+    filled.topic("t", *[0])
+    for _ in range(40):
+        filled.put("t", 0, 50)
+    assert offsets(filled, kafka_max_partition_fetch_bytes=1, kafka_fetch_max_bytes=1) == [(0, 0, 1999)]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_are_read(filled: Filled, codec: str) -> None:
+    filled.topic("t", 0)
+    records = [Record(i, NOON, b"k", b"x" * 100) for i in range(500)]
+    filled.cluster.produce(T0, encode_batch(records, compression=codec))
+    found = table(filled)
+    assert found["value"].to_pylist() == [b"x" * 100] * 500
+
+
+# Waiting -----------------------------------------------------------------------------------------------
+
+
+def test_an_offset_that_never_comes_does_not_hang(filled: Filled) -> None:
+    filled.topic("t", 5)
+    waiting = reader(filled, kafkaConsumer_pollTimeoutMs=400, kafka_fetch_max_wait_ms=100)
+    began = time.monotonic()
+    with pytest.raises(
+        RequestTimedOut, match=r"t-0 at offset 5, of a slice up to 9.*kafkaConsumer.pollTimeoutMs"
+    ):
+        list(waiting.read(Slice(Range("t", 0, 0, 9))))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_deleted_since_the_plan_is_data_loss_and_else_empty(filled: Filled, fail: str) -> None:
+    filled.topic("t", 5)
+    planned = reader(filled, failOnDataLoss=fail)
+    [slice_] = planned.partitions()
+    filled.cluster.delete_topics(["t"])
+    if fail == "false":
+        assert list(planned.read(slice_)) == []
+    else:
+        with pytest.raises(DataLoss, match="t-0 was deleted"):
+            list(planned.read(slice_))
