@@ -121,12 +121,20 @@ def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Owner
     return found
 
 
+# Reasons that follow from a rebalance instead of starting one: the second JoinGroup of KIP-394, and the
+# rejoin of a member that a heartbeat told of the rebalance.
+_CONSEQUENCES = ("need to re-join with the given member-id", "group is already rebalancing")
+
+
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Why `generation` came to be: what happened between the one before it and its first assignment."""
+    """Why `generation` came to be: what happened from the first moment of the one before it to its own."""
     ordered = sorted(events, key=lambda event: event.at)
-    assigned = [event for event in ordered if event.kind == "assigned" and event.generation >= 0]
-    until = min((event.at for event in assigned if event.generation == generation), default=ordered[-1].at)
-    since = max((event.at for event in assigned if event.generation < generation), default=ordered[0].at - 1)
+    began: dict[int, int] = {}
+    for event in ordered:
+        if event.kind == "assigned" and event.generation >= 0:
+            began.setdefault(event.generation, event.at)
+    until = began.get(generation, ordered[-1].at)
+    since = max((at for other, at in began.items() if other < generation), default=ordered[0].at - 1)
     told: list[str] = []
     for event in ordered:
         if since < event.at <= until:
@@ -140,7 +148,8 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
                 case "grown":
                     told.append("the topic grows")
                 case "rejoining":
-                    told.append(f"{event.member}: {event.reason}")
+                    if event.reason and not event.reason.startswith(_CONSEQUENCES):
+                        told.append(f"{event.member}: {event.reason}")
                 case "assigned" | "revoked" | "lost":
                     pass
     return "; ".join(dict.fromkeys(told))

@@ -74,14 +74,27 @@ def test_a_new_partition_stands_still_from_its_growth_on() -> None:
     assert (still.partition, still.ms, still.found) == (T2, 30, True)
 
 
-def test_the_cause_names_who_did_what_since_the_last_generation() -> None:
+def test_the_cause_names_who_did_what_since_the_generation_before() -> None:
     events = [
         event(0, "assigned", "a", T0),
         event(5, "started", "b"),
-        event(6, "rejoining", "a", reason="group is already rebalancing"),
+        event(6, "rejoining", "a", reason="cached metadata has changed"),
+        event(9, "assigned", "b", T0, generation=2),
+        event(10, "started", "c"),
+    ]
+    assert cause(events, 2) == "b joins; a: cached metadata has changed"
+
+
+def test_the_cause_leaves_out_what_only_follows_from_it() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(5, "started", "b"),
+        event(6, "rejoining", "b"),
+        event(7, "rejoining", "b", reason="need to re-join with the given member-id: b-1"),
+        event(8, "rejoining", "a", reason="group is already rebalancing"),
         event(9, "assigned", "b", T0, generation=2),
     ]
-    assert cause(events, 2) == "b joins; a: group is already rebalancing"
+    assert cause(events, 2) == "b joins"
 
 
 def test_the_picture_names_members_partitions_and_escapes_what_users_chose() -> None:
