@@ -1,13 +1,16 @@
-"""A Kafka client in pure Python: consumers, and the cluster below them."""
+"""A Kafka client in pure Python: consumers, producers, and the cluster below them."""
 
 from kproto.group.subscription import TopicPartition as TopicPartition
 
 from .blocking import Consumer as Consumer
 from .cluster import Cluster as Cluster
+from .delivery import Delivery as Delivery
+from .delivery import RecordMetadata as RecordMetadata
 from .engine.plans import CommittedOffset as CommittedOffset
 from .engine.plans import FetchedBytes as FetchedBytes
 from .engine.plans import OffsetAt as OffsetAt
 from .listener import RebalanceListener as RebalanceListener
+from .producer import Producer as Producer
 from .records import ColumnBatch as ColumnBatch
 from .records import ConsumerRecord as ConsumerRecord
 from .records import GroupChange as GroupChange
@@ -19,10 +22,13 @@ __all__ = [
     "CommittedOffset",
     "Consumer",
     "ConsumerRecord",
+    "Delivery",
     "FetchedBytes",
     "GroupChange",
     "GroupMetadata",
     "OffsetAt",
+    "Producer",
     "RebalanceListener",
+    "RecordMetadata",
     "TopicPartition",
 ]

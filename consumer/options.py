@@ -117,6 +117,7 @@ class ProducerConfig(TypedDict, total=False):
     max_request_size: int
     max_in_flight_requests_per_connection: int
     enable_idempotence: bool
+    allow_auto_create_topics: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
     metadata_max_age_ms: int
@@ -143,6 +144,8 @@ class ProducerOptions:
     max_request_size: int = 1024 * 1024
     max_in_flight_requests_per_connection: int = 5
     enable_idempotence: bool = True
+    # Java lets brokers create what it writes to; a misspelt name should not make a topic.
+    allow_auto_create_topics: bool = False
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
@@ -360,6 +363,7 @@ _PRODUCER_CHECKS: dict[str, Check] = {
     "max_request_size": _number(1),
     "max_in_flight_requests_per_connection": _number(1),
     "enable_idempotence": _flag,
+    "allow_auto_create_topics": _flag,
     "retry_backoff_ms": _number(1),
     "retry_backoff_max_ms": _number(1),
     "metadata_max_age_ms": _number(1),

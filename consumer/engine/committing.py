@@ -25,6 +25,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitResponse
 
 from ..errors import broker_error, is_retriable
+from ..options import ConsumerOptions
 from .connection import Call
 from .core import Core
 from .plans import most_for_ids, offset_commit_codes, offset_commit_request
@@ -50,7 +51,7 @@ class _Commit:
 class Committer:
     """The queue of commits, and the clock of the automatic ones."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core[ConsumerOptions]) -> None:
         self._core = core
         self._queue: deque[_Commit] = deque()
         self._open: _Commit | None = None

@@ -54,7 +54,8 @@ class Call:
     """One request on its way: what was asked, until when, and what came of it.
 
     `done` turns true exactly once; then either `response` or `error` is set. `purpose` belongs to whoever
-    asked. `request` is the message that was really sent, once it was sent.
+    asked. `request` is the message that was really sent, once it was sent. A `one_way` call (Produce with
+    acks=0) gets no answer: it is done when it is written, and `response` is the request itself.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class Call:
         "max_version",
         "message",
         "node",
+        "one_way",
         "prepared",
         "purpose",
         "request",
@@ -83,8 +85,10 @@ class Call:
         deadline: int,
         timeout_ms: int,
         max_version: int | None = None,
+        one_way: bool = False,
         purpose: Any = None,
     ) -> None:
+        self.one_way = one_way
         self.prepared = request if isinstance(request, Prepared) else None
         self.request = None if isinstance(request, Prepared) else request
         self.message: type[Message] = request.message if isinstance(request, Prepared) else type(request)
@@ -198,7 +202,11 @@ class Connection:
             return b""
         call.version = version
         self._next_correlation += 1
-        self.in_flight.append((self._next_correlation, call))
+        if call.one_way:
+            call.response = call.request
+            self.finished.append(call)
+        else:
+            self.in_flight.append((self._next_correlation, call))
         return frame(body)
 
     def received(self, data: bytes) -> bytes:
@@ -250,10 +258,6 @@ class Connection:
     def forget(self, call: Call) -> None:
         """Takes back a call that was not sent yet."""
         self.waiting.remove(call)
-
-    def no_answer_expected(self, call: Call) -> None:
-        """The broker doesn't answer this one (Produce with acks=0): it is done once it is written."""
-        self.in_flight = deque(entry for entry in self.in_flight if entry[1] is not call)
 
     def broken(self, why: str) -> None:
         """The connection is gone: every open call fails."""

@@ -61,7 +61,7 @@ class Engine:
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
         )
         self.options = options
-        self.core = Core(options, network, wall_offset_ms)
+        self.core: Core[ConsumerOptions] = Core(options, network, wall_offset_ms)
         self.metadata = MetadataKeeper(self.core)
         self.finder = Finder(self.core, self.metadata)
         self.committer = Committer(self.core)

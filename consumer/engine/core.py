@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
@@ -11,7 +12,6 @@ from kproto.messages.metadata import MetadataResponse
 from kproto.wire.message import Message
 
 from ..errors import broker_error
-from ..options import ConsumerOptions
 from ..records import GroupChange
 from .connection import Call, Prepared
 from .events import Action, Report, Wake
@@ -22,15 +22,30 @@ from .positions import PartitionState
 Then = Callable[[Call], None]
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
-LEADER_NOT_AVAILABLE = 5
 INVALID_TOPIC = 17
 TOPIC_AUTHORIZATION_FAILED = 29
 
 
-class Core:
-    """One consumer's shared state; each part changes only what is its own."""
+class CommonOptions(Protocol):
+    """What the metadata keeper needs of a client's options."""
 
-    def __init__(self, options: ConsumerOptions, network: Network, wall_offset_ms: int) -> None:
+    @property
+    def retry_backoff_ms(self) -> int: ...
+    @property
+    def retry_backoff_max_ms(self) -> int: ...
+    @property
+    def metadata_max_age_ms(self) -> int: ...
+    @property
+    def allow_auto_create_topics(self) -> bool: ...
+
+
+Options = TypeVar("Options", bound=CommonOptions)
+
+
+class Core(Generic[Options]):
+    """One client's shared state; each part changes only what is its own."""
+
+    def __init__(self, options: Options, network: Network, wall_offset_ms: int) -> None:
         self.options = options
         self.network = network
         self.wall_offset_ms = wall_offset_ms
@@ -103,7 +118,7 @@ class MetadataKeeper:
     """Keeps the metadata of the topics of interest fresh: regularly, and soon when somebody misses
     something."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core[Any]) -> None:
         self._core = core
         self.topics: frozenset[str] = frozenset()
         self.everything = False
@@ -113,8 +128,8 @@ class MetadataKeeper:
         self._next_at: int | None = None
         self._last_at = -(10**9)
         self._fails = 0
-        self._missing: set[str] = set()
-        self._refused: set[str] = set()
+        # Topic -> (error code, how many answers in a row said so).
+        self.refusals: dict[str, tuple[int, int]] = {}
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
         """These topics matter from now on; asks at once for a new one."""
@@ -124,8 +139,7 @@ class MetadataKeeper:
             self._soon(0)
         self.topics = topics
         self.everything = everything
-        self._missing &= topics
-        self._refused &= topics
+        self.refusals = {name: refusal for name, refusal in self.refusals.items() if name in topics}
         if not topics and not everything:
             self._next_at = None
 
@@ -179,20 +193,20 @@ class MetadataKeeper:
             name = topic.name
             if name is None or name not in self.topics:
                 continue
-            if topic.error_code == 0:
-                self._missing.discard(name)
-                self._refused.discard(name)
+            code = topic.error_code
+            if code == 0:
+                self.refusals.pop(name, None)
                 if any(entry.leader_id < 0 for entry in topic.partitions):
                     self._soon(core.options.retry_backoff_ms)
-            elif topic.error_code in (UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE):
-                self._soon(core.options.retry_backoff_max_ms)
-                if name not in self._missing and topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
-                    self._missing.add(name)
-                    core.report("missing", reason=f"topic {name!r} doesn't exist (yet)")
-            elif topic.error_code in (INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED):
-                self._soon(core.options.retry_backoff_max_ms)
-                if name not in self._refused:
-                    self._refused.add(name)
-                    core.fail(broker_error(topic.error_code, "Metadata", f"topic {name!r}"))
-            else:
-                self._soon(core.options.retry_backoff_ms)
+                continue
+            before, looks = self.refusals.get(name, (0, 0))
+            looks = looks + 1 if before == code else 1
+            self.refusals[name] = (code, looks)
+            wait = core.options.retry_backoff_ms << min(looks - 1, 10)
+            self._soon(min(core.options.retry_backoff_max_ms, wait))
+            if looks > 1:
+                continue
+            if code == UNKNOWN_TOPIC_OR_PARTITION:
+                core.report("missing", reason=f"topic {name!r} doesn't exist (yet)")
+            elif code in (INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED):
+                core.fail(broker_error(code, "Metadata", f"topic {name!r}"))

@@ -21,6 +21,7 @@ from kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kproto.wire.message import Message
 
 from ..errors import broker_error, is_retriable
+from ..options import ConsumerOptions
 from ..records import ColumnBatch, ConsumerRecord
 from .buffers import Chunk
 from .connection import Call, Prepared
@@ -58,7 +59,7 @@ class _Asked:
 class Fetcher:
     """Plans fetches, takes their answers, hands records out."""
 
-    def __init__(self, core: Core, metadata: MetadataKeeper, finder: Finder) -> None:
+    def __init__(self, core: Core[ConsumerOptions], metadata: MetadataKeeper, finder: Finder) -> None:
         self._core = core
         self._metadata = metadata
         self._finder = finder

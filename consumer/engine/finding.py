@@ -24,7 +24,7 @@ from kproto.messages.list_offsets import ListOffsetsResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
 from ..errors import broker_error, is_retriable
-from ..options import duration_ms
+from ..options import ConsumerOptions, duration_ms
 from .connection import Call
 from .core import Core, MetadataKeeper
 from .plans import (
@@ -47,7 +47,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 class Finder:
     """Moves partitions from finding and listing to ready."""
 
-    def __init__(self, core: Core, metadata: MetadataKeeper) -> None:
+    def __init__(self, core: Core[ConsumerOptions], metadata: MetadataKeeper) -> None:
         self._core = core
         self._metadata = metadata
         self.coordinator: Callable[[], int | None] = lambda: None

@@ -26,6 +26,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.find_coordinator import FindCoordinatorResponse
 
 from ..errors import broker_error, is_retriable
+from ..options import ConsumerOptions
 from .committing import Committer
 from .connection import Call
 from .core import Core, MetadataKeeper
@@ -49,7 +50,9 @@ class _Callback:
 class Membership:
     """The member, its coordinator, and the callbacks that wait for the application."""
 
-    def __init__(self, core: Core, metadata: MetadataKeeper, finder: Finder, committer: Committer) -> None:
+    def __init__(
+        self, core: Core[ConsumerOptions], metadata: MetadataKeeper, finder: Finder, committer: Committer
+    ) -> None:
         self._core = core
         self._metadata = metadata
         self._finder = finder

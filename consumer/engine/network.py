@@ -134,6 +134,7 @@ class Network:
         lane: int = MAIN,
         timeout_ms: int | None = None,
         max_version: int | None = None,
+        one_way: bool = False,
         purpose: Any = None,
     ) -> Call:
         """Sends a request to the broker `node`, or to any. The call comes back in `finished`, always."""
@@ -145,6 +146,7 @@ class Network:
             deadline=now + timeout,
             timeout_ms=timeout,
             max_version=max_version,
+            one_way=one_way,
             purpose=purpose,
         )
         self._place(call, now)
