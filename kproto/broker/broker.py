@@ -303,8 +303,8 @@ class Broker:
         except DecodeError as error:
             return str(error)
         handler = index.HANDLERS.get(envelope.header.request_api_key)
-        if handler is None:
-            return f"this broker does not serve {type(envelope.request).__name__}"
+        if handler is None or envelope.version > index.versions(envelope.header.request_api_key).max_version:
+            return f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
         call = Call(connection.conn, connection.host, envelope, random_id, now)
         connection.current = call
         result = handler(self, call)

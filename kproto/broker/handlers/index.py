@@ -44,12 +44,13 @@ def unsupported_api_versions() -> ApiVersionsResponse:
 
 def served() -> list[ApiVersion]:
     """Every API of this broker with its versions."""
-    return [_range(key) for key in sorted(HANDLERS)]
+    return [versions(key) for key in sorted(HANDLERS)]
 
 
-def _range(key: int) -> ApiVersion:
-    versions = request_class(key).__versions__
-    low, high = versions.min, versions.max
+def versions(key: int) -> ApiVersion:
+    """The versions of a served API as they are advertised."""
+    declared = request_class(key).__versions__
+    low, high = declared.min, declared.max
     if key == PRODUCE:
         # As Kafka 4 since KAFKA-18659: old librdkafka takes a lowest version above 0 for a broker without any
         # compression. Requests of versions 0 to 2 are refused all the same.

@@ -32,6 +32,7 @@ from .lookup import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 if TYPE_CHECKING:
     from ..broker import Broker
 
+BY_ID_SINCE: Final = 12  # KIP-516; versions 10 and 11 have the field, but brokers refuse what is in it
 BROKERS: Final = 1  # DescribeCluster's endpoint type
 MAX_DESCRIBED_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 
@@ -72,6 +73,13 @@ def _asked(
     broker: Broker, call: Call, asked: MetadataRequestTopic, operations: int, create: bool
 ) -> MetadataResponseTopic:
     """One topic that was asked for, by id or by name."""
+    if call.version < BY_ID_SINCE and (asked.name is None or asked.topic_id != NO_ID):
+        return MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST,
+            name=asked.name or "",
+            topic_id=asked.topic_id,
+            partitions=[],
+        )
     if asked.topic_id != NO_ID:
         topic = broker.topics.with_id(asked.topic_id)
         if topic is not None:

@@ -1,0 +1,135 @@
+"""ListOffsets and OffsetForLeaderEpoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.broker.broker import ElectLeader
+from kproto.error_codes import ErrorCode
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.broker.stage import Client, Stage, batch_of
+
+LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 1})
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    client = stage.client()
+    client.produce(batch_of(b"a", b"b", timestamps=[100, 300]))
+    client.produce(batch_of(b"c", b"d", timestamps=[200, 250], compression="gzip"))
+    return client
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_latest_and_earliest_in_every_version(client: Client, version: int) -> None:
+    answers = [client.list_offsets(timestamp, version=version) for timestamp in (LATEST, EARLIEST)]
+    assert [(a.error_code, a.offset, a.timestamp) for a in answers] == [(0, 4, -1), (0, 0, -1)]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "offset", "found"),
+    [(0, 0, 100), (100, 0, 100), (101, 1, 300), (300, 1, 300), (301, -1, -1)],
+)
+def test_by_time_the_first_record_that_is_not_older_is_found(
+    client: Client, timestamp: int, offset: int, found: int
+) -> None:
+    answer = client.list_offsets(timestamp)
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, offset, found)
+
+
+def test_the_highest_timestamp_is_found(client: Client) -> None:
+    answer = client.list_offsets(MAX_TIMESTAMP)
+    assert (answer.offset, answer.timestamp) == (1, 300)
+
+
+def test_an_empty_log_has_no_highest_timestamp() -> None:
+    answer = Stage({"t": 1}).client().list_offsets(MAX_TIMESTAMP)
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, -1, -1)
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
+def test_a_special_time_is_refused_before_its_version(client: Client, timestamp: int, since: int) -> None:
+    assert client.list_offsets(timestamp, version=since - 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert client.list_offsets(timestamp, version=since).error_code == 0
+
+
+def test_a_special_time_that_doesnt_exist_is_refused(client: Client) -> None:
+    assert client.list_offsets(-7).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_an_unknown_partition_is_refused(client: Client) -> None:
+    assert client.list_offsets(LATEST, "u").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.list_offsets(LATEST, "t", 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_asked_for_twice_is_refused(client: Client) -> None:
+    twice = [ListOffsetsPartition(partition_index=0, timestamp=t) for t in (LATEST, EARLIEST)]
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=twice)])
+    answer = client.ask(request)
+    assert [p.error_code for p in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_the_epoch_of_the_answer_is_that_of_the_record(stage: Stage, client: Client) -> None:
+    stage.step(ElectLeader("t", 0))
+    client.produce(batch_of(b"e", timestamps=[400]))
+    assert [client.list_offsets(t).leader_epoch for t in (EARLIEST, 100, 400, LATEST)] == [0, 0, 1, 1]
+
+
+def test_a_stale_epoch_is_fenced(stage: Stage, client: Client) -> None:
+    stage.step(ElectLeader("t", 0))
+    assert client.list_offsets(LATEST, epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert client.list_offsets(LATEST, epoch=2).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def delete(client: Client, offset: int, partition: int = 0) -> tuple[int, int]:
+    asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[asked])], timeout_ms=1)
+    [result] = client.ask(request).topics[0].partitions
+    return result.error_code, result.low_watermark
+
+
+def test_after_deleting_the_log_starts_there(client: Client) -> None:
+    assert delete(client, 3) == (0, 3)
+    assert client.list_offsets(EARLIEST).offset == 3
+    assert client.list_offsets(0).offset == 3
+
+
+def test_deleting_up_to_minus_one_deletes_everything(client: Client) -> None:
+    assert delete(client, -1) == (0, 4)
+    assert client.list_offsets(EARLIEST).offset == client.list_offsets(LATEST).offset == 4
+
+
+def test_deleting_beyond_the_end_is_out_of_range(client: Client) -> None:
+    assert delete(client, 5) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_deleting_in_an_unknown_partition_is_refused(client: Client) -> None:
+    assert delete(client, 0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+def test_the_end_of_an_epoch_is_told(stage: Stage, client: Client) -> None:
+    stage.step(ElectLeader("t", 0))
+    client.produce(batch_of(b"e"))
+
+    def end(epoch: int, current: int = -1, partition: int = 0) -> tuple[int, int, int]:
+        asked = OffsetForLeaderPartition(
+            partition=partition, leader_epoch=epoch, current_leader_epoch=current
+        )
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[asked])])
+        [answer] = client.ask(request).topics[0].partitions
+        return answer.error_code, answer.leader_epoch, answer.end_offset
+
+    assert [end(0), end(1), end(2)] == [(0, 0, 4), (0, 1, 5), (0, -1, -1)]
+    assert end(0, current=0) == (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
+    assert end(0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)

@@ -1,0 +1,142 @@
+"""A partition's log: finding offsets and times, and letting go of records."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.broker.log import EpochEnd, Found, Log
+from kproto.records.batch import assign_offsets, batches, rows
+from tests.broker.stage import batch_of
+
+
+def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
+    """A log with a batch of each size; the values are the offsets."""
+    log = Log()
+    for index, size in enumerate(sizes):
+        times = timestamps[index] if timestamps else None
+        values = [b"%d" % (log.end_offset + i) for i in range(size)]
+        batch = assign_offsets(batch_of(*values, timestamps=times), log.end_offset, log.leader_epoch)
+        log.append(batch, size, max(times) if times else 1000 + size - 1)
+    return log
+
+
+def offsets(chunks: list[bytes]) -> list[int]:
+    return [record.offset for record in rows(b"".join(chunks))]
+
+
+def test_batches_are_stored_one_after_the_other() -> None:
+    log = log_of(2, 3, 1)
+    assert log.end_offset == 6
+    assert offsets(log.read(0, 1 << 20, at_least_one=False)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
+    assert offsets(log_of(2, 3, 1).read(3, 1 << 20, at_least_one=False)) == [2, 3, 4, 5]
+
+
+def test_a_read_at_the_end_is_empty() -> None:
+    assert log_of(2).read(2, 1 << 20, at_least_one=True) == []
+
+
+def test_a_read_of_an_empty_log_is_empty() -> None:
+    assert Log().read(0, 1 << 20, at_least_one=True) == []
+
+
+def test_only_whole_batches_within_the_limit_are_read() -> None:
+    log = log_of(2, 2, 2)
+    two = sum(len(chunk) for chunk in log.read(0, 1 << 20, at_least_one=False)[:2])
+    assert offsets(log.read(0, two, at_least_one=False)) == [0, 1, 2, 3]
+    assert offsets(log.read(0, two - 1, at_least_one=False)) == [0, 1]
+
+
+def test_a_first_batch_above_the_limit_is_read_when_one_is_due() -> None:
+    log = log_of(2, 2)
+    assert offsets(log.read(0, 1, at_least_one=True)) == [0, 1]
+    assert log.read(0, 1, at_least_one=False) == []
+
+
+@given(st.lists(st.integers(1, 5), max_size=12), st.data())
+def test_every_read_holds_its_offset_and_no_gap(sizes: list[int], data: st.DataObject) -> None:
+    log = log_of(*sizes)
+    start = data.draw(st.integers(0, log.end_offset))
+    log.delete_before(start)
+    at = data.draw(st.integers(start, log.end_offset))
+    got = offsets(log.read(at, data.draw(st.integers(0, 1000)), at_least_one=True))
+    assert got == list(range(got[0], got[0] + len(got))) if got else at == log.end_offset
+    assert not got or got[0] <= at <= got[-1]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_size=8),
+    st.integers(0, 31),
+    st.integers(0, 40),
+)
+def test_a_search_by_time_finds_what_a_walk_over_all_records_finds(
+    times: list[list[int]], wanted: int, deleted: int
+) -> None:
+    log = log_of(*map(len, times), timestamps=times)
+    log.delete_before(min(deleted, log.end_offset))
+    flat = [time for batch in times for time in batch]
+    expected = [
+        Found(offset, time, 0)
+        for offset, time in enumerate(flat)
+        if time >= wanted and offset >= log.start_offset
+    ]
+    assert log.first_at(wanted) == (expected[0] if expected else None)
+
+
+def test_the_latest_timestamp_is_that_of_its_first_record() -> None:
+    log = log_of(2, 3, timestamps=[[5, 9], [7, 9, 8]])
+    assert log.latest_timestamp() == Found(1, 9, 0)
+
+
+def test_an_empty_log_has_no_latest_timestamp() -> None:
+    assert Log().latest_timestamp() is None
+
+
+def test_deleting_lets_go_of_the_batches_before_the_new_start() -> None:
+    log = log_of(2, 2, 2)
+    whole = log.size
+    log.delete_before(3)
+    assert log.start_offset == 3
+    assert offsets(log.read(3, 1 << 20, at_least_one=False)) == [2, 3, 4, 5]
+    assert log.size < whole
+
+
+def test_deleting_everything_leaves_an_empty_log_that_goes_on_at_its_end() -> None:
+    log = log_of(2, 2)
+    log.delete_before(4)
+    assert (log.start_offset, log.end_offset, log.size) == (4, 4, 0)
+    log.append(assign_offsets(batch_of(b"x"), 4, 0), 1, 0)
+    assert offsets(log.read(4, 1 << 20, at_least_one=True)) == [4]
+
+
+def test_the_start_never_goes_back() -> None:
+    log = log_of(2, 2)
+    log.delete_before(3)
+    log.delete_before(1)
+    assert log.start_offset == 3
+
+
+def test_an_election_begins_an_epoch_at_the_end() -> None:
+    log = log_of(2)
+    log.elect()
+    log.append(assign_offsets(batch_of(b"x"), 2, log.leader_epoch), 1, 0)
+    assert [b.partition_leader_epoch for b in batches(b"".join(log.read(0, 1 << 20, at_least_one=True)))] == [
+        0,
+        1,
+    ]
+    assert [log.epoch_at(offset) for offset in range(3)] == [0, 0, 1]
+
+
+def test_an_epoch_ends_where_the_next_one_began() -> None:
+    log = log_of(2)
+    log.elect()
+    log.elect()
+    log.append(assign_offsets(batch_of(b"x"), 2, log.leader_epoch), 1, 0)
+    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 2), EpochEnd(1, 2), EpochEnd(2, 3)]
+
+
+def test_an_epoch_that_never_was_has_no_end() -> None:
+    assert log_of(2).epoch_end(1) == log_of(2).epoch_end(-1) == EpochEnd(-1, -1)

@@ -1,0 +1,238 @@
+"""Produce: what is stored, what is refused, and what a retry of an idempotent producer gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.produce import ProduceRequest
+from kproto.records.batch import Record, batches, rows
+from tests.broker.stage import NO_ID, Client, Stage, batch_of
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2})
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    return stage.client()
+
+
+def stored(stage: Stage, topic: str = "t") -> list[Record]:
+    return rows(b"".join(stage.log(topic).read(0, 1 << 20, at_least_one=True)))
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_batch_is_stored_in_every_version(stage: Stage, client: Client, version: int) -> None:
+    answer = client.produce(batch_of(b"a", b"b"), version=version)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
+    assert [(r.offset, r.value) for r in stored(stage)] == [(0, b"a"), (1, b"b")]
+
+
+def test_each_batch_begins_where_the_last_one_ended(client: Client) -> None:
+    assert [client.produce(batch_of(b"a", b"b")).base_offset for _ in range(3)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_acks_of_one_and_of_all_are_the_same(client: Client, acks: int) -> None:
+    assert client.produce(batch_of(b"a"), acks=acks).error_code == 0
+
+
+def test_other_acks_are_refused(stage: Stage, client: Client) -> None:
+    assert client.produce(batch_of(b"a"), acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert stored(stage) == []
+
+
+def silent(client: Client, batch: bytes, topic: str = "t") -> None:
+    """Produce with acks 0."""
+    from kproto.messages.produce import PartitionProduceData, TopicProduceData
+
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+    client.send(ProduceRequest(acks=0, timeout_ms=1, topic_data=[data]), 9, expects=False)
+
+
+def test_acks_zero_stores_and_says_nothing(stage: Stage, client: Client) -> None:
+    silent(client, batch_of(b"a"))
+    silent(client, batch_of(b"b"))
+    assert client.answers == []
+    assert [r.value for r in stored(stage)] == [b"a", b"b"]
+    assert client.conn not in stage.closed
+
+
+def test_a_failure_with_acks_zero_closes_the_connection(stage: Stage, client: Client) -> None:
+    silent(client, batch_of(b"a"), topic="missing")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in stage.closed[client.conn]
+
+
+def test_an_unknown_topic_or_partition_is_refused(client: Client) -> None:
+    assert client.produce(batch_of(b"a"), "u", version=12).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.produce(batch_of(b"a"), "t", 2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert client.produce(batch_of(b"a"), "t", -1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_an_unknown_topic_id_is_refused_as_such(stage: Stage, client: Client) -> None:
+    assert client.produce(batch_of(b"a"), topic_id=stage.random_id()).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_produce_creates_no_topic(stage: Stage, client: Client) -> None:
+    client.produce(batch_of(b"a"), "u", version=12)
+    assert stage.broker.topics.named("u") is None
+
+
+@pytest.mark.parametrize("records", [None, b""])
+def test_no_batch_at_all_is_refused(client: Client, records: bytes | None) -> None:
+    assert client.produce(records).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_two_batches_for_one_partition_are_refused(stage: Stage, client: Client) -> None:
+    assert client.produce(batch_of(b"a") + batch_of(b"b")).error_code == ErrorCode.INVALID_RECORD
+    assert stored(stage) == []
+
+
+def test_a_flipped_bit_is_a_corrupt_message(stage: Stage, client: Client) -> None:
+    batch = bytearray(batch_of(b"a"))
+    batch[-3] ^= 1
+    assert client.produce(bytes(batch)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert stored(stage) == []
+
+
+def test_every_cut_batch_is_refused(stage: Stage, client: Client) -> None:
+    batch = batch_of(b"a")
+    for end in range(len(batch)):
+        refused = client.produce(batch[:end]).error_code
+        assert refused in (ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+    assert stored(stage) == []
+
+
+def test_bytes_behind_the_batch_are_refused(client: Client) -> None:
+    assert client.produce(batch_of(b"a") + b"\0").error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_with_gaps_is_refused(client: Client) -> None:
+    assert client.produce(batch_of(b"a", last_offset=4)).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_control_batches_are_for_brokers(client: Client) -> None:
+    batch = batch_of(b"a", is_control=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    assert client.produce(batch).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_transactional_batches_are_refused_with_a_reason(client: Client) -> None:
+    batch = batch_of(b"a", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    answer = client.produce(batch)
+    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
+    assert answer.error_message == "this broker has no transactions"
+
+
+def test_a_batch_above_max_message_bytes_is_too_large() -> None:
+    client = Stage({"t": 1}, message_max_bytes=100).client()
+    assert client.produce(batch_of(b"a" * 100)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert client.produce(batch_of(b"a" * 10)).error_code == 0
+
+
+def test_zstd_needs_produce_7(client: Client) -> None:
+    batch = batch_of(b"a", compression="zstd")
+    assert client.produce(batch, version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert client.produce(batch, version=7).error_code == 0
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_compressed_batch_is_stored_as_it_came(stage: Stage, client: Client, compression: str) -> None:
+    client.produce(batch_of(b"a", b"b", compression=compression))
+    [chunk] = stage.log("t").read(0, 1 << 20, at_least_one=True)
+    [batch] = batches(chunk)
+    assert batch.compression == compression
+    assert [r.value for r in batch.records()] == [b"a", b"b"]
+
+
+def test_with_create_time_the_producers_timestamps_stay(stage: Stage, client: Client) -> None:
+    answer = client.produce(batch_of(b"a", timestamps=[77]))
+    assert answer.log_append_time_ms == -1
+    assert [r.timestamp for r in stored(stage)] == [77]
+
+
+def test_with_log_append_time_all_records_get_the_brokers_time() -> None:
+    stage = Stage({"t": 1}, log_message_timestamp_type="LogAppendTime")
+    answer = stage.client().produce(batch_of(b"a", b"b", timestamps=[77, 99]))
+    assert answer.log_append_time_ms == stage.now
+    assert [r.timestamp for r in stored(stage)] == [stage.now, stage.now]
+
+
+def from_producer(sequence: int, *values: bytes, epoch: int = 0, producer: int = 7) -> bytes:
+    return batch_of(*(values or (b"x",)), producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_a_duplicate_is_answered_with_the_first_offset_and_not_stored(stage: Stage, client: Client) -> None:
+    client.produce(batch_of(b"other"))
+    first = client.produce(from_producer(0, b"a", b"b"))
+    again = client.produce(from_producer(0, b"a", b"b"))
+    assert (first.error_code, first.base_offset) == (again.error_code, again.base_offset) == (0, 1)
+    assert stage.log("t").end_offset == 3
+
+
+def test_the_last_five_batches_are_known_as_duplicates_and_older_ones_are_not(client: Client) -> None:
+    offsets = [client.produce(from_producer(sequence)).base_offset for sequence in range(6)]
+    again = [client.produce(from_producer(sequence)) for sequence in range(6)]
+    assert again[0].error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [answer.base_offset for answer in again[1:]] == offsets[1:]
+
+
+def test_a_gap_in_the_sequence_is_out_of_order(stage: Stage, client: Client) -> None:
+    client.produce(from_producer(0, b"a", b"b"))
+    assert client.produce(from_producer(3)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert client.produce(from_producer(2)).error_code == 0
+    assert stage.log("t").end_offset == 3
+
+
+def test_an_overlap_that_is_no_duplicate_is_out_of_order(client: Client) -> None:
+    client.produce(from_producer(0, b"a", b"b"))
+    assert client.produce(from_producer(1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_begins_at_zero(client: Client) -> None:
+    client.produce(from_producer(0, b"a", b"b"))
+    assert client.produce(from_producer(2, epoch=1)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert client.produce(from_producer(0, epoch=1)).error_code == 0
+
+
+def test_an_older_epoch_is_fenced(client: Client) -> None:
+    client.produce(from_producer(0, epoch=1))
+    assert client.produce(from_producer(1, epoch=0)).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_an_unknown_producer_may_begin_anywhere(client: Client) -> None:
+    assert client.produce(from_producer(41)).error_code == 0
+    assert client.produce(from_producer(42)).error_code == 0
+
+
+def test_sequences_go_on_with_zero_after_the_largest(client: Client) -> None:
+    client.produce(from_producer(2**31 - 2, b"a", b"b", b"c"))
+    assert client.produce(from_producer(1)).error_code == 0
+
+
+def test_sequences_are_counted_per_partition_and_producer(client: Client) -> None:
+    client.produce(from_producer(0))
+    assert client.produce(from_producer(0), partition=1).base_offset == 0
+    assert client.produce(from_producer(0, producer=8)).base_offset == 1
+
+
+def test_each_producer_gets_its_own_id(client: Client) -> None:
+    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    answers = [client.ask(asked) for _ in range(3)]
+    assert [(a.error_code, a.producer_epoch) for a in answers] == [(0, 0)] * 3
+    assert len({a.producer_id for a in answers}) == 3
+
+
+def test_a_transactional_id_is_refused(client: Client) -> None:
+    answer = client.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000))
+    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+
+
+def test_produce_by_id_reaches_only_the_topic_with_that_id(stage: Stage, client: Client) -> None:
+    assert client.produce(batch_of(b"a"), "none such", topic_id=stage.topic("t").id).error_code == 0
+    assert (
+        client.produce(batch_of(b"a"), "none such", topic_id=NO_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    )

@@ -1,0 +1,42 @@
+"""Settings under Kafka's own names."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.broker.settings import Settings
+from kproto.errors import ConfigError
+
+
+def test_settings_of_the_broker_and_of_its_groups_go_by_kafkas_names() -> None:
+    settings = Settings.from_properties(
+        {"num.partitions": "4", "auto.create.topics.enable": "False", "group.initial.rebalance.delay.ms": "0"}
+    )
+    assert (settings.num_partitions, settings.auto_create_topics_enable) == (4, False)
+    assert settings.group.group_initial_rebalance_delay_ms == 0
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"auto\.create\.topics\.enable.*group\.max\.size"):
+        Settings.from_properties({"log.retention.hours": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num.partitions", "many"),
+        ("num.partitions", "0"),
+        ("fetch.max.bytes", "-1"),
+        ("auto.create.topics.enable", "yes"),
+        ("log.message.timestamp.type", "Never"),
+        ("group.max.size", "0"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Settings.from_properties({name: value})
+
+
+def test_every_setting_can_be_read_back_as_it_is_written() -> None:
+    settings = Settings.from_properties({"broker.rack": "r1", "group.max.size": "9"})
+    assert Settings.from_properties(settings.properties()) == settings
