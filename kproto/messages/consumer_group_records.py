@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..wire.message import Message, Struct, field
+from ..wire.message import FRESH, Message, Struct, field
 from ..wire.types import Bytes, Int8, Int32, Int64, String, Uuid
 
 
@@ -49,7 +49,7 @@ class ConsumerGroupMemberMetadataValue(Message, versions="0", flexible="0+"):
     subscribed_topic_regex: String | None
     rebalance_timeout_ms: Int32 = -1
     server_assignor: String | None
-    classic_member_metadata: ClassicMemberMetadata | None = field(default=None, tag=0)
+    classic_member_metadata: ClassicMemberMetadata | None = field(default=FRESH, tag=0)
 
 
 class ClassicMemberMetadata(Struct):
@@ -101,7 +101,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
 class TopicPartitions(Struct):
     topic_id: Uuid
     partitions: list[Int32]
-    assignment_epochs: list[Int32] | None = field(default=None, tag=0)
+    assignment_epochs: list[Int32] | None = field(default=[], tag=0)
 
 
 class ConsumerGroupRegularExpressionKey(Message, versions="0"):

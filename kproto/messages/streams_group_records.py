@@ -14,7 +14,7 @@ class StreamsGroupMetadataValue(Message, versions="0", flexible="0+"):
     epoch: Int32
     metadata_hash: Int64
     validated_topology_epoch: Int32 = field(default=-1, tag=0)
-    last_assignment_configs: list[LastAssignmentConfig] | None = field(default=None, tag=1)
+    last_assignment_configs: list[LastAssignmentConfig] | None = field(default=[], tag=1)
 
 
 class LastAssignmentConfig(Struct):
@@ -94,7 +94,7 @@ class StreamsGroupCurrentMemberAssignmentValue(Message, versions="0", flexible="
 class StreamsGroupCurrentMemberAssignmentValueTaskIds(Struct):
     subtopology_id: String
     partitions: list[Int32]
-    assignment_epochs: list[Int32] | None = field(default=None, tag=0)
+    assignment_epochs: list[Int32] | None = field(default=[], tag=0)
 
 
 class StreamsGroupTopologyKey(Message, versions="0"):

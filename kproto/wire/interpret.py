@@ -10,6 +10,7 @@ What the bytes look like (Kafka's protocol guide, KIP-482; null semantics as in 
     bytes, records    int32 length, -1 null             varint length + 1, 0 null
     array             int32 count, -1 null              varint count + 1, 0 null
     nullable struct   int8: negative null, else it follows, in both
+    tagged one                                          varint: 0 null, else it follows
     end of a struct   nothing                           varint count, then (varint tag, varint size, value)*
 
 * Any negative length means null, and null in a field that isn't nullable is an error.
@@ -146,11 +147,12 @@ class Reader:
             self.tags(cls, value)
         return value
 
-    def field(self, f: Field) -> Any:
+    def field(self, f: Field, tagged: bool = False) -> Any:
         nullable = self.version in f.nullable
         flexible = self.flexible and not f.always_rigid
         if isinstance(f.kind, StructType):
-            if nullable and self.fixed("b", "the marker of a nullable struct") < 0:
+            what = "the marker of a nullable struct"
+            if nullable and (self.uvarint(what) == 0 if tagged else self.fixed("b", what) < 0):
                 return None
             return self.struct(f.kind)
         if isinstance(f.kind, Array):
@@ -224,7 +226,7 @@ class Reader:
             left = outer - start
             raise self.error(f"this tagged field takes {size} bytes, but only {left} are left", start)
         self.end = start + size
-        setattr(value, f.name, self.field(f))
+        setattr(value, f.name, self.field(f, tagged=True))
         if self.at != self.end:
             raise self.error(f"the tagged field says {size} bytes, but takes {self.at - start}", start)
         self.end = outer
@@ -274,14 +276,14 @@ class _Writer:
             self.path.append("(tags)")
             raise self.error("tagged fields are set, but this version is not flexible")
 
-    def field(self, f: Field, value: Any) -> None:
+    def field(self, f: Field, value: Any, tagged: bool = False) -> None:
         nullable = self.version in f.nullable
         flexible = self.flexible and not f.always_rigid
         if value is None and not nullable:
             raise self.error("None, but the field is not nullable in this version")
         if isinstance(f.kind, StructType):
             if nullable:
-                self.pieces.append(b"\xff" if value is None else b"\x01")
+                self.pieces.append(b"\x01" if value is not None else b"\x00" if tagged else b"\xff")
             if value is not None:
                 self.struct(f.kind, value)
         elif isinstance(f.kind, Array):
@@ -355,7 +357,7 @@ class _Writer:
                 self.path.append(f.name)
                 inner = _Writer(self.message, self.version, True)
                 inner.path = self.path
-                inner.field(f, item)
+                inner.field(f, item, tagged=True)
                 pieces[f.tag] = b"".join(inner.pieces)
                 self.path.pop()
         names = {f.tag: f.name for f in cls.__fields__ if f.tagged}

@@ -91,7 +91,9 @@ class _Comparison:
     def struct(self, path: str, cls: StructType, fields: list[Definition], there: set[int]) -> Iterator[str]:
         wanted: dict[str, tuple[Definition, set[int]]] = {}
         for definition in fields:
-            versions = _set(definition.get("versions", definition.get("taggedVersions")), self.valid) & there
+            # A few tagged fields say only in which versions they are tagged.
+            text = definition.get("versions") or definition["taggedVersions"]
+            versions = _set(text, self.valid) & there
             if versions:
                 wanted[snake_case(definition["name"])] = (definition, versions)
         declared = {f.name: f for f in cls.__fields__}
@@ -149,10 +151,14 @@ def _within(versions: Versions, there: set[int], exact: bool = False) -> set[int
 
 
 def _default(definition: Definition, kind: Primitive | Array | StructType) -> object:
-    """The value that Kafka's generated class has when nobody sets the field."""
-    given = definition.get("default", "")
-    if given in (None, "null"):
+    """The value that Kafka's generated class has when nobody sets the field.
+
+    To Kafka's generator the text "null" is a default, but JSON's own null is none at all.
+    """
+    given = definition.get("default")
+    if given == "null":
         return None
+    given = "" if given is None else given
     if isinstance(kind, Array):
         return []
     if isinstance(kind, StructType):
