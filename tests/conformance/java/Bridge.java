@@ -1,0 +1,200 @@
+// Kafka's own message classes behind a pipe: one JSON object per line in, one per line out, in the same order.
+//
+//   {"name": "JoinGroupRequest", "version": 9, "json": {...}}  ->  {"hex": "..."}    write what the JSON says
+//   {"name": "JoinGroupRequest", "version": 9, "hex": "..."}   ->  {"json": {...}}   read the bytes
+//   {"name": ..., "version": ..., "json": ..., "hex": ...}     ->  both answers
+//   {"errors": true}                                           ->  {"errors": [[code, name, retriable, metadata], ...]}
+//
+// What Kafka refuses is answered with {"error": "text"}. The JSON is that of the generated JsonConverter classes; the
+// two things these leave out are added here by walking the objects: record bytes, and unknown tagged fields.
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.kafka.common.errors.InvalidMetadataException;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.protocol.ByteBufferAccessor;
+import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.protocol.Message;
+import org.apache.kafka.common.protocol.ObjectSerializationCache;
+import org.apache.kafka.common.protocol.types.RawTaggedField;
+import org.apache.kafka.common.record.internal.MemoryRecords;
+
+public class Bridge {
+    private static final String UNKNOWN_TAGS = "_unknownTaggedFields";
+    private static final ObjectMapper MAPPER = new ObjectMapper();
+    private static final HexFormat HEX = HexFormat.of();
+    private static final Map<String, Codec> CODECS = new HashMap<>();
+
+    private record Codec(Class<?> type, Method toJson, Method fromJson) {
+        static Codec of(String name) throws ReflectiveOperationException {
+            for (String candidate : List.of(
+                    "org.apache.kafka.common.message." + name + "Data",
+                    "org.apache.kafka.common.message." + name,
+                    "org.apache.kafka.coordinator.group.generated." + name)) {
+                try {
+                    Class<?> type = Class.forName(candidate);
+                    Class<?> converter = Class.forName(candidate + "JsonConverter");
+                    return new Codec(type, converter.getMethod("write", type, short.class),
+                        converter.getMethod("read", JsonNode.class, short.class));
+                } catch (ClassNotFoundException missing) {
+                    // the next package
+                }
+            }
+            throw new ClassNotFoundException(name);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            ObjectNode answer;
+            try {
+                answer = answer(MAPPER.readTree(line));
+            } catch (InvocationTargetException refused) {
+                answer = MAPPER.createObjectNode().put("error", String.valueOf(refused.getCause()));
+            } catch (Exception refused) {
+                answer = MAPPER.createObjectNode().put("error", String.valueOf(refused));
+            }
+            out.print(MAPPER.writeValueAsString(answer) + "\n");
+            if (!in.ready()) {
+                out.flush();
+            }
+        }
+    }
+
+    private static ObjectNode answer(JsonNode question) throws Exception {
+        ObjectNode answer = MAPPER.createObjectNode();
+        if (question.has("errors")) {
+            ArrayNode errors = answer.putArray("errors");
+            for (Errors error : Errors.values()) {
+                errors.addArray().add(error.code()).add(error.name())
+                    .add(error.exception() instanceof RetriableException)
+                    .add(error.exception() instanceof InvalidMetadataException);
+            }
+            return answer;
+        }
+        String name = question.get("name").textValue();
+        if (!CODECS.containsKey(name)) {
+            CODECS.put(name, Codec.of(name));
+        }
+        Codec codec = CODECS.get(name);
+        short version = (short) question.get("version").intValue();
+        if (question.has("json")) {
+            Message message = (Message) codec.fromJson.invoke(null, question.get("json"), version);
+            addTags(message, question.get("json"));
+            answer.put("hex", HEX.formatHex(write(message, version)));
+        }
+        if (question.has("hex")) {
+            byte[] bytes = HEX.parseHex(question.get("hex").textValue());
+            Message message = (Message) codec.type.getConstructor().newInstance();
+            message.read(new ByteBufferAccessor(ByteBuffer.wrap(bytes)), version);
+            ObjectNode json = (ObjectNode) codec.toJson.invoke(null, message, version);
+            addWhatIsLeftOut(message, json);
+            answer.set("json", json);
+        }
+        return answer;
+    }
+
+    private static byte[] write(Message message, short version) {
+        ObjectSerializationCache cache = new ObjectSerializationCache();
+        ByteBuffer buffer = ByteBuffer.allocate(message.size(cache, version));
+        message.write(new ByteBufferAccessor(buffer), cache, version);
+        if (buffer.hasRemaining()) {
+            throw new IllegalStateException("the message is shorter than its size says");
+        }
+        return buffer.array();
+    }
+
+    /** From JSON: unknown tagged fields, at every depth. */
+    private static void addTags(Message message, JsonNode json) throws Exception {
+        if (json.has(UNKNOWN_TAGS)) {
+            for (JsonNode tag : json.get(UNKNOWN_TAGS)) {
+                message.unknownTaggedFields().add(new RawTaggedField(tag.get("tag").intValue(), tag.get("data").binaryValue()));
+            }
+        }
+        for (Field field : fields(message)) {
+            JsonNode there = json.get(field.getName());
+            if (there == null || there.isNull()) {
+                continue;
+            }
+            Object value = field.get(message);
+            if (value instanceof Message part) {
+                addTags(part, there);
+            } else if (value instanceof Iterable<?> items) {
+                Iterator<JsonNode> nodes = there.elements();
+                for (Object item : items) {
+                    JsonNode node = nodes.next();
+                    if (item instanceof Message part) {
+                        addTags(part, node);
+                    }
+                }
+            }
+        }
+    }
+
+    /** To JSON: the bytes of records, and unknown tagged fields, at every depth. */
+    private static void addWhatIsLeftOut(Message message, ObjectNode json) throws Exception {
+        if (!message.unknownTaggedFields().isEmpty()) {
+            ArrayNode tags = json.putArray(UNKNOWN_TAGS);
+            for (RawTaggedField tag : message.unknownTaggedFields()) {
+                tags.addObject().put("tag", tag.tag()).put("data", tag.data());
+            }
+        }
+        for (Field field : fields(message)) {
+            JsonNode there = json.get(field.getName());
+            if (there == null || there.isNull()) {
+                continue;
+            }
+            Object value = field.get(message);
+            if (value instanceof MemoryRecords records) {
+                ByteBuffer buffer = records.buffer().duplicate();
+                byte[] bytes = new byte[buffer.remaining()];
+                buffer.get(bytes);
+                json.put(field.getName(), Base64.getEncoder().encodeToString(bytes));
+            } else if (value instanceof Message part) {
+                addWhatIsLeftOut(part, (ObjectNode) there);
+            } else if (value instanceof Iterable<?> items) {
+                Iterator<JsonNode> nodes = there.elements();
+                for (Object item : items) {
+                    JsonNode node = nodes.next();
+                    if (item instanceof Message part) {
+                        addWhatIsLeftOut(part, (ObjectNode) node);
+                    }
+                }
+            }
+        }
+    }
+
+    private static List<Field> fields(Message message) {
+        return FIELDS.get(message.getClass());
+    }
+
+    private static final ClassValue<List<Field>> FIELDS = new ClassValue<>() {
+        @Override
+        protected List<Field> computeValue(Class<?> type) {
+            return Arrays.stream(type.getDeclaredFields())
+                .filter(field -> !Modifier.isStatic(field.getModifiers()))
+                .peek(field -> field.setAccessible(true))
+                .toList();
+        }
+    };
+}

@@ -1,0 +1,154 @@
+"""Kafka's generated classes judge our bytes: every message, in every version, in both directions.
+
+For whatever Hypothesis draws: what we write from a message is, byte for byte, what Kafka writes from the
+message's JSON form; and what Kafka reads in our bytes is, value for value, what we say in JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from kproto.error_codes import REFRESH_METADATA, RETRIABLE, ErrorCode
+from kproto.errors import DecodeError, EncodeError
+from kproto.messages import index
+from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.describe_client_quotas import DescribeClientQuotasResponse, EntryData, ValueData
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.json_form import from_json, to_json
+from kproto.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
+from kproto.testing.strategies import from_message
+from kproto.wire.message import Message
+from tests.conformance import java_bridge
+from tests.conformance.java_bridge import Bridge, Refused
+
+pytestmark = pytest.mark.java
+
+MOST_USED = (
+    "JoinGroupRequest",
+    "JoinGroupResponse",
+    "SyncGroupRequest",
+    "SyncGroupResponse",
+    "OffsetCommitRequest",
+    "OffsetCommitResponse",
+    "FetchRequest",
+    "FetchResponse",
+)
+
+
+def examples(share: float) -> int:
+    """That share of the profile's examples, at least 3."""
+    return max(3, round(settings().max_examples * share))
+
+
+@pytest.fixture(scope="session")
+def bridge() -> Iterator[Bridge]:
+    with java_bridge.running() as running:
+        yield running
+
+
+def kafka_agrees(bridge: Bridge, message: Message, version: int) -> None:
+    """The invariant: same bytes from the same JSON, same JSON from the same bytes."""
+    name = type(message).__name__
+    ours, form = message.encode(version), to_json(message, version)
+    theirs, read = bridge.both(name, version, form, ours)
+    assert theirs.hex() == ours.hex()
+    assert read == form
+    assert from_json(type(message), json.loads(json.dumps(read)), version) == message
+
+
+def judge(bridge: Bridge, name: str, version: int, count: int) -> None:
+    cls = index.message_class(name)
+
+    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(from_message(cls, version, unknown_tags=True))
+    def check(message: Message) -> None:
+        assume("Infinity" not in json.dumps(to_json(message, version)))  # Kafka prints it, but can't read it
+        kafka_agrees(bridge, message, version)
+
+    check()
+
+
+def all_versions(names: list[str]) -> list[tuple[str, int]]:
+    pairs = []
+    for name in names:
+        versions = index.message_class(name).__versions__
+        pairs += [(name, version) for version in range(versions.min, versions.max + 1)]
+    return pairs
+
+
+@pytest.mark.parametrize(("name", "version"), all_versions(list(MOST_USED)))
+def test_kafka_agrees_on_the_most_used_messages(bridge: Bridge, name: str, version: int) -> None:
+    judge(bridge, name, version, examples(1))
+
+
+@pytest.mark.parametrize("name", [name for name in index.names() if name not in MOST_USED])
+def test_kafka_agrees_on_every_version(bridge: Bridge, name: str) -> None:
+    for _, version in all_versions([name]):
+        judge(bridge, name, version, examples(0.1))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324])
+def test_kafka_reads_floats_that_are_no_numbers_as_we_do(bridge: Bridge, value: float) -> None:
+    entry = EntryData(entity=[], values=[ValueData(key="k", value=value)])
+    message = DescribeClientQuotasResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, entries=[entry]
+    )
+    read = bridge.decode("DescribeClientQuotasResponse", 1, message.encode(1))
+    assert read == to_json(message, 1)
+
+
+def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Bridge) -> None:
+    leader = CurrentLeader(host="", port=0)
+    leader.__unknown_tags__ = {9: b"x"}
+    message = UpdateRaftVoterResponse(throttle_time_ms=0, error_code=0, current_leader=leader)
+    kafka_agrees(bridge, message, 0)
+
+
+# What one side refuses, the other refuses too
+
+
+@settings(max_examples=examples(2), deadline=None)
+@given(data=st.binary(max_size=40), version=st.integers(0, 4))
+def test_kafka_and_we_refuse_the_same_bytes(bridge: Bridge, data: bytes, version: int) -> None:
+    try:
+        theirs: Any = bridge.decode("ApiVersionsRequest", version, data)
+    except Refused:
+        theirs = None
+    try:
+        ours: Any = to_json(ApiVersionsRequest.decode(data, version), version)
+    except DecodeError:
+        ours = None
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_kafka_and_we_refuse_every_prefix(bridge: Bridge, version: int) -> None:
+    data = HeartbeatRequest(group_id="g", generation_id=3, member_id="m-1").encode(version)
+    for size in range(len(data)):
+        with pytest.raises(Refused):
+            bridge.decode("HeartbeatRequest", version, data[:size])
+        with pytest.raises(DecodeError):
+            HeartbeatRequest.decode(data[:size], version)
+
+
+def test_kafka_refuses_null_where_we_do(bridge: Bridge) -> None:
+    form = {"groupId": None, "generationId": 3, "memberId": "m", "groupInstanceId": None}
+    with pytest.raises(Refused):
+        bridge.encode("HeartbeatRequest", 4, form)
+    with pytest.raises(EncodeError):
+        from_json(HeartbeatRequest, form, 4)
+
+
+# Error codes
+
+
+def test_the_error_codes_are_kafkas(bridge: Bridge) -> None:
+    ours = [(code.value, code.name, code in RETRIABLE, code in REFRESH_METADATA) for code in ErrorCode]
+    assert ours == bridge.error_codes()
