@@ -1,0 +1,307 @@
+"""The listener: what only shows on real sockets. Everything else is tested on the machine itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kproto.broker import server as server_module
+from kproto.broker.server import Server, running
+from kproto.errors import ConfigError, IllegalState
+from kproto.group import classic
+from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.headers import decode_response, encode_request
+from kproto.messages.index import response_class
+from kproto.messages.metadata import MetadataRequest
+from kproto.wire.frame import frame
+from kproto.wire.message import Message
+from tests.broker.stage import batch_of, fetching, joining, wanted
+
+PATIENCE = 20.0
+
+
+class Socket:
+    """A client with a plain blocking socket."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, port = bootstrap.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+    def send(self, request: Message, version: int) -> None:
+        self.socket.sendall(frame(encode_request(request, version, 1, "me")))
+
+    def receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionError("the broker closed the connection")
+            data += more
+        return data
+
+    def answer(self, kind: type[Message], version: int) -> Any:
+        (size,) = struct.unpack(">i", self.receive(4))
+        return decode_response(self.receive(size), kind, version)[1]
+
+    def ask(self, request: Message, version: int) -> Any:
+        self.send(request, version)
+        assert request.__api_key__ is not None
+        return self.answer(response_class(request.__api_key__), version)
+
+    def closed_by_broker(self) -> bool:
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@contextmanager
+def connected(bootstrap: str) -> Iterator[Socket]:
+    client = Socket(bootstrap)
+    with client.socket:
+        yield client
+
+
+def works(bootstrap: str) -> bool:
+    with connected(bootstrap) as client:
+        return bool(client.ask(MetadataRequest(topics=[]), 13).brokers)
+
+
+def test_a_running_server_answers_at_its_bootstrap_address() -> None:
+    with running(topics={"t": 3}) as server, connected(server.bootstrap) as client:
+        answer = client.ask(MetadataRequest(topics=None), 13)
+        assert [f"{node.host}:{node.port}" for node in answer.brokers] == [server.bootstrap]
+        assert [(topic.name, len(topic.partitions)) for topic in answer.topics] == [("t", 3)]
+
+
+def test_a_request_that_comes_byte_by_byte_is_answered() -> None:
+    with running() as server, connected(server.bootstrap) as client:
+        for byte in frame(encode_request(ApiVersionsRequest(), 0, 1, "me")):
+            client.socket.sendall(bytes([byte]))
+        assert client.answer(response_class(18), 0).error_code == 0
+
+
+def test_requests_that_come_all_at_once_are_answered_in_order() -> None:
+    with running() as server, connected(server.bootstrap) as client:
+        asked = [encode_request(ApiVersionsRequest(), 0, number, "me") for number in range(500)]
+        client.socket.sendall(b"".join(map(frame, asked)))
+        got = []
+        for _ in asked:
+            (size,) = struct.unpack(">i", client.receive(4))
+            got.append(decode_response(client.receive(size), response_class(18), 0)[0])
+        assert got == list(range(500))
+
+
+def test_a_deadline_comes_without_any_traffic() -> None:
+    with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
+        began = time.monotonic()
+        assert client.ask(fetching(wanted(), wait=200), 12).error_code == 0
+        assert time.monotonic() - began >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("garbage", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", "a size of"),
+        (b"\xff\xff\xff\xff", "a size of -1"),
+        (struct.pack(">i", 10) + b"\x00" * 10, "ProduceRequest"),
+        (struct.pack(">i", 0), "_Start"),
+    ],
+)
+def test_garbage_closes_its_connection_with_a_logged_reason_and_no_other(
+    caplog: pytest.LogCaptureFixture, garbage: bytes, reason: str
+) -> None:
+    with (
+        caplog.at_level(logging.WARNING, "kproto.broker"),
+        running() as server,
+        connected(server.bootstrap) as good,
+        connected(server.bootstrap) as bad,
+    ):
+        bad.socket.sendall(garbage)
+        assert bad.closed_by_broker()
+        assert good.ask(MetadataRequest(topics=[]), 13).brokers
+    assert reason in caplog.text
+
+
+def test_a_failing_broker_breaks_only_the_connection_that_made_it_fail(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        running() as server,
+        connected(server.bootstrap) as good,
+        connected(server.bootstrap) as bad,
+    ):
+        monkeypatch.delattr(server.broker, "cluster_id")
+        bad.send(MetadataRequest(topics=[]), 13)
+        assert bad.closed_by_broker()
+        assert good.ask(ApiVersionsRequest(), 0).error_code == 0
+    assert "the broker failed" in caplog.text
+
+
+def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
+    """Its requests are left in the network once enough of them wait."""
+    with running(topics={"t": 1}) as server, connected(server.bootstrap) as reader:
+        big = batch_of(b"x" * 900_000)
+        from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+        part = [PartitionProduceData(index=0, records=big)]
+        data = [TopicProduceData(name="t", partition_data=part)]
+        reader.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
+        with connected(server.bootstrap) as lazy:
+            lazy.socket.setblocking(False)
+            asked = frame(encode_request(fetching(wanted(), wait=0), 12, 1, "me")) * 1000
+            sent, idle = 0, time.monotonic() + 1
+            while time.monotonic() < idle and sent < 64 << 20:
+                try:
+                    sent += lazy.socket.send(asked)
+                    idle = time.monotonic() + 0.5
+                except BlockingIOError:
+                    time.sleep(0.01)
+            assert sent < 64 << 20
+            backlog = max(server.broker.backlog(conn) for conn in range(1, 1000))
+            assert backlog < server_module.MAX_BACKLOG + (1 << 20)
+            assert works(server.bootstrap)
+
+
+def test_a_frame_above_the_limit_is_refused_before_it_is_read() -> None:
+    with (
+        running(settings={"socket.request.max.bytes": "1000"}) as server,
+        connected(server.bootstrap) as client,
+    ):
+        client.socket.sendall(struct.pack(">i", 1001))
+        assert client.closed_by_broker()
+
+
+def test_topics_are_created_and_grown_from_another_thread() -> None:
+    with running() as server, connected(server.bootstrap) as client:
+        server.create_topic("t", 2, {"retention.ms": "7"})
+        server.grow_topic("t", 5)
+        [topic] = client.ask(MetadataRequest(topics=None), 13).topics
+        assert (topic.name, len(topic.partitions)) == ("t", 5)
+
+
+def test_topics_are_created_within_the_loop_too() -> None:
+    async def run() -> list[str]:
+        async with Server() as server:
+            server.create_topic("t")
+            return [topic.name for topic in server.broker.topics]
+
+    assert asyncio.run(run()) == ["t"]
+
+
+def test_what_the_operator_cant_do_raises_and_hurts_nobody() -> None:
+    with running(topics={"t": 2}) as server:
+        for wrong in (
+            lambda: server.create_topic("t"),
+            lambda: server.grow_topic("t", 1),
+            lambda: server.create_topic("u", 1, {"no.such": "1"}),
+        ):
+            with pytest.raises(ConfigError):
+                wrong()
+        assert works(server.bootstrap)
+
+
+def test_a_wrong_setting_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError):
+        Server(settings={"no.such.setting": "1"})
+
+
+def test_a_topic_that_cant_be_made_stops_the_start() -> None:
+    with pytest.raises(ConfigError), running(topics={"t": 0}):
+        pass
+
+
+def test_a_taken_port_is_an_os_error() -> None:
+    with running() as server:
+        port = int(server.bootstrap.rsplit(":", 1)[1])
+        with pytest.raises(OSError, match="in use"), running(port=port):
+            pass
+
+
+def test_a_server_that_is_not_running_says_so() -> None:
+    server = Server()
+    with pytest.raises(IllegalState):
+        _ = server.bootstrap
+    with pytest.raises(IllegalState):
+        server.create_topic("t")
+
+
+def test_dropped_connections_break_and_new_ones_work() -> None:
+    with running() as server, connected(server.bootstrap) as client:
+        client.ask(ApiVersionsRequest(), 0)
+        server.drop_connections()
+        assert client.closed_by_broker()
+        assert works(server.bootstrap)
+
+
+def test_observers_see_what_the_coordinator_did() -> None:
+    seen: list[tuple[classic.Event, tuple[classic.Action, ...], int]] = []
+    with (
+        running(settings={"group.initial.rebalance.delay.ms": 0}) as server,
+        connected(server.bootstrap) as client,
+    ):
+        server.observe(lambda *step: seen.append(step))
+        member = client.ask(joining(), 9).member_id
+        client.ask(joining(member), 9)
+    requests = [type(event.request).__name__ for event, _, _ in seen if isinstance(event, classic.Received)]
+    assert requests == ["JoinGroupRequest", "JoinGroupRequest"]
+    assert any(isinstance(action, classic.Reply) for _, actions, _ in seen for action in actions)
+
+
+def test_a_failing_observer_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    with running() as server, connected(server.bootstrap) as client:
+        server.observe(lambda *_: 1 / 0)
+        assert client.ask(joining(), 9).member_id
+    assert "an observer failed" in caplog.text
+
+
+def test_a_stopped_server_is_gone_and_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
+    with running() as server:
+        bootstrap = server.bootstrap
+    assert set(threading.enumerate()) == before
+    with pytest.raises(OSError, match="refused"):
+        Socket(bootstrap)
+
+
+def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.WarningsRecorder) -> None:
+    async def run() -> set[asyncio.Task[Any]]:
+        async with Server(topics={"t": 1}) as server:
+            host, port = server.bootstrap.rsplit(":", 1)
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(frame(encode_request(fetching(wanted(), wait=60_000), 12, 1, "me")))
+            while not server.broker.next_deadline():
+                await asyncio.sleep(0.001)
+            await server.stop()
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+                await reader.readexactly(4)
+            writer.close()
+        return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+    assert asyncio.run(run(), debug=True) == set()
+    assert not recwarn.list
+
+
+def test_a_server_that_starts_again_still_has_its_records() -> None:
+    async def run() -> tuple[str, str, int]:
+        server = Server(topics={"t": 1})
+        await server.start()
+        first = server.bootstrap
+        server.create_topic("u")
+        await server.stop()
+        await server.start()
+        second = server.bootstrap
+        await server.stop()
+        return first, second, len(server.broker.topics)
+
+    first, second, topics = asyncio.run(run())
+    assert (first, topics) == (second, 2)
