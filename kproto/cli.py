@@ -171,7 +171,7 @@ def _demo(options: argparse.Namespace) -> int:
         picture=options.picture,
     )
     outcome = tell(plan)
-    print("\n".join(outcome.lines))
+    print("\n".join([*outcome.checks, *outcome.history]))
     return 1 if outcome.faults else 0
 
 

@@ -1,7 +1,7 @@
 """Pictures of the protocol, drawn from what runs: a group's timeline as one HTML file with inline SVG.
 
 `timeline` takes the events of `kproto.timeline`. A lane is a member, a bar is a partition that it owned, a
-partition keeps its colour wherever it goes, and a gap in a colour is a partition that stood still.
+partition keeps its colour wherever it goes, and the lane above all shows when a partition stood still.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _COLOURS = (
     *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
 )
 _LEFT, _RIGHT, _TOP, _BAR, _GAP = 130, 24, 64, 9, 22
+_STILL = "standing still"  # the lane of partitions that nobody reads
 _STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
 _STYLE = """
 :root { color-scheme: light dark }
@@ -29,7 +30,7 @@ svg text { font: 12px system-ui, sans-serif; fill: currentColor } .dim { opacity
 .grown { stroke: #3a9e6e; stroke-width: 1.5; stroke-dasharray: 5 4 }
 .killed { stroke: #c4524f; stroke-width: 2.5 }
 table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .15em .8em; text-align: right }
-th { border-bottom: 1px solid #8888 }
+th { border-bottom: 1px solid #8888; white-space: nowrap }
 td:first-child, td:last-child, th:last-child { text-align: left }
 caption { text-align: left; padding: .5em 0 }
 i { display: inline-block; width: .9em; height: .9em; border-radius: 2px; margin: 0 .35em -.1em 1em }
@@ -47,8 +48,8 @@ def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()
             "<!doctype html><html lang=en><meta charset=utf-8>",
             f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>",
             f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>",
-            "<p class=dim>A bar is a partition that the member owns; a gap in a colour is a partition that ",
-            f"stands still. Point at anything to read it.</p><p>{''.join(swatches)}</p>",
+            "<p class=dim>A bar is a partition that the member owns. The lane above all shows when a ",
+            f"partition stood still. Point at anything to read it.</p><p>{''.join(swatches)}</p>",
             drawing.svg(),
             _table(events, drawing.partitions),
             "</html>\n",
@@ -62,7 +63,7 @@ class _Drawing:
     def __init__(self, events: Sequence[GroupEvent], width: int = 1120) -> None:
         self.events = sorted(events, key=lambda event: event.at)
         self.partitions = sorted({p for event in events for p in event.partitions})
-        self.members = list(dict.fromkeys(event.member for event in self.events if event.member))
+        self.members = [_STILL, *dict.fromkeys(event.member for event in self.events if event.member)]
         self.start = self.events[0].at
         self.span = max(self.events[-1].at - self.start, 1)
         self.width = width
@@ -130,15 +131,18 @@ class _Drawing:
 
     def _bars(self) -> None:
         for one in ownerships(self.events):
-            told = (
-                f"{one.partition} owned by {one.member}, generation {one.generation}, "
-                f"{self.seconds(one.start)} to {self.seconds(one.end)}"
-            )
-            x = self.x(one.start)
-            y = self.y(one.member) + 4 + _BAR * self.partitions.index(one.partition)
-            width = max(round(self.x(one.end) - x, 1), 1)
-            fill = self.colour(one.partition)
-            self._add("rect", told, x=x, y=y, width=width, height=_BAR - 2, rx=1.5, fill=fill)
+            told = f"{one.partition} owned by {one.member}, generation {one.generation}"
+            self._bar(one.member, one.partition, one.start, one.end, told)
+        for still in standstills(self.events):
+            told = f"{still.partition} stood still for {still.ms} ms, until generation {still.generation}"
+            self._bar(_STILL, still.partition, still.start, still.end, told)
+
+    def _bar(self, lane: str, partition: TopicPartition, start: int, end: int, told: str) -> None:
+        x = self.x(start)
+        y = self.y(lane) + 4 + _BAR * self.partitions.index(partition)
+        width = max(round(self.x(end) - x, 1), 1.5)
+        told = f"{told}, {self.seconds(start)} to {self.seconds(end)}"
+        self._add("rect", told, x=x, y=y, width=width, height=_BAR - 2, rx=1.5, fill=self.colour(partition))
 
     def _mark(self, event: GroupEvent) -> None:
         x = self.x(event.at)
@@ -162,7 +166,7 @@ class _Drawing:
                 self._text("killed", x + 10, middle + 4)
             case "rejoining":
                 self._add("circle", told, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
-            case "assigned" | "revoked" | "lost":
+            case "assigned" | "releasing" | "revoked" | "lost":
                 pass  # the ends of the bars
 
 

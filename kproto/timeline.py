@@ -2,11 +2,12 @@
 
 Rules
 1. An event is what one member saw, or what was done to it, at a time in ms. All clocks are one machine's.
-2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` is the
-   moment at which the member stopped delivering, *before* it told the coordinator: two ownerships of one
-   partition that overlap are therefore two members that really could deliver it at the same time.
-3. A partition stands still from the end of one ownership to the start of the next. A partition that its
-   member kept through a rebalance has not stood still: that is what cooperative is for.
+2. A member owns a partition from `assigned` until `revoked`, `lost`, `left` or `killed`. `revoked` comes when
+   the application has let go, *before* the coordinator is told: two ownerships of one partition that
+   overlap are therefore two members that really could work on it at the same time.
+3. A partition stands still from `releasing`, when its owner stops delivering and begins to let go (or from
+   the end of the ownership, where nobody told that), to the start of the next ownership. A partition that
+   its member kept through a rebalance has not stood still: that is what cooperative is for.
 4. A partition's standstill belongs to the generation that ended it.
 """
 
@@ -19,7 +20,7 @@ from typing import Literal
 
 from .group.subscription import TopicPartition
 
-Kind = Literal["started", "rejoining", "assigned", "revoked", "lost", "left", "killed", "grown"]
+Kind = Literal["started", "rejoining", "assigned", "releasing", "revoked", "lost", "left", "killed", "grown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +101,31 @@ def shared(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
 
 def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
     """Every standstill between two ownerships; for new partitions, from their growth to their first owner."""
+    releases = [event for event in events if event.kind == "releasing"]
     grown = {p: event.at for event in events if event.kind == "grown" for p in event.partitions}
-    still = []
+    still: list[Standstill] = []
     for partition, several in _by_partition(ownerships(events)).items():
         if partition in grown:
             first = several[0]
             still.append(Standstill(partition, first.generation, grown[partition], first.start, found=True))
         still += [
-            Standstill(partition, after.generation, before.end, after.start)
+            Standstill(partition, after.generation, _stopped(before, releases), after.start)
             for before, after in itertools.pairwise(several)
             if after.start >= before.end
         ]
     return sorted(still, key=lambda one: (one.end, one.partition))
+
+
+def _stopped(one: Ownership, releases: Iterable[GroupEvent]) -> int:
+    """When the owner stopped delivering."""
+    times = [
+        event.at
+        for event in releases
+        if event.member == one.member
+        and one.partition in event.partitions
+        and one.start <= event.at <= one.end
+    ]
+    return max(times, default=one.end)
 
 
 def _by_partition(owned: Iterable[Ownership]) -> dict[TopicPartition, list[Ownership]]:
@@ -150,6 +164,6 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
                 case "rejoining":
                     if event.reason and not event.reason.startswith(_CONSEQUENCES):
                         told.append(f"{event.member}: {event.reason}")
-                case "assigned" | "revoked" | "lost":
+                case "assigned" | "releasing" | "revoked" | "lost":
                     pass
     return "; ".join(dict.fromkeys(told))

@@ -55,6 +55,18 @@ def test_a_partition_stands_still_between_two_owners() -> None:
     assert (still.partition, still.ms, still.generation, still.found) == (T0, 7, 2, False)
 
 
+def test_a_standstill_begins_when_the_owner_begins_to_let_go() -> None:
+    events = [
+        event(0, "assigned", "a", T0),
+        event(3, "releasing", "a", T0),
+        event(8, "revoked", "a", T0),
+        event(9, "assigned", "b", T0, generation=2),
+    ]
+    (still,) = standstills(events)
+    assert (still.start, still.end) == (3, 9)
+    assert ownerships(events)[0].end == 8
+
+
 def test_a_kept_partition_does_not_stand_still() -> None:
     events = [
         event(0, "assigned", "a", T0, T1),

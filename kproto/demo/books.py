@@ -70,15 +70,16 @@ class Books:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came out: `lines` to print, and the `faults` among them, which make the exit code 1."""
+    """What came out: a line for each check, the `faults` among them, and what the group lived through."""
 
-    lines: list[str] = field(default_factory=list[str])
+    checks: list[str] = field(default_factory=list[str])
     faults: list[str] = field(default_factory=list[str])
+    history: list[str] = field(default_factory=list[str])
 
     def check(self, holds: bool, line: str, otherwise: str = "") -> None:
         """Note whether something holds; `otherwise` is added to the line when it doesn't."""
         line = line if holds or not otherwise else f"{line}; {otherwise}"
-        self.lines.append(f"{'ok   ' if holds else 'WRONG'} {line}")
+        self.checks.append(f"{'ok   ' if holds else 'WRONG'} {line}")
         if not holds:
             self.faults.append(line)
 
@@ -117,7 +118,7 @@ def judge(
         rows = sum(total.departures for total in hourly.values())
         told = f"Spark: {rows:,} departures in {len(hourly):,} rows (origin, hour), as pandas says"
         outcome.check(not wrong, told, f"but {len(wrong):,} rows differ, such as {sorted(wrong)[:3]}")
-    outcome.lines += _stood_still(books.events)
+    outcome.history += _stood_still(books.events)
     return outcome
 
 

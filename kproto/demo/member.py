@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import cast
 
-from consumer import Consumer, ConsumerRecord, GroupChange
+from consumer import Consumer, ConsumerRecord, GroupChange, RebalanceListener, TopicPartition
 
 from ..timeline import GroupEvent, Kind
 from .flights import ORIGINS
@@ -37,6 +38,8 @@ class Options:
     topic: str
     group: str
     eager: bool
+    release_ms: int = 300
+    """How long letting go takes, as it would with state to write out: what a rebalance costs in earnest."""
     session_timeout_ms: int = 6_000
 
 
@@ -64,12 +67,27 @@ def run(pipe: Connection, name: str, options: Options) -> None:
         max_poll_records=5_000,
     ) as consumer:
         consumer.events(tell)
-        consumer.subscribe([options.topic])
+        consumer.subscribe([options.topic], _Slow(name, pipe, options.release_ms))
         while not pipe.poll():
             records = consumer.poll(0.2)
             if records:
                 pipe.send(_reads(records))
     pipe.send(GroupEvent(_now(), "left", name, reason=f"{name} closes"))
+
+
+class _Slow(RebalanceListener):
+    """A member that needs a while to let go of partitions."""
+
+    def __init__(self, name: str, pipe: Connection, release_ms: int) -> None:
+        self.name, self.pipe, self.release_ms = name, pipe, release_ms
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        if partitions:
+            self.pipe.send(GroupEvent(_now(), "releasing", self.name, partitions=tuple(partitions)))
+            time.sleep(self.release_ms / 1000)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Nothing to write out: they are somebody else's."""
 
 
 def _reads(records: list[ConsumerRecord]) -> list[Read]:

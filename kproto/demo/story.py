@@ -189,10 +189,10 @@ def tell(plan: Plan) -> Outcome:
             found = cluster.committed_offsets(group_id, partitions)
             committed = {partition: one.offset for partition, one in found.items() if one is not None}
     outcome = judge(frame, produced, books, ends, committed, hourly)
-    outcome.lines.append(
+    outcome.history.append(
         f"all of it took {time.monotonic() - began:.0f} s; the group's life is drawn in {plan.picture}"
     )
-    plan.picture.write_text(timeline(books.events, _title(plan), outcome.lines), encoding="utf-8")
+    plan.picture.write_text(timeline(books.events, _title(plan), outcome.checks), encoding="utf-8")
     return outcome
 
 
