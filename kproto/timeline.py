@@ -141,7 +141,10 @@ _CONSEQUENCES = ("need to re-join with the given member-id", "group is already r
 
 
 def cause(events: Sequence[GroupEvent], generation: int) -> str:
-    """Why `generation` came to be: what happened from the first moment of the one before it to its own."""
+    """Why `generation` came to be: what happened from the first moment of the one before it to its own.
+
+    What merely follows from a rebalance is told only where nothing else is known to have started it.
+    """
     ordered = sorted(events, key=lambda event: event.at)
     began: dict[int, int] = {}
     for event in ordered:
@@ -150,6 +153,7 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
     until = began.get(generation, ordered[-1].at)
     since = max((at for other, at in began.items() if other < generation), default=ordered[0].at - 1)
     told: list[str] = []
+    followed: list[str] = []
     for event in ordered:
         if since < event.at <= until:
             match event.kind:
@@ -162,8 +166,9 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
                 case "grown":
                     told.append("the topic grows")
                 case "rejoining":
-                    if event.reason and not event.reason.startswith(_CONSEQUENCES):
-                        told.append(f"{event.member}: {event.reason}")
+                    if event.reason:
+                        where = followed if event.reason.startswith(_CONSEQUENCES) else told
+                        where.append(f"{event.member}: {event.reason}")
                 case "assigned" | "releasing" | "revoked" | "lost":
                     pass
-    return "; ".join(dict.fromkeys(told))
+    return "; ".join(dict.fromkeys(told or followed))
