@@ -51,7 +51,7 @@ from .broker import (
 from .call import Node
 from .settings import Settings, check_topic_config
 
-Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], None]
+Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], object]
 
 log: Final = logging.getLogger("kproto.broker")
 

@@ -51,7 +51,8 @@ from kproto.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from kproto.records.batch import Record, encode_batch, rows
+from kproto.records.batch import encode_batch, rows
+from kproto.records.record import Record
 from kproto.wire.message import Message
 
 M = TypeVar("M", bound=Message)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kproto.broker.broker import ElectLeader, GrowTopic
+from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.delete_topics import DeleteTopicsRequest
-from tests.broker.stage import NO_ID, Client, Stage, answered, batch_of, fetching, values, wanted
+from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
 
 
 @pytest.fixture

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
-from kproto.records.batch import Record, batches, rows
-from tests.broker.stage import NO_ID, Client, Stage, batch_of
+from kproto.records.batch import batches, rows
+from kproto.records.record import Record
+from tests.broker.stage import Client, Stage, batch_of
 
 
 @pytest.fixture

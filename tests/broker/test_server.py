@@ -200,13 +200,12 @@ def test_topics_are_created_within_the_loop_too() -> None:
 
 def test_what_the_operator_cant_do_raises_and_hurts_nobody() -> None:
     with running(topics={"t": 2}) as server:
-        for wrong in (
-            lambda: server.create_topic("t"),
-            lambda: server.grow_topic("t", 1),
-            lambda: server.create_topic("u", 1, {"no.such": "1"}),
-        ):
-            with pytest.raises(ConfigError):
-                wrong()
+        with pytest.raises(ConfigError):
+            server.create_topic("t")
+        with pytest.raises(ConfigError):
+            server.grow_topic("t", 1)
+        with pytest.raises(ConfigError):
+            server.create_topic("u", 1, {"no.such": "1"})
         assert works(server.bootstrap)
 
 
@@ -285,7 +284,7 @@ def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.Warn
             with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
                 await reader.readexactly(4)
             writer.close()
-        return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+        return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(run(), debug=True) == set()
     assert not recwarn.list

@@ -9,6 +9,7 @@ import pytest
 
 from kproto.broker.broker import CreateTopic, GrowTopic
 from kproto.broker.settings import TOPIC_DEFAULTS
+from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
 from kproto.messages.create_partitions import (
@@ -37,7 +38,7 @@ from kproto.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.broker.stage import NO_ID, Client, Stage, batch_of
+from tests.broker.stage import Client, Stage, batch_of
 
 
 @pytest.fixture
