@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.sql.pandas.types import to_arrow_schema  # pyright: ignore[reportUnknownVariableType]
 from pyspark.sql.types import StructType
 

@@ -1,0 +1,102 @@
+"""One Spark session for all tests that ask Spark, and the brokers they read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.conformance import judges
+from tests.consumer.spark.filled import Filled
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session that `consumer.spark.session` gives; started once."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        judges.missing("PySpark (pip install 'kproto[spark]')")
+    judges.java()
+    from consumer.spark import session
+
+    started = session("tests", settings={"spark.driver.memory": "512m", "spark.sql.session.timeZone": "UTC"})
+    yield started
+    started.stop()
+
+
+class Kafka(Filled):
+    """A broker, with a topic name that nobody else uses."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        super().__init__(bootstrap)
+        self.name = name
+
+    def options(self, **more: str | int) -> dict[str, str]:
+        given = super().options(**more)
+        return {k: self.name if (k, v) == ("subscribe", "t") else v for k, v in given.items()}
+
+    def fill(self, *counts: int) -> None:
+        """Make the topic, with a partition for each count, filled with so many records."""
+        self.topic(self.name, *counts)
+
+    def offsets(self, *positions: int) -> str:
+        """The offsets of the topic's partitions, as JSON."""
+        inner = ", ".join(f'"{i}": {position}' for i, position in enumerate(positions))
+        return f'{{"{self.name}": {{{inner}}}}}'
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
+def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
+    """Our own broker, and then a real one."""
+    broker = request.getfixturevalue("embedded" if request.param == "embedded" else "real_kafka")
+    kafka = Kafka(broker.bootstrap, f"t-{uuid4().hex[:12]}")
+    with kafka.cluster:
+        yield kafka
+
+
+class Query:
+    """A query with a checkpoint: every `run` starts it anew, reads what there is, and ends."""
+
+    def __init__(self, spark: Any, checkpoint: Path) -> None:
+        self.spark = spark
+        self.checkpoint = checkpoint
+        self.progress: list[dict[str, Any]] = []
+        self.batches: list[list[tuple[int, int]]] = []
+
+    def run(
+        self, options: dict[str, str], act: Callable[[int], None] = lambda _: None
+    ) -> list[list[tuple[int, int]]]:
+        """The (partition, offset) of the rows of each batch of this run. `act` is called in each, with its
+        rows read.
+        """
+        done: list[list[tuple[int, int]]] = []
+
+        def see(frame: Any, number: int) -> None:
+            rows = sorted(
+                (row["partition"], row["offset"]) for row in frame.select("partition", "offset").collect()
+            )
+            act(number)
+            done.append(rows)
+
+        stream = self.spark.readStream.format("kproto").options(**options).load()
+        writer = stream.writeStream.foreachBatch(see).option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(120), "the query hangs"
+        finally:
+            self.progress = [dict(p) for p in query.recentProgress]
+            query.stop()
+            self.batches = done
+        return done
+
+
+@pytest.fixture
+def query(spark: Any, tmp_path: Path) -> Query:
+    """A new query without a checkpoint yet."""
+    return Query(spark, tmp_path / "checkpoint")
