@@ -282,7 +282,6 @@ class _Spark:
             .option("kafka.bootstrap.servers", self.bootstrap)
             .option("subscribe", self.plan.topic)
             .option("startingOffsets", "earliest")
-            .option("metadataMaxAgeMs", "1000")
             .load()
         )
         departure = f.from_json(f.col("value").cast("string"), "origin string, dep_delay int")
