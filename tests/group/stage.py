@@ -21,6 +21,7 @@ from kproto.group.coordinator import (
     Reply,
     Settings,
     Tick,
+    Topics,
     next_deadline,
     step,
 )
@@ -113,7 +114,7 @@ class KnownTopics:
 class Stage:
     """One coordinator, its clock, and everything it has said."""
 
-    def __init__(self, topics: KnownTopics | None = None, **settings: int) -> None:
+    def __init__(self, topics: Topics | None = None, **settings: int) -> None:
         self.coordinator = Coordinator(Settings(**settings), topics)
         self.now = 1_000_000
         self.told: list[Action] = []
@@ -351,7 +352,7 @@ class Stage:
         described: DescribedGroup = self.send(request, version).response.groups[0]
         return described
 
-    def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+    def listed(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         request = ListGroupsRequest(states_filter=[*states], types_filter=[*types])
         listed: list[ListedGroup] = self.send(request, 5).response.groups
         return listed

@@ -89,7 +89,7 @@ def test_every_group_is_listed_with_state_and_type() -> None:
     stage = Stage()
     stage.stable()
     stage.commit(group="offsets-only")
-    listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in stage.list()}
+    listed = {g.group_id: (g.protocol_type, g.group_state, g.group_type) for g in stage.listed()}
     assert listed == {"g": ("consumer", "Stable", "classic"), "offsets-only": ("", "Empty", "classic")}
 
 
@@ -110,7 +110,7 @@ def test_the_state_filter_ignores_case_and_blanks_and_words_that_are_no_state(
     """GroupCoordinatorTest.testListGroupsWithStates; trimming as seen on Kafka 4.3.1."""
     stage = Stage()
     stage.stable()
-    assert [group.group_id for group in stage.list(states)] == found
+    assert [group.group_id for group in stage.listed(states)] == found
 
 
 @pytest.mark.parametrize(("types", "count"), [(["Classic"], 1), (["consumer"], 0), (["?"], 0), ([], 1)])
@@ -118,21 +118,21 @@ def test_the_type_filter(types: list[str], count: int) -> None:
     """GroupCoordinatorTest.testListGroupsWithTypes."""
     stage = Stage()
     stage.stable()
-    assert len(stage.list(types=types)) == count
+    assert len(stage.listed(types=types)) == count
 
 
 def test_the_state_filter_follows_a_groups_life() -> None:
     stage = Stage()
     member = stage.join().member_id
-    assert stage.list(["Empty"])
+    assert stage.listed(["Empty"])
     stage.join(member)
-    assert stage.list(["PreparingRebalance"])
+    assert stage.listed(["PreparingRebalance"])
     stage.await_generation()
-    assert stage.list(["CompletingRebalance"])
+    assert stage.listed(["CompletingRebalance"])
     stage.sync_all([member])
-    assert stage.list(["Stable"])
+    assert stage.listed(["Stable"])
     stage.leave(member)
-    assert stage.list(["Empty"])
+    assert stage.listed(["Empty"])
 
 
 @pytest.mark.parametrize("version", range(6))

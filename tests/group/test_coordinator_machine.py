@@ -25,8 +25,10 @@ from hypothesis.stateful import (
 
 from kproto.error_codes import ErrorCode
 from kproto.group import coordinator, joining, offsets, rebalancing, staying
-from kproto.group.classic import NEVER, Group, GroupMember, Turn
+from kproto.group.classic import NEVER, Group, GroupMember, Turn, member_error
 from kproto.group.coordinator import GroupState, Kind
+from kproto.group.refusals import refuse_join
+from kproto.messages.heartbeat import HeartbeatResponse
 from tests.group.stage import Answer, Stage
 
 DELAY = 3_000
@@ -378,7 +380,7 @@ TestCoordination = Coordination.TestCase
 
 def _no_generation_check(patch: pytest.MonkeyPatch) -> None:
     def forgiving(group: Group, member_id: str, instance: str | None) -> ErrorCode:
-        return offsets.member_error(group, member_id, instance)
+        return member_error(group, member_id, instance)
 
     patch.setattr(offsets, "_commit_error", lambda g, c: forgiving(g, c.member_id, c.group_instance_id))
 
@@ -395,7 +397,7 @@ def _no_generation_check_in_heartbeat(patch: pytest.MonkeyPatch) -> None:
 def _leader_rejoin_ignored(patch: pytest.MonkeyPatch) -> None:
     def as_a_follower(turn: Turn, group: Group, call: Any) -> None:
         if (member := joining._known(turn, group, call)) is not None:
-            joining.answer_join(turn, group, member, call, leader=group.leader, members=[])
+            rebalancing.answer_join(turn, group, member, call, leader=group.leader, members=[])
 
     patch.setitem(coordinator.TABLE, (Kind.JOIN_AGAIN, GroupState.STABLE), as_a_follower)
 
@@ -414,7 +416,7 @@ def _fenced_member_accepted(patch: pytest.MonkeyPatch) -> None:
 
     def heartbeat(turn: Turn, group: Group, call: Any) -> None:
         code = lenient(group, call.request.member_id, call.request.group_instance_id)
-        turn.reply(call, staying.HeartbeatResponse(error_code=code))
+        turn.reply(call, HeartbeatResponse(error_code=code))
 
     for state in HAS_MEMBERS:
         patch.setitem(coordinator.TABLE, (Kind.HEARTBEAT, state), heartbeat)
@@ -449,7 +451,7 @@ def _commit_before_the_plan(patch: pytest.MonkeyPatch) -> None:
 
 def _superseded_join_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Kafka's own way: a former self that waits in JoinGroup is never answered."""
-    real = joining.refuse_join
+    real = refuse_join
 
     def silent(turn: Turn, call: Any, code: ErrorCode, member_id: str) -> None:
         if code is not ErrorCode.FENCED_INSTANCE_ID:

@@ -373,6 +373,6 @@ def test_the_last_member_gone_with_an_id_outstanding_the_group_empties_at_the_ne
     (member,) = stage.stable()
     stage.join()
     stage.leave(member)
-    assert stage.state is GroupState.PREPARING_REBALANCE
+    assert stage.generation() == 1
     stage.wait(0)
-    assert stage.state is GroupState.EMPTY
+    assert (stage.state, stage.generation()) == (GroupState.EMPTY, 2)

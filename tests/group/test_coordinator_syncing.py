@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kproto.error_codes import ErrorCode
@@ -43,7 +45,7 @@ def test_an_unknown_member_is_told_so_before_its_generation_is_looked_at() -> No
 
 
 @pytest.mark.parametrize("said", [{"protocol_type": "connect"}, {"protocol_name": "sticky"}])
-def test_another_protocol_is_inconsistent(said: dict[str, str]) -> None:
+def test_another_protocol_is_inconsistent(said: dict[str, Any]) -> None:
     """GroupCoordinatorTest.testSyncGroupReturnsAnErrorWhenProtocolTypeIsInconsistent and ...Name..."""
     stage = Stage()
     (member,) = stage.gathered()
@@ -54,7 +56,8 @@ def test_another_protocol_is_inconsistent(said: dict[str, str]) -> None:
 def test_v5_without_a_protocol_is_inconsistent_even_with_an_empty_group_id(missing: str) -> None:
     """The order as seen on Kafka 4.3.1."""
     stage = Stage()
-    answer = stage.sync("m", 1, group="", **{missing: None})
+    said: dict[str, Any] = {missing: None}
+    answer = stage.sync("m", 1, group="", **said)
     assert answer.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.sync("m", 1, group="").code is ErrorCode.INVALID_GROUP_ID
 

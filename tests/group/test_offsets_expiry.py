@@ -40,9 +40,9 @@ def test_an_empty_group_without_offsets_is_forgotten() -> None:
 def test_a_group_that_only_handed_out_an_id_is_forgotten_with_it() -> None:
     stage = quick()
     stage.join(session=1_800_000)
-    assert stage.list()
+    assert stage.listed()
     stage.wait(MINUTE)
-    assert stage.list() == []
+    assert stage.listed() == []
 
 
 def test_what_a_group_left_behind_expires_by_the_time_it_became_empty() -> None:
@@ -107,7 +107,7 @@ def test_an_offset_that_a_transaction_may_change_does_not_expire() -> None:
     assert stage.committed(P0) == [1]
     stage.step(TransactionEnded(1, committed=False))
     stage.wait(MINUTE)
-    assert stage.list() == []
+    assert stage.listed() == []
 
 
 def test_the_cleanup_disturbs_no_group_with_members() -> None:

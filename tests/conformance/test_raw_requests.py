@@ -1,0 +1,102 @@
+"""Raw requests to our coordinator, to the embedded broker and to a real Kafka: one text, the same answers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import judges
+from tests.conformance.play import Company, Line, Listening, Play, Seen, Virtual, fits, new_group, read
+
+PLAYS = read(Path(__file__).with_name("raw_requests.txt"))
+
+BROKERS = {
+    "usual": {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"},
+    "small": {
+        "group.initial.rebalance.delay.ms": "700",
+        "group.min.session.timeout.ms": "300",
+        "group.max.size": "2",
+        "offset.metadata.max.bytes": "10",
+    },
+}
+
+every_play = pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.title)
+
+
+class RealBrokers:
+    """Real Kafkas by the name of their settings, started when a play asks for one."""
+
+    def __init__(self, usual: judges.RealKafka, stack: contextlib.ExitStack) -> None:
+        self._stack = stack
+        self._scenes = {"usual": Listening(usual.bootstrap, _run())}
+
+    def scene(self, name: str) -> Listening:
+        if name not in self._scenes:
+            broker = self._stack.enter_context(judges.real_kafka(BROKERS[name]))
+            self._scenes[name] = Listening(broker.bootstrap, _run())
+        return self._scenes[name]
+
+
+def _run() -> str:
+    return str(time.time_ns())
+
+
+@pytest.fixture(scope="module")
+def real_brokers(real_kafka: judges.RealKafka) -> Iterator[RealBrokers]:
+    with contextlib.ExitStack() as stack:
+        yield RealBrokers(real_kafka, stack)
+
+
+@contextlib.contextmanager
+def embedded_scene(name: str) -> Iterator[Listening]:
+    from kproto.broker.server import running
+
+    with running(topics={}, settings=BROKERS[name]) as server:
+        yield Listening(server.bootstrap, "t")
+
+
+def told(line: Line, seen: Seen, wanted: Seen) -> str:
+    return f"line {line.number}: {line.text}\n  wanted {' '.join(wanted)}\n  seen   {' '.join(seen)}"
+
+
+@every_play
+def test_the_coordinator_answers_as_written(play: Play) -> None:
+    for line, seen in Company(Virtual(BROKERS[play.broker]), "g").give(play):
+        assert fits(line.expected, seen), told(line, seen, line.expected)
+
+
+@pytest.mark.kafka
+@every_play
+def test_kafka_answers_as_written_and_the_embedded_broker_like_kafka(
+    play: Play, real_brokers: RealBrokers
+) -> None:
+    kafka = list(Company(real_brokers.scene(play.broker), new_group(play)).give(play))
+    for line, seen in kafka:
+        wanted = line.on_kafka or line.expected
+        assert fits(wanted, seen), "Kafka, " + told(line, seen, wanted)
+    with embedded_scene(play.broker) as scene:
+        for (line, ours), (_, theirs) in zip(Company(scene, new_group(play)).give(play), kafka, strict=True):
+            assert fits(line.expected, ours), "embedded, " + told(line, ours, line.expected)
+            assert line.on_kafka or ours == theirs, "embedded, " + told(line, ours, theirs)
+
+
+def test_a_wrong_answer_is_noticed() -> None:
+    """The plays judge, so they have to be judged."""
+    (line,) = read_text("== t\nA heartbeat id=ghost generation=1 -> NONE").lines
+    ((_, seen),) = Company(Virtual(BROKERS["usual"]), "g").give(Play("t", lines=[line]))
+    assert seen == ("UNKNOWN_MEMBER_ID",)
+    assert not fits(line.expected, seen)
+    assert not fits(("NONE", "generation=2"), ("NONE", "generation=1"))
+
+
+def read_text(text: str) -> Play:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(text)
+        file.flush()
+        return read(Path(file.name))[0]
