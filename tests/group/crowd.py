@@ -1,8 +1,8 @@
 """Members and a coordinator in one process, in virtual time: what one sends, the other reads, byte for byte.
 
 Each member has one connection, of which the coordinator reads the next request only when the one before
-is answered, and one more for urgent requests. Nothing happens by itself: tests deliver, let go and let time pass,
-or say `settle` for all of it.
+is answered, and one more for urgent requests. Nothing happens by itself: tests deliver, let go and let time
+pass, or say `settle` for all of it.
 """
 
 from __future__ import annotations

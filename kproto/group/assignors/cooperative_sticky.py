@@ -4,8 +4,8 @@ Follows Kafka's `CooperativeStickyAssignor` (KIP-429). What members hold is in t
 generation beside it, or in the user data of older members. A partition that somebody else still holds is
 withheld from its new owner; whoever has to let go of it joins again, and then it is given out.
 
-Stricter than Java in two cases: a partition that leaves its owner because of racks is withheld too, and so is
-one that two members of one generation claim, when one of them gets it although their topics differ.
+Stricter than Java where one partition has two holders that both say the same generation, and their topics
+differ: if one of the two gets it, it is withheld until the other one has let go.
 """
 
 from __future__ import annotations
@@ -22,12 +22,18 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Divide; see the package for the arguments. Withheld partitions are in nobody's list."""
     plan, kept = divide(partitions, members, racks or {}, _claim)
-    holders: dict[TopicPartition, set[str]] = {}
+    holder: dict[TopicPartition, str] = {}
+    contested: set[TopicPartition] = set()
     for member_id, subscription in members.items():
         for tp in subscription.owned:
-            holders.setdefault(tp, set()).add(member_id)
+            if holder.setdefault(tp, member_id) != member_id:
+                contested.add(tp)
     return {
-        member_id: [tp for tp in given if kept.get(tp) == member_id or holders.get(tp, set()) <= {member_id}]
+        member_id: [
+            tp
+            for tp in given
+            if kept.get(tp) == member_id or (holder.get(tp, member_id) == member_id and tp not in contested)
+        ]
         for member_id, given in plan.items()
     }
 

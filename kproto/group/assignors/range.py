@@ -11,32 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from ..subscription import Subscription, TopicPartition
-from .members import Racks, in_order, partition_racks, racks_matter
+from .members import Near, Racks, partition_racks, racks_matter, subscribers
 
 
 class _Topic:
     """One topic while it is divided: what is left of it, and what each subscriber may still get."""
 
-    def __init__(self, name: str, count: int, members: dict[str, str | None], racks: Racks) -> None:
+    def __init__(self, name: str, count: int, members: tuple[str, ...], near: Near) -> None:
         self.name = name
         self.members = members
         self.left = dict.fromkeys(range(count))
-        self.given = dict.fromkeys(members, 0)
+        self.given: dict[str, int] = {}
         self.base, self.extra = divmod(count, len(members))
-        self.racks = partition_racks(name, count, racks)
-        self.racks_matter = racks_matter([rack for rack in members.values() if rack is not None], self.racks)
+        self.rack_of = near.members
+        self.racks = partition_racks(name, count, near.partitions) if self.rack_of else []
+        self.racks_matter = racks_matter([self.rack_of[m] for m in members if m in self.rack_of], self.racks)
 
     def room(self, member_id: str) -> int:
-        return max(0, self.base + (self.extra > 0) - self.given[member_id])
+        return max(0, self.base + (self.extra > 0) - self.given.get(member_id, 0))
 
     def near(self, member_id: str, partition: int) -> bool:
-        rack = self.members[member_id]
+        rack = self.rack_of.get(member_id)
         return rack is None or rack in self.racks[partition]
 
     def give(self, member_id: str, partitions: Iterable[int], plan: dict[str, list[TopicPartition]]) -> None:
         for partition in partitions:
             del self.left[partition]
-            self.given[member_id] += 1
+            self.given[member_id] = self.given.get(member_id, 0) + 1
             plan[member_id].append(TopicPartition(self.name, partition))
         if self.given[member_id] > self.base:
             self.extra -= 1
@@ -47,13 +48,12 @@ def assign(
 ) -> dict[str, list[TopicPartition]]:
     """Divide; see the package for the arguments. Each member's partitions come sorted."""
     plan: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
-    subscribers: dict[str, dict[str, str | None]] = {}
-    for member_id in in_order(members):
-        for name in members[member_id].topics:
-            subscribers.setdefault(name, {})[member_id] = members[member_id].rack_id
+    near = Near(
+        {m: rack for m, member in members.items() if (rack := member.rack_id) is not None}, racks or {}
+    )
     topics = [
-        _Topic(name, partitions[name], subscribers[name], racks or {})
-        for name in sorted(subscribers)
+        _Topic(name, partitions[name], wanting, near)
+        for name, wanting in subscribers(members).items()
         if partitions.get(name, 0) > 0
     ]
     if any(topic.racks_matter for topic in topics):
@@ -81,9 +81,9 @@ def _give_ranges(
 
 
 def _give_by_rack(topics: list[_Topic], plan: dict[str, list[TopicPartition]]) -> None:
-    alike: dict[tuple[tuple[tuple[str, str | None], ...], int], list[_Topic]] = {}
+    alike: dict[tuple[tuple[str, ...], int], list[_Topic]] = {}
     for topic in topics:
-        alike.setdefault((tuple(topic.members.items()), len(topic.racks)), []).append(topic)
+        alike.setdefault((topic.members, len(topic.racks)), []).append(topic)
     for (_, count), group in alike.items():
         if len(group) > 1:
             _give_together(group, count, plan)

@@ -50,7 +50,14 @@ def divide(
     claim: Callable[[Subscription], Claim],
 ) -> Division:
     """Divide, with `claim` to say what a member holds."""
-    wants = {member_id: frozenset(members[member_id].topics) for member_id in sorted(members)}
+    wants: dict[str, frozenset[str]] = {}
+    topics: tuple[str, ...] = ()
+    as_set = frozenset[str]()
+    for member_id in sorted(members):  # mostly they all want the same, and comparing is cheaper than hashing
+        if members[member_id].topics != topics:
+            topics = members[member_id].topics
+            as_set = frozenset(topics)
+        wants[member_id] = as_set
     claims = _Claims(partitions, members, wants, claim)
     plan: Plan = {member_id: [] for member_id in members}
     wanting = {member_id: topics for member_id, topics in wants.items() if topics}
@@ -89,7 +96,8 @@ class _Claims:
                 other = since.get(tp)
                 if other is None or generation > other:
                     self.owner[tp], since[tp] = member_id, generation
-                    contested.discard(tp)
+                    if other is not None:
+                        contested.discard(tp)
                 elif generation == other:
                     contested.add(tp)
                 if generation < newest and generation > before.get(tp, -2):
@@ -132,6 +140,10 @@ class _Racks:
         rack = self.of.get(member_id)
         return rack is not None and rack in self.replicas[tp]
 
+    def gain(self, tp: TopicPartition, source: str, to: str) -> int:
+        """Less than zero if the partition is nearer to `to` than to `source`."""
+        return self.same(source, tp) - self.same(to, tp)
+
     def members_near(self) -> Callable[[TopicPartition], int]:
         """How many members share a rack with a partition."""
         count: dict[str, int] = {}
@@ -156,7 +168,7 @@ class _Alike:
     ) -> None:
         topics = sorted(next(iter(wants.values())))
         self.all = [TopicPartition(t, index) for t in topics for index in range(partitions.get(t, 0))]
-        self.least, self.larger = divmod(len(self.all), len(wants))
+        self.least, self.larger = divmod(len(self.all), len(wants))  # so many may still have one more
         self.most = self.least + (self.larger > 0)
         self.racks = racks
         self.plan: Plan = {member_id: [] for member_id in wants}
@@ -174,20 +186,19 @@ class _Alike:
         return self.plan
 
     def _keep(self) -> None:
-        larger = 0
         for member_id, held in self.held.items():
             if self.racks.matter:
                 held = [tp for tp in held if self.racks.near(member_id, tp)]
             if len(held) < self.least:
                 self.plan[member_id] = sorted(held, key=_by_index)
                 self.under.append(member_id)
-            elif len(held) >= self.most and larger < self.larger:
+            elif len(held) >= self.most and self.larger:
                 self.plan[member_id] = sorted(held, key=_by_index)[: self.most]
-                larger += 1
+                self.larger -= 1
             else:
                 self.plan[member_id] = sorted(held, key=_by_index)[: self.least]
                 self.exact.append(member_id)
-        if larger == self.larger:
+        if not self.larger:
             self.exact = []
 
     def _deal_near(self, left: list[TopicPartition]) -> list[TopicPartition]:
@@ -201,7 +212,7 @@ class _Alike:
                 self.plan[member_id].append(tp)
                 if len(self.plan[member_id]) >= self.least:
                     del self.under[at]
-                    if len(self.plan[member_id]) < self.most:
+                    if self.larger:
                         self.exact.append(member_id)
                 else:
                     at += 1
@@ -212,6 +223,9 @@ class _Alike:
                 far.append(tp)
             else:
                 self.plan[self.exact.pop(at)].append(tp)
+                self.larger -= 1
+                if not self.larger:
+                    self.exact = []
         return far
 
     def _next_near(self, tp: TopicPartition, members: list[str], start: int) -> int | None:
@@ -291,31 +305,27 @@ class _Mixed:
             plan[self.owner[tp]].append(tp)
         return plan
 
-    def _least(self, tp: TopicPartition, near: bool) -> str | None:
-        """The least loaded subscriber, by id among equals; with `near`, of those in the right rack."""
+    def _least(self, tp: TopicPartition) -> str:
+        """The least loaded subscriber, by id among equals."""
         subscribers = self.subscribers[tp.topic]
         if len(subscribers) ** 2 < len(self.order):
-            some = [m for m in subscribers if self.racks.near(m, tp)] if near else subscribers
-            return min(some, key=lambda member_id: (self.load[member_id], member_id), default=None)
-        for _, member_id in self.order:
-            if tp.topic in self.wants[member_id] and (not near or self.racks.near(member_id, tp)):
-                return member_id
-        return None
+            return min(subscribers, key=lambda member_id: (self.load[member_id], member_id))
+        return next(member_id for _, member_id in self.order if tp.topic in self.wants[member_id])
 
     def _place(self, unowned: list[TopicPartition]) -> None:
+        """Each to the least loaded subscriber; where racks matter, first to those that are near."""
+        far = unowned
         if self.racks.matter:
-            far: list[TopicPartition] = []
+            far = []
             for tp in unowned:
-                member_id = self._least(tp, True)
+                wanting = (m for _, m in self.order if tp.topic in self.wants[m] and self.racks.near(m, tp))
+                member_id = next(wanting, None)
                 if member_id is None:
                     far.append(tp)
                 else:
                     self._give(tp, member_id)
-            unowned = far
-        for tp in unowned:
-            member_id = self._least(tp, False)
-            assert member_id is not None  # a topic without subscribers has no place in `all`
-            self._give(tp, member_id)
+        for tp in far:
+            self._give(tp, self._least(tp))
 
     def _level(self, partitions: list[TopicPartition]) -> bool:
         """Move partitions to members that have at least two fewer, until a whole pass moves nothing."""
@@ -329,13 +339,11 @@ class _Mixed:
                     continue
                 previous = self.claims.previous.get(tp)
                 if previous is not None and load > self.load[previous] + 1:
-                    to: str | None = previous
+                    to = previous
                 else:
-                    to = self._least(tp, True) if self.racks.matter else None
-                    if to is None or load <= self.load[to] + 1:
-                        to = self._least(tp, False)
-                if to is None or load <= self.load[to] + 1:
-                    continue
+                    to = self._least(tp)
+                    if load <= self.load[to] + 1:
+                        continue
                 self._move(tp, to)
                 changed = modified = True
             if not modified:
@@ -345,8 +353,8 @@ class _Mixed:
         """Move one partition of the topic to `to`: rather back one that came from there than `tp` itself."""
         source = self.moved_from.get(tp, self.owner[tp])
         back = self.moves.get((tp.topic, to, source))
-        if back and self.load[self.owner[back[0]]] > self.load[to] + 1:
-            tp = back[0]
+        if back and self.load[source] > self.load[to] + 1:
+            tp = min(back, key=lambda one: self.racks.gain(one, source, to)) if self.racks.matter else back[0]
         came_from = self._forget_move(tp)
         if came_from != to:
             self.moved_from[tp] = came_from
