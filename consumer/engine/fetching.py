@@ -3,6 +3,9 @@
 Rules that hold here:
 
 * One fetch is open per broker; it asks for every partition that has room in its buffer, in a fetch session.
+  While it waits there for records, a partition that it doesn't ask for (just assigned, sought or drained) and
+  that has some is asked for beside it, once, without a session: nobody waits fetch.max.wait.ms for another
+  partition's sake.
 * While the application works on what it got, the next piece of each partition is already fetched.
 * An answer counts only for partitions whose epoch is still the one it was asked in: what was sought, revoked
   or reset meanwhile ignores it.
@@ -27,7 +30,7 @@ from .buffers import Chunk
 from .connection import Call, Prepared
 from .core import Core, MetadataKeeper
 from .finding import Finder
-from .network import FETCH
+from .network import FETCH, SIDE
 from .plans import ISOLATION
 from .positions import PartitionState
 from .sessions import TOPIC_IDS_FROM, FetchSession, Want, by_id
@@ -64,7 +67,7 @@ class Fetcher:
         self._metadata = metadata
         self._finder = finder
         self._sessions: dict[int, FetchSession] = {}
-        self._open: set[int] = set()
+        self._open: set[tuple[int, int]] = set()
         self._not_before: dict[int, int] = {}
         self._turn = 0
         self.stopped = False
@@ -72,9 +75,8 @@ class Fetcher:
     # ---- asking
 
     def due(self) -> int | None:
-        times = [
-            at for node, at in self._not_before.items() if at > self._core.now and node not in self._open
-        ]
+        waiting = self._not_before.items()
+        times = [at for node, at in waiting if at > self._core.now and (node, FETCH) not in self._open]
         times += [
             state.retry_at
             for state in self._core.partitions.values()
@@ -85,18 +87,22 @@ class Fetcher:
     def pump(self) -> None:
         if self.stopped:
             return
-        nodes: dict[int, list[PartitionState]] = {}
+        now = self._core.now
+        lanes: dict[tuple[int, int], list[PartitionState]] = {}
         for state in self._core.partitions.values():
-            if not state.fetchable or state.retry_at > self._core.now:
+            if not state.fetchable or state.retry_at > now:
                 continue
             node = self._node(state)
             if node is None:
-                state.retry_at = self._core.now + self._core.options.retry_backoff_ms
+                state.retry_at = now + self._core.options.retry_backoff_ms
                 self._metadata.need()
-            elif node not in self._open and self._not_before.get(node, 0) <= self._core.now:
-                nodes.setdefault(node, []).append(state)
-        for node, states in nodes.items():
-            self._fetch(node, states)
+            elif self._not_before.get(node, 0) <= now:
+                if (node, FETCH) not in self._open:
+                    lanes.setdefault((node, FETCH), []).append(state)
+                elif state.urgent and (node, SIDE) not in self._open:
+                    lanes.setdefault((node, SIDE), []).append(state)
+        for (node, lane), states in lanes.items():
+            self._fetch(node, lane, states)
 
     def _node(self, state: PartitionState) -> int | None:
         if state.replica is not None:
@@ -105,9 +111,10 @@ class Fetcher:
             state.replica = None
         return self._core.view.leader(state.partition)
 
-    def _fetch(self, node: int, states: list[PartitionState]) -> None:
+    def _fetch(self, node: int, lane: int, states: list[PartitionState]) -> None:
         core, options = self._core, self._core.options
-        session = self._sessions.setdefault(node, FetchSession())
+        beside = lane == SIDE
+        session = FetchSession(once=True) if beside else self._sessions.setdefault(node, FetchSession())
         asked: dict[TopicPartition, _Asked] = {}
         wants: dict[TopicPartition, Want] = {}
         for state in states:
@@ -126,33 +133,35 @@ class Fetcher:
             return session.request(
                 wants,
                 version,
-                max_wait_ms=options.fetch_max_wait_ms,
+                max_wait_ms=0 if beside else options.fetch_max_wait_ms,
                 min_bytes=options.fetch_min_bytes,
                 max_bytes=options.fetch_max_bytes,
                 isolation_level=ISOLATION[options.isolation_level],
                 rack_id=options.client_rack,
             )
 
-        self._open.add(node)
+        self._open.add((node, lane))
         named = any(want.topic_id is None for want in wants.values())
         core.ask(
             Prepared(FetchRequest, build),
-            lambda call: self._answered(node, session, asked, call),
+            lambda call: self._answered(node, lane, session, asked, call),
             node=node,
-            lane=FETCH,
+            lane=lane,
             max_version=TOPIC_IDS_FROM - 1 if named else None,
         )
 
     # ---- answers
 
     def _answered(
-        self, node: int, session: FetchSession, asked: Mapping[TopicPartition, _Asked], call: Call
+        self, node: int, lane: int, session: FetchSession, asked: Mapping[TopicPartition, _Asked], call: Call
     ) -> None:
         core = self._core
-        self._open.discard(node)
+        self._open.discard((node, lane))
         live = {p: one for p, one in asked.items() if self._is_live(one)}
         for one in live.values():
             one.state.fetching = False
+            if lane == SIDE:
+                one.state.dry_at = one.offset
         response = call.response
         if not isinstance(response, FetchResponse):
             session.failed()
@@ -300,5 +309,5 @@ class Fetcher:
         self.stopped = True
         for node, session in self._sessions.items():
             request = session.closing()
-            if request is not None and node not in self._open:
+            if request is not None and (node, FETCH) not in self._open:
                 self._core.ask(request, lambda call: None, node=node, lane=FETCH, timeout_ms=1000)

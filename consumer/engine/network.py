@@ -4,7 +4,7 @@ Rules that hold here:
 
 * Requests to one broker travel in *lanes*, one connection each: MAIN for everything, GROUP for membership (a
   JoinGroup keeps its connection busy until the group has gathered), FETCH for fetches (they wait at the
-  broker for records). So an offset commit never waits behind a fetch or an open JoinGroup.
+  broker for records), SIDE for fetches that shall not wait behind those. So an offset commit never waits behind a fetch or an open JoinGroup.
 * Connections are opened when the first call needs them, and known by a number that is never used twice:
   events of a connection that is gone are ignored.
 * After a failure a broker is left alone for a while that doubles from reconnect.backoff.ms to its maximum.
@@ -26,7 +26,7 @@ from kproto.wire.message import Message
 from .connection import Call, Connection, Prepared
 from .metadata import ClusterView
 
-MAIN, GROUP, FETCH = 0, 1, 2
+MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
 
 # Kafka's defaults (CommonClientConfigs).
 RECONNECT_BACKOFF_MS = 50
@@ -157,7 +157,7 @@ class Network:
         broker = self.view.brokers.get(node)
         if broker is None:
             return None
-        for lane in (MAIN, GROUP, FETCH):
+        for lane in (MAIN, GROUP, FETCH, SIDE):
             connection = self._lanes.get((broker.host, broker.port, lane))
             if connection is not None and connection.ready:
                 return connection.version_for(message)

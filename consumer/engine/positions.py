@@ -66,6 +66,8 @@ class PartitionState:
     asking: bool = False
     fetching: bool = False
     retry_at: int = 0
+    # The offset at which a fetch beside the waiting one found nothing.
+    dry_at: int = -1
     error: KprotoError | None = None
     chunks: deque[Chunk] = field(default_factory=deque[Chunk])
     high_watermark: int | None = None
@@ -101,6 +103,7 @@ class PartitionState:
         self.reset = None
         self.error = None
         self.unsaved = False
+        self.dry_at = -1
         self.chunks.clear()
 
     @property
@@ -117,6 +120,13 @@ class PartitionState:
             and not self.fetching
             and len(self.chunks) < PREFETCH
         )
+
+    @property
+    def urgent(self) -> bool:
+        """There is probably something to fetch: worth a request beside the one that waits at the broker."""
+        if self.fetch_offset == self.dry_at:
+            return False
+        return self.high_watermark is None or self.fetch_offset < self.high_watermark
 
     @property
     def deliverable(self) -> bool:

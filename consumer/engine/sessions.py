@@ -43,9 +43,10 @@ class Want:
 class FetchSession:
     """The session with one broker. `request` for each fetch, then `accepts` its answer or `failed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, once: bool = False) -> None:
         self.id = NO_SESSION
-        self.epoch = INITIAL_EPOCH
+        # `once`: a single fetch that neither has nor makes a session.
+        self.epoch = FINAL_EPOCH if once else INITIAL_EPOCH
         self.partitions: dict[TopicPartition, Want] = {}
         self._full = True
 
@@ -53,7 +54,7 @@ class FetchSession:
         self, wants: Mapping[TopicPartition, Want], version: int, **settings: int | str
     ) -> FetchRequest:
         """The fetch for exactly these partitions, as full or as a difference."""
-        self._full = self.epoch == INITIAL_EPOCH
+        self._full = self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         if self._full:
             send = dict(wants)
             forget: dict[TopicPartition, Want] = {}
@@ -89,7 +90,7 @@ class FetchSession:
                 self.id = NO_SESSION
             self.epoch = INITIAL_EPOCH
             return False
-        if version < 7:
+        if version < 7 or self.epoch == FINAL_EPOCH:
             return True
         answered = _answered(response, version)
         known = _known(self.partitions, version)

@@ -1,0 +1,763 @@
+"""The consumer's engine in virtual time, against the embedded broker."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from consumer.engine import events as ev
+from consumer.engine import plans
+from kproto.errors import (
+    CommitFailed,
+    IllegalState,
+    NotAuthorized,
+    OffsetOutOfRange,
+    RecordError,
+    RequestTimedOut,
+)
+from kproto.messages.fetch import FetchRequest
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.list_offsets import ListOffsetsRequest
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
+from tests.consumer.world import Client, Consumer, World, tp
+
+GROUP: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 3000,
+    "heartbeat_interval_ms": 500,
+    "metadata_max_age_ms": 1000,
+    "partition_assignment_strategy": "cooperative-sticky",
+}
+
+
+def numbers(*ends: int) -> list[str]:
+    return [str(number) for number in range(*ends)]
+
+
+def settled(world: World, *members: Consumer) -> bool:
+    """Every partition of every topic has exactly one owner among the members, and each member is stable."""
+    owned = [partition for member in members for partition in member.owns()]
+    total = sum(len(topic.partitions) for topic in world.broker.topics)
+    return len(owned) == len(set(owned)) == total and all(
+        member.engine.group.member is not None and member.engine.group.member.state.value == "stable"
+        for member in members
+    )
+
+
+# ---- reading
+
+
+def test_a_member_reads_everything_once_and_in_order() -> None:
+    world = World({"t": 3})
+    for partition in range(3):
+        world.write("t", partition, *numbers(0, 700))
+        world.write("t", partition, *numbers(700, 1000))
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) >= 3000)
+    world.run(1000)
+    for partition in range(3):
+        assert a.values("t", partition) == numbers(0, 1000)
+
+
+def test_a_poll_returns_at_most_its_limit() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 100))
+    a = world.consumer(**GROUP)
+    a.limit = 7
+    seen: list[int] = []
+    a.subscribe("t")
+
+    def all_read() -> bool:
+        seen.append(len(a.records))
+        return len(a.records) == 100
+
+    assert world.run(until=all_read)
+    assert max(after - before for before, after in itertools.pairwise(seen)) == 7
+
+
+def test_columns_hold_the_same_records_as_rows() -> None:
+    pytest.importorskip("pyarrow")
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 50))
+    a = world.consumer()
+    a.columns = True
+    a.assign({tp("t", 0): 3})
+    assert world.run(until=lambda: bool(a.batches))
+    [batch] = a.batches
+    assert batch.columns.offset.tolist() == list(range(3, 50))
+    assert [bytes(value).decode() for value in batch.columns.value.to_pylist()] == numbers(3, 50)
+    assert a.engine.partitions[tp("t", 0)].position == 50
+
+
+def test_records_written_later_arrive_without_another_metadata_request() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**{**GROUP, "metadata_max_age_ms": 10**6})
+    a.subscribe("t")
+    world.run(2000)
+    world.write("t", 0, "x")
+    written = world.now
+    assert world.run(1000, until=lambda: a.values() == ["x"])
+    assert world.now - written <= 20
+
+
+def test_an_idle_consumer_sends_empty_incremental_fetches() -> None:
+    world = World({"t": 3})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(10_000)
+    last = world.asked(a, FetchRequest)[-1]
+    assert last.session_id > 0
+    assert last.session_epoch > 1
+    assert last.topics == []
+
+
+# ---- groups
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])
+def test_members_share_and_take_over(strategy: str) -> None:
+    world = World({"t": 6})
+    options = {**GROUP, "partition_assignment_strategy": strategy}
+    a, b, c = (world.consumer(**options) for _ in range(3))
+    a.subscribe("t")
+    world.run(500)
+    b.subscribe("t")
+    c.subscribe("t")
+    assert world.run(until=lambda: settled(world, a, b, c) and len(a.owns()) == 2)
+    b.close()
+    assert world.run(until=lambda: settled(world, a, c))
+    c.kill()
+    assert world.run(20_000, until=lambda: settled(world, a))
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_nothing_is_read_twice_over_clean_rebalances(strategy: str) -> None:
+    world = World({"t": 4})
+    options = {**GROUP, "partition_assignment_strategy": strategy}
+    a, b = world.consumer(**options), world.consumer(**options)
+    a.subscribe("t")
+    for turn in range(40):
+        for partition in range(4):
+            world.write("t", partition, *(f"{partition}:{turn * 10 + at}" for at in range(10)))
+        world.run(50)
+        if turn == 10:
+            b.subscribe("t")
+        if turn == 30:
+            b.close()
+    world.run(5000)
+    everything = a.values() + b.values()
+    assert len(everything) == 1600
+    assert len(set(everything)) == 1600
+
+
+def test_after_revoked_returns_nothing_of_that_partition_is_delivered() -> None:
+    world = World({"t": 4})
+    a, b = world.consumer(**GROUP), world.consumer(**GROUP)
+    gone: set[Any] = set()
+    late: list[Any] = []
+
+    def listen(kind: str, partitions: Any) -> None:
+        if kind == "revoked":
+            gone.update(partitions)
+        elif kind == "assigned":
+            gone.difference_update(partitions)
+
+    a.listener = listen
+    a.limit = 3
+    a.subscribe("t")
+    b_subscribed = False
+    for _ in range(150):
+        for partition in range(4):
+            world.write("t", partition, "x")
+        before = len(a.records)
+        world.run(10)
+        late += [r for r in a.records[before:] if r.topic_partition in gone]
+        if not b_subscribed and len(a.records) > 50:
+            b_subscribed = True
+            b.subscribe("t")
+    assert len(gone) == 2
+    assert late == []
+
+
+def test_kept_partitions_are_read_on_during_a_cooperative_rebalance() -> None:
+    world = World({"t": 4})
+    a, b = world.consumer(**GROUP), world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    kept_before = len(a.records)
+    b.callback_ms = 2000  # b's assigned callback holds nothing up but b
+    b.subscribe("t")
+    for _ in range(100):
+        world.write("t", 0, "x")
+        world.run(10)
+    assert settled(world, a, b)
+    stayed = a.owns()
+    assert len(stayed) == 2
+    assert len(a.records) - kept_before + len(b.records) >= 50
+
+
+def test_heartbeats_go_on_while_a_callback_runs() -> None:
+    world = World({"t": 2})
+    a, b = world.consumer(**GROUP), world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    a.callback_ms = 2500
+    b.subscribe("t")
+    before = len(world.asked(a, HeartbeatRequest))
+    world.run(2400)
+    assert len(world.asked(a, HeartbeatRequest)) - before >= 4
+    assert world.run(until=lambda: settled(world, a, b))
+
+
+def test_a_member_that_does_not_poll_is_dropped_and_comes_back() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**GROUP, max_poll_interval_ms=4000)
+    b = world.consumer(**GROUP, max_poll_interval_ms=4000)
+    a.subscribe("t")
+    b.subscribe("t")
+    assert world.run(until=lambda: settled(world, a, b))
+    a.pause_polling()
+    assert world.run(10_000, until=lambda: len(b.owns()) == 2)
+    [leave] = world.asked(a, LeaveGroupRequest)
+    assert leave.members[0].reason == "consumer poll timeout has expired."
+    a.go_on_polling()
+    assert world.run(10_000, until=lambda: settled(world, a, b))
+    world.run(100)
+    assert [kind for kind, partitions in a.calls if partitions][:3] == ["assigned", "lost", "assigned"]
+
+
+def test_a_lost_member_rejoins_and_says_why() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+
+    def forget(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, HeartbeatRequest):
+            world.tamper = None
+            return HeartbeatResponse(throttle_time_ms=0, error_code=25)
+        return None
+
+    world.tamper = forget
+    world.run(3000)
+    assert a.heard("lost")[0].partitions == (tp("t", 0), tp("t", 1))
+    assert any("UNKNOWN_MEMBER_ID" in change.reason for change in a.heard("rejoining"))
+    assert len(a.owns()) == 2
+
+
+def test_a_broken_connection_loses_nothing() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    for at in range(100):
+        world.write("t", at % 2, str(at))
+        if at % 20 == 10:
+            world.cut(a)
+        world.run(50)
+    world.run(3000)
+    assert sorted(map(int, a.values())) == list(range(100))
+    assert a.heard("lost") == []
+
+
+def test_a_pattern_finds_new_topics_and_loses_none_of_their_records() -> None:
+    world = World({"a.one": 1, "b.one": 1})
+    a = world.consumer(**{**GROUP, "auto_offset_reset": "latest"})
+    a.subscribe(pattern=r"a\..*")
+    world.run(3000)
+    assert {partition.topic for partition in a.owns()} == {"a.one"}
+    world.create("a.two", 2)
+    world.write("a.two", 0, *numbers(0, 10))
+    world.write("a.two", 1, *numbers(10, 20))
+    assert world.run(5000, until=lambda: len(a.values("a.two")) == 20)
+
+
+# ---- start positions
+
+
+def test_latest_skips_what_was_there_and_earliest_does_not() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "old")
+    a = world.consumer(**{**GROUP, "auto_offset_reset": "latest"})
+    b = world.consumer(**{**GROUP, "group_id": "h"})
+    a.subscribe("t")
+    b.subscribe("t")
+    world.run(2000)
+    world.write("t", 0, "new")
+    world.run(2000)
+    assert a.values() == ["new"]
+    assert b.values() == ["old", "new"]
+
+
+@pytest.mark.parametrize("wait", [0, 1, 5, 50, 400, 900])
+def test_no_record_of_a_new_partition_is_skipped_with_latest(wait: int) -> None:
+    """M209: whatever the moment of growth, from the partition's first record on."""
+    world = World({"t": 1})
+    a, b = (world.consumer(**{**GROUP, "auto_offset_reset": "latest"}) for _ in range(2))
+    a.subscribe("t")
+    b.subscribe("t")
+    world.run(3000 + wait)
+    world.grow("t", 3)
+    for at in range(100):
+        world.write("t", 1, f"1:{at}")
+        world.write("t", 2, f"2:{at}")
+        world.run(20)
+    world.run(5000)
+    assert sorted(a.values() + b.values()) == sorted(f"{p}:{at}" for p in (1, 2) for at in range(100))
+
+
+def test_a_crash_before_the_first_commit_of_a_new_partition_loses_nothing() -> None:
+    """M203 (c): killed after reading, before any interval commit; more is written during the absence."""
+    world = World({"t": 1})
+    options = {**GROUP, "auto_offset_reset": "latest", "auto_commit_interval_ms": 10**6}
+    a = world.consumer(**options)
+    a.subscribe("t")
+    world.run(2000)
+    world.write("t", 0, *numbers(0, 200))
+    assert world.run(until=lambda: len(a.records) == 200)
+    a.kill()
+    world.write("t", 0, *numbers(200, 600))
+    b = world.consumer(**options)
+    b.subscribe("t")
+    world.run(10_000)
+    assert b.values() == numbers(0, 600)
+
+
+def test_the_start_is_committed_before_the_first_record_is_handed_out() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(**GROUP)
+    world.tamper = lambda client, request, version: (
+        OffsetCommitResponse(
+            throttle_time_ms=0,
+            topics=[
+                OffsetCommitResponseTopic(
+                    topic_id=topic.topic_id,
+                    partitions=[OffsetCommitResponsePartition(partition_index=0, error_code=14)],
+                )
+                for topic in request.topics
+            ],
+        )
+        if isinstance(request, OffsetCommitRequest)
+        else None
+    )
+    a.subscribe("t")
+    world.run(3000)
+    assert a.records == []
+    world.tamper = None
+    assert world.run(3000, until=lambda: a.values() == ["x"])
+
+
+def test_an_error_of_offset_fetch_is_never_a_reset() -> None:
+    """I7."""
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(2000)
+    a.close()
+    world.run(1000)
+    b = world.consumer(**GROUP)
+    for code in (-1, 14, 15, 16, 30, 88):
+        world.tamper = lambda client, request, version, code=code: (
+            OffsetFetchResponse(
+                throttle_time_ms=0,
+                groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)],
+            )
+            if isinstance(request, OffsetFetchRequest)
+            else None
+        )
+        b.subscribe("t")
+        world.run(2000)
+        assert b.records == []
+    world.tamper = None
+    world.write("t", 0, "10")
+    world.run(5000)
+    assert b.values() == ["10"]
+    assert world.asked(b, ListOffsetsRequest) == []
+    assert any(isinstance(error, NotAuthorized) for error in b.errors)
+
+
+def test_out_of_range_follows_its_own_policy_and_is_reported() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 100))
+    a = world.consumer(**{**GROUP, "auto_offset_reset": "latest", "on_out_of_range": "earliest"})
+    a.subscribe("t")
+    world.run(2000)
+    a.do(ev.Seek(tp("t", 0), 10))
+    world.write("t", 0, "100")
+    world.delete_before("t", 0, 50)
+    a.do(ev.Seek(tp("t", 0), 10))
+    world.run(2000)
+    assert a.values()[:2] == ["50", "51"]
+    assert "offset 10 is out of range" in a.heard("reset")[-1].reason
+
+
+def test_without_a_policy_out_of_range_is_raised_until_the_application_seeks() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 5))
+    a = world.consumer(auto_offset_reset="none")
+    a.assign({tp("t", 0): 77})
+    world.run(1000)
+    assert len(a.errors) > 1
+    assert isinstance(a.errors[0], OffsetOutOfRange)
+    a.do(ev.Seek(tp("t", 0), 3))
+    count = len(a.errors)
+    world.run(1000)
+    assert a.values() == ["3", "4"]
+    assert len(a.errors) == count
+
+
+def test_no_commit_without_a_policy_is_an_error() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
+    a.subscribe("t")
+    world.run(2000)
+    assert isinstance(a.errors[0], OffsetOutOfRange)
+    assert "no committed offset" in str(a.errors[0])
+
+
+def test_by_duration_starts_at_the_first_record_that_young() -> None:
+    world = World({"t": 1})
+    for at in range(10):
+        world.write("t", 0, str(at))
+        world.run(1000)
+    a = world.consumer(**{**GROUP, "auto_offset_reset": "by_duration:PT4.5S"})
+    a.subscribe("t")
+    world.run(1000)
+    assert a.values() == ["6", "7", "8", "9"]
+
+
+def test_a_topic_that_is_created_anew_is_read_from_its_start() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(2000)
+    world.delete_topic("t")
+    world.create("t", 1)
+    world.write("t", 0, "again 0", "again 1")
+    world.run(10_000)
+    assert a.values()[10:] == ["again 0", "again 1"]
+
+
+# ---- seeks and pauses
+
+
+def test_the_last_seek_wins_over_everything_under_way() -> None:
+    """I8: at every moment of the start, a seek decides alone."""
+    for moment in range(40):
+        world = World({"t": 1})
+        world.write("t", 0, *numbers(0, 100))
+        a = world.consumer(**GROUP)
+        a.subscribe("t")
+        world.run(moment)
+        a.do(ev.Seek(tp("t", 0), 20))
+        a.do(ev.Seek(tp("t", 0), 40))
+        before = len(a.records)
+        world.run(300)
+        assert a.values()[before:] == numbers(40, 100), f"seek after {moment} ms"
+
+
+def test_a_seek_in_the_assigned_callback_comes_before_the_first_record() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**GROUP)
+
+    def listen(kind: str, partitions: Any) -> None:
+        if kind == "assigned":
+            for partition in partitions:
+                a.do(ev.Seek(partition, 7))
+
+    a.listener = listen
+    a.subscribe("t")
+    world.run(2000)
+    assert a.values() == ["7", "8", "9"]
+
+
+def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 100))
+    a = world.consumer(**GROUP)
+    a.limit = 10
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) >= 10)
+    got = len(a.records)
+    a.do(ev.Pause(frozenset({tp("t", 0)})))
+    fetched = [r for r in world.asked(a, FetchRequest) if r.topics]
+    world.run(3000)
+    assert len(a.records) == got
+    a.do(ev.Resume(frozenset({tp("t", 0)})))
+    world.run(3000)
+    assert a.values() == numbers(0, 100)
+    offsets = [
+        partition.fetch_offset
+        for request in world.asked(a, FetchRequest)[len(fetched) :]
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    assert all(offset == 100 for offset in offsets)
+
+
+def test_seek_to_latest_then_committed_comes_back() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**GROUP)
+    a.limit = 4
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 4)
+    a.pause_polling()
+    a.do(ev.Commit("c", None, 1000))
+    world.run(100)
+    assert a.done["c"] == (None, None)
+    a.do(ev.SeekTo(frozenset(), "latest"))
+    world.run(100)
+    assert a.engine.partitions[tp("t", 0)].position == 10
+    a.do(ev.SeekTo(frozenset(), "committed"))
+    world.run(100)
+    assert a.engine.partitions[tp("t", 0)].position == 4
+
+
+# ---- commits
+
+
+def committed(world: World, group: str = "g") -> dict[Any, int]:
+    """What the coordinator has, asked as an outsider."""
+    probe = world.consumer(group_id=group)
+    wanted = [
+        tp(topic.name, index) for topic in world.broker.topics for index in range(len(topic.partitions))
+    ]
+    core = probe.engine.core
+    probe.do(ev.Run("x", plans.committed_offsets(core.view, group, wanted, core.clock), 5000))
+    world.run(500)
+    probe.alive = False
+    value, error = probe.done["x"]
+    assert error is None
+    return {partition: found.offset for partition, found in value.items() if found is not None}
+
+
+def test_automatic_commits_say_what_earlier_polls_returned() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 30))
+    a = world.consumer(**GROUP, auto_commit_interval_ms=100)
+    a.limit = 10
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 20)
+    a.pause_polling()  # the application works on the second ten
+    world.run(500)
+    assert committed(world) == {tp("t", 0): 10}
+
+
+def test_nothing_new_means_no_commit_request() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(**GROUP, auto_commit_interval_ms=100)
+    a.subscribe("t")
+    world.run(2000)
+    before = len(world.asked(a, OffsetCommitRequest))
+    world.run(5000)
+    assert len(world.asked(a, OffsetCommitRequest)) == before
+
+
+def test_closing_commits_and_leaves_within_its_time() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 30))
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 30)
+    at = world.now
+    a.close()
+    assert world.run(until=lambda: not a.alive)
+    assert world.now - at < 50
+    assert committed(world) == {tp("t", 0): 30}
+    assert len(world.asked(a, LeaveGroupRequest)) == 1
+
+
+def test_closing_without_leaving_keeps_the_membership() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    a.close(leave=False)
+    assert world.run(until=lambda: not a.alive)
+    assert world.asked(a, LeaveGroupRequest) == []
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2, 3, 5, 8, 12, 20, 50, 300])
+def test_closing_ends_in_time_from_every_state_of_a_start(moment: int) -> None:
+    """I16; the broker goes silent at once."""
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(moment)
+    world.down = True
+    world.tamper = lambda client, request, version: HeartbeatResponse(throttle_time_ms=0, error_code=0)
+    world.cut(a)
+    a.close(timeout_ms=2000)
+    at = world.now
+    assert world.run(10_000, until=lambda: not a.alive)
+    assert world.now - at <= 2001
+
+
+def test_a_commit_during_a_rebalance_waits_and_succeeds_for_what_is_kept() -> None:
+    world = World({"t": 4})
+    for partition in range(4):
+        world.write("t", partition, *numbers(0, 10))
+    a, b = world.consumer(**GROUP), world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    b.subscribe("t")
+    world.run(6)
+    tokens: list[int] = []
+    for at in range(60):
+        if a.engine.partitions:
+            kept = min(a.engine.partitions)
+            a.do(ev.Commit(at, {kept: (at % 10, None, "")}, 5000))
+            tokens.append(at)
+        world.run(5)
+    world.run(6000)
+    assert settled(world, a, b)
+    assert len(tokens) > 50
+    assert {a.done[token][1] for token in tokens} == {None}
+    assert a.heard("lost") == []
+
+
+def test_a_commit_for_a_partition_that_went_away_fails() -> None:
+    world = World({"t": 2})
+    a, b = world.consumer(**GROUP), world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    b.subscribe("t")
+    assert world.run(until=lambda: settled(world, a, b))
+    [taken] = b.owns()
+    a.do(ev.Commit("c", {taken: (1, None, "")}, 1000))
+    world.run(2000)
+    assert isinstance(a.done["c"][1], CommitFailed)
+
+
+def test_a_commit_without_a_coordinator_ends_at_its_time() -> None:
+    world = World({"t": 1})
+    a = world.consumer(group_id="g")
+    a.assign({tp("t", 0): 0})
+    world.run(500)
+    world.down = True
+    world.cut(a)
+    at = world.now
+    a.do(ev.Commit("c", {tp("t", 0): (1, None, "")}, 700))
+    assert world.run(5000, until=lambda: "c" in a.done)
+    assert isinstance(a.done["c"][1], RequestTimedOut)
+    assert world.now - at <= 701
+
+
+def test_commit_on_revoke_that_fails_does_not_stop_the_rebalance() -> None:
+    """I9."""
+    world = World({"t": 2})
+    world.write("t", 0, "x")
+    world.write("t", 1, "x")
+    a, b = world.consumer(**GROUP), world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    world.write("t", 0, "y")
+    world.write("t", 1, "y")
+    world.run(100)
+    world.tamper = lambda client, request, version: (
+        OffsetCommitResponse(
+            throttle_time_ms=0,
+            topics=[
+                OffsetCommitResponseTopic(
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=28)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ],
+        )
+        if isinstance(request, OffsetCommitRequest) and client is a
+        else None
+    )
+    b.subscribe("t")
+    assert world.run(5000, until=lambda: settled(world, a, b))
+
+
+# ---- manual, and misuse
+
+
+def test_a_consumer_without_a_group_never_looks_for_a_coordinator() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(auto_offset_reset="earliest")
+    a.assign({tp("t", 0): None})
+    world.run(2000)
+    assert a.values() == ["x"]
+    assert world.asked(a, FindCoordinatorRequest) == []
+
+
+def test_a_broken_batch_is_raised_again_and_again_until_a_seek_passes_it() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "good 0", "good 1")
+    world.write("t", 0, "bad")
+    world.write("t", 0, "good 3")
+    world.spoil("t", 0, batch=1)
+    a = world.consumer()
+    a.assign({tp("t", 0): 0})
+    world.run(1000)
+    assert a.values() == ["good 0", "good 1"]
+    assert len(a.errors) > 2
+    assert isinstance(a.errors[0], RecordError)
+    a.do(ev.Seek(tp("t", 0), 3))
+    world.run(1000)
+    assert a.values()[2:] == ["good 3"]
+
+
+def test_a_missing_topic_is_reported_once_and_read_when_it_comes() -> None:
+    world = World({})
+    a = world.consumer(**GROUP)
+    a.subscribe("later")
+    world.run(5000)
+    assert len(a.heard("missing")) == 1
+    world.create("later", 1)
+    world.write("later", 0, "x")
+    assert world.run(10_000, until=lambda: a.values() == ["x"])
+
+
+def test_a_new_leader_epoch_costs_no_record() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    for at in range(50):
+        world.write("t", 0, str(at))
+        if at % 10 == 5:
+            world.elect("t", 0)
+        world.run(50)
+    world.run(3000)
+    assert a.values() == numbers(0, 50)
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda a: a.do(ev.Poll(1)),
+        lambda a: a.do(ev.Seek(tp("t", 0), 1)),
+        lambda a: a.do(ev.Rejoin("x")),
+        lambda a: a.do(ev.Pause(frozenset({tp("t", 0)}))),
+        lambda a: (a.do(ev.Subscribe(frozenset({"t"}))), a.do(ev.Assign({tp("t", 0): None}))),
+        lambda a: (a.do(ev.Assign({tp("t", 0): None})), a.do(ev.Subscribe(frozenset({"t"})))),
+    ],
+)
+def test_calls_that_do_not_fit_are_refused(misuse: Any) -> None:
+    world = World({"t": 1})
+    with pytest.raises(IllegalState):
+        misuse(world.consumer(group_id="g"))
