@@ -251,9 +251,11 @@ class Group:
         return member_id in self.members
 
     def longest_rebalance_timeout(self) -> int:
+        """How long the most patient member lets the others take; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def add(self, member: GroupMember) -> None:
+        """Take a member in. Into a group without any it comes as the leader."""
         if not self.members:
             self.leader = member.member_id
         self.members[member.member_id] = member
@@ -291,16 +293,19 @@ class Group:
             self.unsynced[member_id] = None
 
     def update(self, member: GroupMember, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        """Let a member offer something else."""
         self._count(member, -1)
         member.protocols = protocols
         self._count(member, +1)
 
     def park_join(self, member: GroupMember, call: Received[JoinGroupRequest]) -> None:
+        """Let a JoinGroup wait; the member must have none that waits already."""
         assert member.join is None
         member.join = call
         self.waiting += 1
 
     def unpark_join(self, member: GroupMember) -> Received[JoinGroupRequest] | None:
+        """Take the member's waiting JoinGroup, if there is one, in order to answer it."""
         call, member.join = member.join, None
         if call is not None:
             self.waiting -= 1
@@ -319,10 +324,7 @@ class Group:
         )
 
     def vote(self) -> str:
-        """The protocol that most members like best among those that all offer;
-
-        The leader's taste breaks a tie.
-        """
+        """The protocol that most members like best of those that all offer; the leader breaks a tie."""
         everyone = len(self.members)
         candidates = {name for name, count in self.offered.items() if count == everyone}
         votes = dict.fromkeys(candidates, 0)
@@ -334,6 +336,7 @@ class Group:
         )
 
     def earliest_deadline(self) -> int:
+        """The first of all deadlines, found by looking at every member; `wake` is never later."""
         return min(
             self.join_deadline,
             self.sync_deadline,
@@ -379,6 +382,7 @@ class Turn:
     actions: list[Action] = field(default_factory=list[Action])
 
     def reply(self, call: Received[Message], response: Message) -> None:
+        """Answer a request: once, now or when it has waited."""
         self.actions.append(Reply(call.token, response))
 
     def wake_at(self, group: Group, at: int) -> int:
@@ -395,9 +399,9 @@ class Turn:
 
 
 def member_error(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Is this a member?
+    """Why this is no member, or NONE.
 
-    The instance id is looked at first: an old incarnation is fenced rather than unknown.
+    The instance id is looked at first: a former self is fenced rather than unknown.
     """
     if group_instance_id is not None:
         current = group.instances.get(group_instance_id)

@@ -260,10 +260,7 @@ def _kind_of_join(group: Group, call: Received[JoinGroupRequest]) -> Kind:
 
 
 def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
-    """May one more join?
-
-    While members gather those that wait count, then those that are in; handed out ids never.
-    """
+    """May it join? While members gather those that wait count, later those that are in."""
     room = turn.coordinator.settings.group_max_size
     member = group.members.get(member_id)
     match group.state:

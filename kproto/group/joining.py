@@ -97,8 +97,7 @@ def succeed_while_stable(turn: Turn, group: Group, call: Received[JoinGroupReque
     group.unpark_join(member)
     skip = call.version >= _V_SKIP_ASSIGNMENT
     leads = group.leader == member.member_id
-    # Without skipAssignment a leader would make a plan that nobody waits for: so it is told that it doesn't
-    # lead.
+    # Without skipAssignment a leader would make a plan nobody waits for: so it is not told that it leads.
     answer_join(
         turn,
         group,
@@ -119,8 +118,7 @@ def _replace(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> Grou
         refuse_join(turn, join, ErrorCode.FENCED_INSTANCE_ID, member.member_id)
     refuse_parked_sync(turn, member, ErrorCode.FENCED_INSTANCE_ID)
     group.rename(member, _new_member_id(call))
-    # The first stretch still has the old session timeout, as in Kafka; the new one counts from the next
-    # sign of life.
+    # The first stretch still has the old session timeout, as in Kafka; the next sign of life starts the new.
     turn.refresh_session(group, member)
     # Kafka keeps this True, so that a replaced newcomer can expire while it waits in JoinGroup.
     member.new = False
@@ -151,10 +149,7 @@ def join_again_while_completing(turn: Turn, group: Group, call: Received[JoinGro
 
 
 def join_again_while_stable(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
-    """A leader wants a new plan, and a member with other protocols needs one;
-
-    Anyone else is told what it missed.
-    """
+    """Rebalance for a leader, or for a member with something new; tell anyone else what it missed."""
     member = _known(turn, group, call)
     if member is None:
         return

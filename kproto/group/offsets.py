@@ -116,6 +116,7 @@ def read_commit(turn: Turn, call: Received[OffsetCommitRequest]) -> Commit:
 
 
 def read_txn_commit(turn: Turn, call: Received[TxnOffsetCommitRequest]) -> Commit:
+    """The same for a commit in a transaction, which names topics in every version."""
     request = call.request
     commit = Commit(call, request.generation_id, request.member_id, request.group_instance_id)
     for topic in request.topics:
@@ -414,10 +415,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def forget_topics(turn: Turn, names: frozenset[str]) -> None:
-    """The topics are gone:
-
-    Forget what was committed for them. Groups that this empties go at the next cleanup.
-    """
+    """Forget what was committed for topics that are gone. Groups that this empties go at the next cleanup."""
     for group in turn.coordinator.groups.values():
         for name in names & group.offsets.keys():
             del group.offsets[name]

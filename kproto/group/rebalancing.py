@@ -24,6 +24,7 @@ from .refusals import protocol_name_on_the_wire, refuse
 
 
 def prepare_rebalance(turn: Turn, group: Group, reason: str) -> None:
+    """Begin to gather: `reason` is for people. Everyone that waits for the plan is sent back to JoinGroup."""
     for member in group.members.values():
         if group.state is GroupState.COMPLETING_REBALANCE:
             member.assignment = b""
@@ -47,10 +48,7 @@ def prepare_rebalance(turn: Turn, group: Group, reason: str) -> None:
 
 
 def end_gathering_if_all_are_here(turn: Turn, group: Group) -> None:
-    """The initial delay never ends early.
-
-    (In Kafka it does when a member or a handed out id expires in it.)
-    """
+    """Begin the generation if nobody is awaited any more. The initial delay never ends early."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and group.initial_delay_left is None
@@ -78,8 +76,7 @@ def _end_gathering(turn: Turn, group: Group) -> None:
         if member.group_instance_id is None:
             group.remove(member.member_id)
     if group.members and not group.waiting:
-        # Only static members are left, and none has come: wait on. (At least a millisecond, or time stands
-        # still.)
+        # Only static members are left, and none has come: wait on, a millisecond at least.
         group.join_deadline = turn.wake_at(group, turn.now + max(group.longest_rebalance_timeout(), 1))
         return
     group.join_deadline = NEVER
@@ -116,6 +113,7 @@ def _begin_generation(turn: Turn, group: Group) -> None:
 
 
 def members_for_leader(group: Group) -> list[JoinGroupResponseMember]:
+    """Every member with what it said under the group's protocol: what a leader makes its plan of."""
     return [
         JoinGroupResponseMember(
             member_id=member.member_id,
@@ -136,6 +134,7 @@ def answer_join(
     members: list[JoinGroupResponseMember],
     skip_assignment: bool = False,
 ) -> None:
+    """Answer a JoinGroup with the group's generation. `members` is empty for all but the leader."""
     turn.reply(
         call,
         JoinGroupResponse(
@@ -152,12 +151,14 @@ def answer_join(
 
 
 def refuse_parked_sync(turn: Turn, member: GroupMember, code: ErrorCode) -> None:
+    """Answer the member's SyncGroup, if one waits, with this error."""
     if member.sync is not None:
         call, member.sync = member.sync, None
         refuse(turn, call, code)
 
 
 def because(what: str, reason: str | None) -> str:
+    """What happened, with the reason that the client gave (KIP-800) if it gave one."""
     return f"{what}: {reason}" if reason else what
 
 

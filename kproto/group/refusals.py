@@ -43,6 +43,7 @@ def refuse_join(turn: Turn, call: Received[JoinGroupRequest], code: ErrorCode, m
 
 
 def refused_join(code: ErrorCode, member_id: str, version: int) -> JoinGroupResponse:
+    """JoinGroup's way of saying no, which names a member id all the same."""
     return JoinGroupResponse(
         error_code=code,
         protocol_name=protocol_name_on_the_wire(None, version),

@@ -104,10 +104,7 @@ def _sync_error(group: Group, request: SyncGroupRequest) -> ErrorCode:
 
 
 def remove_the_silent(turn: Turn, group: Group, _: str) -> None:
-    """Remove whoever has not sent SyncGroup in time, static members too;
-
-    Heartbeats alone don't save anyone.
-    """
+    """Remove whoever has not sent SyncGroup in time, static members too; heartbeats save nobody."""
     silent = [group.members[member_id] for member_id in group.unsynced]
     for member in silent:
         _remove_member(turn, group, member)
@@ -135,10 +132,7 @@ def _answer_heartbeat(turn: Turn, group: Group, call: Received[HeartbeatRequest]
 
 
 def expire_member(turn: Turn, group: Group, member_id: str) -> None:
-    """Remove the member, unless it waits for our answer:
-
-    Then it lives, and its answer sets the deadline anew.
-    """
+    """Remove the member, unless it waits for our answer: that sets the deadline anew."""
     member = group.members[member_id]
     if not member.new and (member.join is not None or member.sync is not None):
         member.deadline = NEVER

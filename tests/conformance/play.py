@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -88,10 +87,10 @@ class Play:
     lines: list[Line] = field(default_factory=list[Line])
 
 
-def read(path: Path) -> list[Play]:
-    """The plays of a file, in order."""
+def read(written: str) -> list[Play]:
+    """The plays that are written there, in order."""
     plays: list[Play] = []
-    for number, raw in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, raw in enumerate(written.splitlines(), 1):
         text = raw.strip()
         if text.startswith("== "):
             plays.append(Play(text[3:]))

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance import judges
 from tests.conformance.play import Company, Line, Listening, Play, Seen, Virtual, fits, new_group, read
 
-PLAYS = read(Path(__file__).with_name("raw_requests.txt"))
+PLAYS = read(Path(__file__).with_name("raw_requests.txt").read_text("utf-8"))
 
 BROKERS = {
     "usual": {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"},
@@ -86,17 +86,8 @@ def test_kafka_answers_as_written_and_the_embedded_broker_like_kafka(
 
 def test_a_wrong_answer_is_noticed() -> None:
     """The plays judge, so they have to be judged."""
-    (line,) = read_text("== t\nA heartbeat id=ghost generation=1 -> NONE").lines
-    ((_, seen),) = Company(Virtual(BROKERS["usual"]), "g").give(Play("t", lines=[line]))
+    (play,) = read("== a lie\nA heartbeat id=ghost generation=1 -> NONE")
+    ((line, seen),) = Company(Virtual(BROKERS["usual"]), "g").give(play)
     assert seen == ("UNKNOWN_MEMBER_ID",)
     assert not fits(line.expected, seen)
     assert not fits(("NONE", "generation=2"), ("NONE", "generation=1"))
-
-
-def read_text(text: str) -> Play:
-    import tempfile
-
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(text)
-        file.flush()
-        return read(Path(file.name))[0]

@@ -77,7 +77,7 @@ def seconds_to_gather(count: int) -> float:
 
 
 def test_four_times_the_members_cost_about_four_times_as_much() -> None:
-    """If each request looked at every member it would be sixteen times. The best of three: machines are busy."""
+    """Sixteen times if each request looked at each member. The best of three: machines are busy."""
     seconds_to_gather(50)
     small = min(seconds_to_gather(75) for _ in range(3))
     large = min(seconds_to_gather(300) for _ in range(3))
