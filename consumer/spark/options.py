@@ -410,8 +410,8 @@ _WITHOUT_EFFECT = frozenset(
         "max.poll.interval.ms", "max.poll.records", "partition.assignment.strategy",
         "auto.commit.interval.ms", "receive.buffer.bytes", "send.buffer.bytes",
         "reconnect.backoff.ms", "reconnect.backoff.max.ms", "client.dns.lookup",
-        "connections.max.idle.ms", "allow.auto.create.topics", "exclude.internal.topics", "buffer.memory",
-        "max.block.ms", "max.in.flight.requests.per.connection", "metrics.recording.level",
+        "connections.max.idle.ms", "allow.auto.create.topics", "exclude.internal.topics",
+        "metrics.recording.level", "retries",
     }
 )  # fmt: skip
 
@@ -451,7 +451,9 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "enable.idempotence": _boolean,
     "delivery.timeout.ms": _whole(1, _INT32),
     "max.request.size": _whole(1, _INT32),
-    "retries": _whole(0, _INT32),
+    "max.block.ms": _whole(0, _INT32),
+    "buffer.memory": _whole(1),
+    "max.in.flight.requests.per.connection": _whole(1, _INT32),
 }
 
 # Our own options: documented name -> (attribute of Options, reader) ---------------------------------------

@@ -13,6 +13,7 @@ from . import schema as columns
 from .options import parse
 from .reader import KprotoReader
 from .stream import KprotoStreamReader
+from .writer import KprotoStreamWriter, KprotoWriter
 
 
 class KprotoDataSource(DataSource):
@@ -41,3 +42,11 @@ class KprotoDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KprotoStreamReader:
         """For ``spark.readStream``."""
         return KprotoStreamReader(schema, self.parsed)
+
+    def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
+        """For ``df.write``; say ``.mode("append")``."""
+        return KprotoWriter(schema, self.parsed, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KprotoStreamWriter:
+        """For ``df.writeStream``."""
+        return KprotoStreamWriter(schema, self.parsed, overwrite)

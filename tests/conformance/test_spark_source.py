@@ -54,9 +54,10 @@ def test_every_column_is_what_was_produced(spark: Any, kafka: Kafka) -> None:
     ]
     kafka.cluster.produce(TopicPartition(kafka.name, 0), encode_batch(records))
     frame = load(spark, kafka, includeHeaders="true").orderBy("offset")
-    schema = "key binary,value binary,topic string,partition int,offset bigint,timestamp timestamp,timestampType int"
-    headers = "headers array<struct<key:string,value:binary>>"
-    assert ",".join(f"{n} {t}" for n, t in frame.dtypes) == f"{schema},{headers}"
+    assert ",".join(f"{name} {kind}" for name, kind in frame.dtypes) == (
+        "key binary,value binary,topic string,partition int,offset bigint,timestamp timestamp,"
+        "timestampType int,headers array<struct<key:string,value:binary>>"
+    )
     rows = frame.selectExpr("*", "cast(timestamp as double) * 1000 as ms").collect()
     assert [row["key"] for row in rows] == [bytearray(b"\x00key"), None, bytearray()]
     assert [row["value"] for row in rows] == [bytearray("väl".encode()), bytearray(), None]
@@ -246,7 +247,7 @@ def test_the_progress_shows_offsets_and_the_logs_ends(kafka: Kafka, query: Query
 
 def test_a_stream_with_an_end_is_refused(kafka: Kafka, query: Query) -> None:
     kafka.fill(1)
-    with pytest.raises(Exception, match="endingOffsets=.*a stream has no end"):
+    with pytest.raises(Exception, match=r"endingOffsets=.*a stream has no end"):
         query.run(kafka.options(endingOffsets="latest"))
 
 

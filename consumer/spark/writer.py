@@ -1,0 +1,175 @@
+"""``df.write.format("kproto")`` and ``df.writeStream.format("kproto")``: rows become records.
+
+Rules, all of them as in Spark's own sink:
+
+* `value` is needed; `key`, `topic`, `partition` and `headers` are taken if they are there, other columns
+  are ignored. Keys and values are string or binary; a null value is a tombstone.
+* The option `topic` beats the column. A null `partition` leaves it to the partitioner: murmur2 of the key.
+* What can be refused is refused before anything is written: columns, types, modes, no topic at all.
+* At least once: a task that is repeated writes its rows again, and nothing is taken back from a task that
+  failed. A task ends when every record was acknowledged.
+* Batches say ``.mode("append")``: Spark refuses its default mode for all sources of this kind.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
+
+from kproto.errors import ConfigError
+
+from ..delivery import Delivery
+from ..options import ProducerConfig, producer_options
+from ..producer import Producer
+from .arrow import Column, RecordBatch
+from .options import Options
+from .schema import HEADERS
+
+pa: Any = pyarrow  # it has no types
+
+_TYPES: dict[str, tuple[DataType, ...]] = {
+    "key": (StringType(), BinaryType()),
+    "value": (StringType(), BinaryType()),
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "headers": (HEADERS,),
+}
+
+# kafka.* options that are the producer's, by Kafka's names; ours have underscores.
+_PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
+
+# So many deliveries may be open before they are looked through for failures.
+_OPEN = 20_000
+
+
+class KprotoWriter(DataSourceArrowWriter):
+    """Writes a batch."""
+
+    def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("mode", "overwrite", 'a topic can only be added to: .mode("append")')
+        self.rows = Rows(schema, options.for_sink())
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows; returns when all of them are acknowledged."""
+        return self.rows.write(iterator)
+
+
+class KprotoStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream. The output mode doesn't matter: each row that comes is written."""
+
+    def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
+        self.rows = Rows(schema, options.for_sink())
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows; returns when all of them are acknowledged."""
+        return self.rows.write(iterator)
+
+
+class Rows:
+    """How the rows of a schema become records. Raises ConfigError for a schema from which they can't."""
+
+    def __init__(self, schema: StructType, options: Options) -> None:
+        self.options = options
+        self.columns: dict[str, int] = {}
+        for index, column in enumerate(schema.fields):
+            name = column.name.lower()
+            allowed = _TYPES.get(name)
+            if allowed is None:
+                continue
+            kinds = [kind.simpleString() for kind in allowed]
+            if column.dataType.simpleString() not in kinds:
+                given = f"{column.name} {column.dataType.simpleString()}"
+                raise ConfigError("schema", given, f"it must be {' or '.join(kinds)}")
+            self.columns[name] = index
+        if "value" not in self.columns:
+            names = ", ".join(schema.fieldNames())
+            raise ConfigError("schema", names, "a column named value, string or binary, is needed")
+        if options.topic is None and "topic" not in self.columns:
+            raise ConfigError("topic", None, "give the option topic, or a column of that name")
+        producer_options(self.config)
+
+    @property
+    def config(self) -> ProducerConfig:
+        """The producer's options."""
+        given = {k.replace(".", "_"): v for k, v in self.options.client.items() if k in _PRODUCER}
+        return cast(ProducerConfig, {"client_id": "kproto-spark", **given})
+
+    def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """Write one task's rows, and wait until all of them are acknowledged. Raises the first failure."""
+        producer = _producer(self.options, self.config)
+        try:
+            waiting: list[Delivery] = []
+            for batch in batches:
+                self._send(producer, batch, waiting)
+            producer.flush()
+            _settled(waiting)
+        except BaseException:
+            # What is still buffered belongs to a task that failed: it must not go out with the next one.
+            _producers.pop(_key(self.options), None)
+            producer.kill()
+            raise
+        return WriterCommitMessage()
+
+    def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:
+        none = [None] * batch.num_rows
+        keys, values = (self._bytes(batch, name) or none for name in ("key", "value"))
+        partitions, headers = (self._list(batch, name) or none for name in ("partition", "headers"))
+        topics: list[str | None]
+        topics = [self.options.topic] * batch.num_rows if self.options.topic else self._list(batch, "topic")
+        for topic, key, value, partition, given in zip(
+            topics, keys, values, partitions, headers, strict=True
+        ):
+            if topic is None:
+                raise ConfigError("topic", None, "a row has no topic; the option topic is for all rows")
+            pairs = [(h["key"], h["value"]) for h in given] if given else ()
+            waiting.append(producer.send(topic, value, key, partition=partition, headers=pairs))
+            if len(waiting) >= _OPEN:
+                _settled(waiting)
+
+    def _column(self, batch: RecordBatch, name: str) -> Column | None:
+        index = self.columns.get(name)
+        return None if index is None else batch.column(index)
+
+    def _list(self, batch: RecordBatch, name: str) -> list[Any]:
+        column = self._column(batch, name)
+        return [] if column is None else column.to_pylist()
+
+    def _bytes(self, batch: RecordBatch, name: str) -> list[bytes | None]:
+        column = self._column(batch, name)
+        return [] if column is None else column.cast(pa.binary()).to_pylist()
+
+
+def _settled(waiting: list[Delivery]) -> None:
+    """Forget the deliveries that ended; raise the failure of one that failed."""
+    still: list[Delivery] = []
+    for delivery in waiting:
+        if not delivery.done():
+            still.append(delivery)
+        elif (error := delivery.exception()) is not None:
+            raise error
+    waiting[:] = still
+
+
+_producers: dict[tuple[object, ...], Producer] = {}
+
+
+def _key(options: Options) -> tuple[object, ...]:
+    return (os.getpid(), options.bootstrap_servers, *sorted(options.client.items()))
+
+
+def _producer(options: Options, config: ProducerConfig) -> Producer:
+    """This process's producer: it outlives the task, as Spark's workers do."""
+    key = _key(options)
+    if key not in _producers:
+        _producers[key] = Producer(options.bootstrap_servers, **config)
+    return _producers[key]

@@ -1,0 +1,174 @@
+"""How rows become records, asked of the writer as Spark asks it, against our own broker; no JVM."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from consumer.engine.partitioning import murmur2
+from consumer.spark.options import parse
+from consumer.spark.schema import HEADERS
+from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
+from kproto.errors import ConfigError, UnknownTopic
+from kproto.group.subscription import TopicPartition
+from kproto.records.batch import rows
+from kproto.records.record import Record
+from tests.consumer.spark.filled import Filled
+
+PLAIN = StructType([StructField("value", StringType())])
+
+
+def plain() -> StructType:
+    """A schema to add to: `add` changes the schema it is called on."""
+    return StructType().add("value", "string")
+
+
+def sink(filled: Filled, **more: str) -> dict[str, str]:
+    given = {name.replace("_", "."): value for name, value in more.items()}
+    return {"kafka.bootstrap.servers": filled.bootstrap, **given}
+
+
+def write(filled: Filled, schema: StructType, given: list[dict[str, Any]], **more: str) -> None:
+    """Write one task's rows; the writer goes to the executor by pickle, as with Spark."""
+    writer = pickle.loads(pickle.dumps(KprotoWriter(schema, parse(sink(filled, **more)), False)))
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    writer.write(iter([pa.RecordBatch.from_pylist(given, arrow)]))
+
+
+def refused(schema: StructType, **more: str) -> str:
+    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **more})
+    with pytest.raises(ConfigError) as e:
+        KprotoWriter(schema, options, False)
+    return str(e.value)
+
+
+def records(filled: Filled, topic: str, partition: int = 0) -> list[Record]:
+    answer = filled.cluster.fetch({TopicPartition(topic, partition): 0}, max_wait_ms=0)
+    return rows(answer[TopicPartition(topic, partition)].records)
+
+
+def test_all_columns_arrive(filled: Filled) -> None:
+    filled.topic("t", 0, 0)
+    schema = StructType().add("key", "binary").add("value", "binary").add("topic", "string")
+    schema = schema.add("partition", "integer").add("headers", HEADERS).add("offset", "long")
+    headers = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
+    row = {"key": b"\x00k", "value": b"v", "topic": "t", "partition": 1, "headers": headers, "offset": 77}
+    write(filled, schema, [row])
+    [record] = records(filled, "t", 1)
+    assert (record.key, record.value) == (b"\x00k", b"v")
+    assert record.headers == (("h", b"1"), ("h", None))
+
+
+def test_strings_are_written_as_utf_8_and_null_is_a_tombstone(filled: Filled) -> None:
+    filled.topic("t", 0)
+    schema = StructType().add("key", "string").add("value", "string")
+    write(
+        filled,
+        schema,
+        [{"key": "ä", "value": "ü"}, {"key": None, "value": None}, {"key": "", "value": ""}],
+        topic="t",
+    )
+    assert [(r.key, r.value) for r in records(filled, "t")] == [
+        ("ä".encode(), "ü".encode()),
+        (None, None),
+        (b"", b""),
+    ]
+
+
+def test_the_option_topic_beats_the_column(filled: Filled) -> None:
+    filled.topic("t", 0)
+    write(filled, plain().add("topic", "string"), [{"value": "a", "topic": "elsewhere"}], topic="t")
+    assert len(records(filled, "t")) == 1
+
+
+def test_without_a_partition_murmur2_of_the_key_decides(filled: Filled) -> None:
+    filled.topic("t", 0, 0, 0)
+    schema = StructType().add("key", "string").add("value", "string").add("partition", "integer")
+    keys = [f"key{i}" for i in range(30)]
+    write(filled, schema, [{"key": k, "value": "v", "partition": None} for k in keys], topic="t")
+    for partition in range(3):
+        expected = [k.encode() for k in keys if (murmur2(k.encode()) & 0x7FFFFFFF) % 3 == partition]
+        assert [r.key for r in records(filled, "t", partition)] == expected
+
+
+def test_many_rows_are_all_there_when_write_returns(filled: Filled) -> None:
+    filled.topic("t", 0)
+    write(filled, PLAIN, [{"value": str(i)} for i in range(30_000)], topic="t", kafka_compression_type="gzip")
+    ends = filled.cluster.list_offsets({TopicPartition("t", 0): "latest"})
+    assert ends[TopicPartition("t", 0)].offset == 30_000
+
+
+def test_a_row_without_topic_fails_the_task(filled: Filled) -> None:
+    filled.topic("t", 0)
+    schema = StructType().add("value", "string").add("topic", "string")
+    with pytest.raises(ConfigError, match="a row has no topic"):
+        write(filled, schema, [{"value": "a", "topic": None}])
+
+
+def test_a_topic_that_does_not_exist_fails_the_task(filled: Filled) -> None:
+    with pytest.raises(UnknownTopic):
+        write(filled, PLAIN, [{"value": "a"}], topic="nowhere", kafka_max_block_ms="2000")
+
+
+def test_a_task_that_failed_leaves_nothing_to_the_next(filled: Filled) -> None:
+    filled.topic("t", 0)
+    schema = StructType().add("value", "string").add("topic", "string")
+    with pytest.raises(ConfigError):
+        write(
+            filled,
+            schema,
+            [{"value": "lost", "topic": "t"}, {"value": "b", "topic": None}],
+            kafka_linger_ms="60000",
+        )
+    write(filled, schema, [{"value": "kept", "topic": "t"}], kafka_linger_ms="60000")
+    assert [r.value for r in records(filled, "t")] == [b"kept"]
+
+
+def test_a_stream_writes_in_every_output_mode(filled: Filled) -> None:
+    filled.topic("t", 0)
+    writer = KprotoStreamWriter(PLAIN, parse(sink(filled, topic="t")), True)
+    writer.write(iter([pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))]))
+    assert len(records(filled, "t")) == 1
+
+
+# Refused before anything is written -------------------------------------------------------------
+
+
+def test_overwriting_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"mode='overwrite'.*append"):
+        KprotoWriter(PLAIN, parse({"kafka.bootstrap.servers": "a:1", "topic": "t"}), True)
+
+
+def test_without_a_value_column_is_refused() -> None:
+    assert "a column named value" in refused(StructType().add("key", "string"), topic="t")
+
+
+def test_without_a_topic_is_refused() -> None:
+    assert "give the option topic, or a column" in refused(PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "allowed"),
+    [
+        ("value", "integer", "it must be string or binary"),
+        ("key", "long", "it must be string or binary"),
+        ("topic", "binary", "it must be string"),
+        ("partition", "long", "it must be int"),
+        ("headers", "string", "it must be array<struct<key:string,value:binary>>"),
+    ],
+)
+def test_a_wrong_type_is_refused(name: str, kind: str, allowed: str) -> None:
+    schema = StructType().add(name, kind) if name == "value" else plain().add(name, kind)
+    assert allowed in refused(schema, topic="t")
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    assert "acks" in refused(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
