@@ -1,4 +1,4 @@
-"""Record batches: reading and writing what Produce and Fetch carry. Columns are in `kproto.records.columns`."""
+"""Record batches: what Produce and Fetch carry, as rows here and as columns in `kproto.records.columns`."""
 
 from __future__ import annotations
 

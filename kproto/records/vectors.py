@@ -1,0 +1,381 @@
+"""Where the records of many batches lie and what their fields are, found by numpy.
+
+Rules of this file:
+
+* All batches lie, decompressed, in one arena of bytes. It is read in windows of 8 bytes that may start
+  anywhere: unaligned views, to be indexed (`take` would copy the whole view).
+* The chain of record lengths is the only part that is sequential. Batches advance in lockstep, one record of
+  each per step. Long batches are cut at guessed starts first: a place where a record could begin, with
+  another one behind it whose offset is the next. A guess is only believed when the chain before it lands
+  exactly on it; else the batch is walked record by record.
+* Varints of one and two bytes come from a table of all 65536 two-byte windows; longer ones are worked out for
+  the few rows that have them. Rows go through in slices that fit a cache.
+* Nothing is guessed about values. Whatever is not regular (a length that doesn't fit, a varint beyond 8
+  bytes) makes the answer None, and the caller reads the rows one by one, which also finds the error's place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+SLACK = 64
+"""Bytes that must be readable behind the last batch."""
+
+_SLICE = 16384  # rows per slice: its arrays of int64 stay in the second-level cache
+_FEW_LANES = 40  # below this many batches at once, a step of numpy costs more than walking them
+_LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
+_SHORTEST_PIECE = 32
+_WIDEST = 8192  # no guesses where records are larger than this
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """What is to be read: one entry for each batch, in the order of the arena."""
+
+    at: Int64s
+    stop: Int64s
+    count: Int64s
+    base_offset: Int64s
+    base_timestamp: Int64s
+    gapless: Bools
+    """Whether there are as many records as offsets: only then can starts be guessed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of all records; places are those in the arena. Nulls are empty places."""
+
+    offset: Int64s
+    timestamp: Int64s
+    key: NDArray[np.int32]
+    """Start and end of each key in turn."""
+    value: NDArray[np.int32]
+    headers: NDArray[np.int32]
+    null_key: Bools
+    null_value: Bools
+    has_headers: Bools
+
+
+class Windows:
+    """An arena's bytes as overlapping little-endian windows, one at each byte."""
+
+    __slots__ = ("bytes", "eights", "twos")
+
+    def __init__(self, arena: NDArray[np.uint8]) -> None:
+        self.bytes = arena
+        self.twos: NDArray[np.uint16] = np.ndarray((len(arena) - 1,), "<u2", arena, 0, (1,))
+        self.eights: Int64s = np.ndarray((len(arena) - 7,), "<i8", arena, 0, (1,))
+
+
+@cache
+def _tables() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """For every window of two bytes: (zigzag value << 2 | bytes of the varint), and the size of a record
+    that starts with it; 0 where the varint is longer or the length negative."""
+    window = np.arange(65536, dtype=np.int32)
+    low, high = window & 255, window >> 8
+    one, two = low < 128, (low >= 128) & (high < 128)
+    raw = np.where(one, low, low & 127 | high << 7)
+    value = (raw >> 1) ^ -(raw & 1)
+    width = np.where(one, 1, np.where(two, 2, 0)).astype(np.int32)
+    varint = np.where(width > 0, value << 2 | width, 0).astype(np.int32)
+    size = np.where((width > 0) & (value >= 0), value + width, 0).astype(np.int32)
+    return varint, size
+
+
+def read(arena: NDArray[np.uint8], batches: Batches) -> Fields | None:
+    """The fields of all records of these batches, or None when something about them isn't regular.
+
+    Raises IndexError where a length leads out of the arena, or a window doesn't fit into it.
+    """
+    windows = Windows(arena)
+    starts = _starts(windows, batches)
+    if starts is None:
+        return None
+    return _fields(windows, starts, batches)
+
+
+# --- the chain ----------------------------------------------------------------------------------------------
+
+
+def _starts(windows: Windows, batches: Batches) -> Int64s | None:
+    first = np.cumsum(batches.count) - batches.count
+    found = np.empty(int(batches.count.sum()), np.int64)
+    at, stop, count, place, owner = _cut(windows, batches, first)
+    order = np.argsort(-count, kind="stable")
+    here, left, spot = at[order], count[order], place[order]
+    _, sizes = _tables()
+    limit = int(batches.stop[-1])
+    longest = int(left[0])
+    alive = np.searchsorted(-left, -np.arange(1, longest + 1), side="right").tolist()
+    twos, step = windows.twos, 0
+    for step, lanes in enumerate(alive):  # noqa: B007
+        if lanes < _FEW_LANES:
+            break
+        now, into = here[:lanes], spot[:lanes]
+        found[into] = now
+        into += 1
+        now += sizes[twos[now]]
+    else:
+        step = longest
+    raw: Any = windows.bytes  # which is a buffer, though numpy doesn't say so
+    data = memoryview(raw)
+    for lane in range(alive[step] if step < longest else 0):
+        rest = int(left[lane]) - step
+        begin = int(spot[lane])
+        places, here[lane] = _walk(data, int(here[lane]), rest, limit)
+        found[begin : begin + len(places)] = places
+    wrong = owner[order[here != stop[order]]]
+    for index in sorted(set(wrong.tolist())):
+        total, begin = int(batches.count[index]), int(first[index])
+        places, end = _walk(data, int(batches.at[index]), total, limit)
+        if end != batches.stop[index]:
+            return None
+        found[begin : begin + total] = places
+    return found
+
+
+def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
+    """The starts of `count` records, and where they end: -1 when they leave the arena."""
+    places: list[int] = []
+    add = places.append
+    for _ in range(count):
+        add(at)
+        size = data[at]
+        if size < 128:
+            at += 1
+        elif (high := data[at + 1]) < 128:
+            size += (high << 7) - 128
+            at += 2
+        else:
+            size = shift = 0
+            for byte in data[at : at + 5]:
+                size |= (byte & 127) << shift
+                shift += 7
+                at += 1
+                if byte < 128:
+                    break
+            else:
+                return places, -1
+            size &= 0xFFFFFFFF
+        if size & 1 or (at := at + (size >> 1)) > limit:
+            return places, -1
+    return places, at
+
+
+def _cut(windows: Windows, batches: Batches, first: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s, Int64s]:
+    """Start, end, records, place of the first record, and batch, of every piece to be walked on its own."""
+    at, stop, count = batches.at, batches.stop, batches.count
+    every = np.arange(len(at))
+    piece = max(int(count.sum()) // _LANES, _SHORTEST_PIECE)
+    mean = (stop - at) // count
+    long = batches.gapless & (count >= 2 * piece) & (mean <= _WIDEST)
+    if not long.any():
+        return at.copy(), stop, count, first.copy(), every
+    place, number, owner = _guess(windows, batches, np.flatnonzero(long), mean, piece)
+    # Every batch starts with a piece, and the guesses come behind it.
+    owner = np.concatenate((every, owner))
+    place = np.concatenate((at, place))
+    number = np.concatenate((np.zeros(len(at), np.int64), number))
+    order = np.argsort(place, kind="stable")
+    place, number, owner = place[order], number[order], owner[order]
+    last = np.append(owner[1:] != owner[:-1], True)
+    end = np.where(last, stop[owner], np.append(place[1:], 0))
+    behind = np.where(last, count[owner], np.append(number[1:], 0))
+    return place, end, behind - number, number + first[owner], owner
+
+
+def _guess(
+    windows: Windows, batches: Batches, long: NDArray[np.intp], mean: Int64s, piece: int
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Places in long batches where records probably start, which record each would be, and of which batch."""
+    _, sizes = _tables()
+    data = windows.bytes
+    zeros: list[Int64s] = []
+    groups: list[Int64s] = []
+    owners: list[Int64s] = []
+    group = 0
+    for index in long.tolist():
+        at, stop, wide = int(batches.at[index]), int(batches.stop[index]), max(int(mean[index]), 8)
+        apart = piece * wide
+        width = min(wide + wide // 2 + 64, apart)
+        many = (stop - at - width - 16) // apart
+        if many < 1:
+            continue
+        begin = at + apart
+        view = as_strided(data[begin:], (many, width), (apart, 1), writeable=False)
+        zero = np.flatnonzero(view == 0)  # the attributes of a record are a zero byte behind its length
+        which = zero // width
+        zeros.append(zero + begin + which * (apart - width))
+        groups.append(which + group)
+        owners.append(np.full(many, index))
+        group += many
+    if not zeros:
+        nothing = np.empty(0, np.int64)
+        return nothing, nothing, nothing
+    zero, which, owner = np.concatenate(zeros), np.concatenate(groups), np.concatenate(owners)
+    before = data[zero - 1]
+    one = before < 128
+    two = one & (data[zero - 2] >= 128)
+    place = np.concatenate((zero[one] - 1, zero[two] - 2))
+    which = np.concatenate((which[one], which[two]))
+    size = sizes[windows.twos[place]]
+    behind = place + size
+    good = (size > 6) & (behind < batches.stop[owner[which]] - 7)
+    place, which, behind = place[good], which[good], behind[good]
+    numbers, fine = _number(windows, np.concatenate((place, behind)))
+    number, following = numbers[: len(place)], numbers[len(place) :]
+    good = fine[: len(place)] & fine[len(place) :]
+    good &= (number > 0) & (number < batches.count[owner[which]]) & (following == number + 1)
+    place, which, number = place[good], which[good], number[good]
+    which, pick = np.unique(which, return_index=True)
+    place, number, owner = place[pick], number[pick], owner[which]
+    # Guesses that go back were wrong; the rest is verified by walking.
+    rising = np.append(True, (number[1:] > number[:-1]) | (owner[1:] != owner[:-1]))
+    return place[rising], number[rising], owner[rising]
+
+
+def _number(windows: Windows, place: Int64s) -> tuple[Int64s, Bools]:
+    """The offset delta of a record that starts at each place, if one does."""
+    eights, (table, _) = windows.eights, _tables()
+    limit = len(eights) - 1
+    place = place + (table[windows.twos[place]] & 3)
+    zero = windows.bytes[place] == 0
+    _, width = varints(eights[np.minimum(place + 1, limit)])
+    number, width2 = varints(eights[np.minimum(place + 1 + width, limit)])
+    return number, zero & (width > 0) & (width2 > 0)
+
+
+# --- fields -------------------------------------------------------------------------------------------------
+
+
+def varints(window: Int64s) -> tuple[Int64s, Int64s]:
+    """The zigzag varints at the start of windows of 8 bytes, and their widths; width 0 where it is longer."""
+    width = np.ones(len(window), np.int64)
+    more = window >> 7 & 1
+    value = window & 127
+    for byte in range(1, 8):
+        if not more.any():
+            break
+        width += more
+        value |= (window >> (8 * byte) & 127 & -more) << (7 * byte)
+        more &= window >> (8 * byte + 7) & 1
+    width[more != 0] = 0
+    return (value >> 1) ^ -(value & 1), width
+
+
+def _fields(windows: Windows, starts: Int64s, batches: Batches) -> Fields | None:
+    total = len(starts)
+    count = batches.count
+    ends = np.empty(total, np.int64)
+    ends[:-1] = starts[1:]
+    ends[np.cumsum(count)[count > 0] - 1] = batches.stop[count > 0]
+    fields = Fields(
+        np.repeat(batches.base_offset, count),
+        np.repeat(batches.base_timestamp, count),
+        np.empty(2 * total, np.int32),
+        np.empty(2 * total, np.int32),
+        np.empty(2 * total, np.int32),
+        np.empty(total, np.bool_),
+        np.empty(total, np.bool_),
+        np.empty(total, np.bool_),
+    )
+    for low in range(0, total, _SLICE):
+        high = min(low + _SLICE, total)
+        if not _slice(windows, starts[low:high], ends[low:high], low, high, fields):
+            return None
+    return fields
+
+
+def _slice(windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: Fields) -> bool:
+    """Read the rows from `low` to `high` into `fields`; False when one is not regular."""
+    table, _ = _tables()
+    eights = windows.eights
+    window = eights[start]
+    entry = table[window & 0xFFFF]
+    width = entry & 3
+    shortest = width.copy()
+    used = width + 1  # the attributes
+    window >>= used << 3
+    entry = table[window & 0xFFFF]
+    width = entry & 3
+    np.minimum(shortest, width, out=shortest)
+    timestamp = (entry >> 2).astype(np.int64)
+    used += width
+    window >>= width << 3
+    entry = table[window & 0xFFFF]
+    width = entry & 3
+    np.minimum(shortest, width, out=shortest)
+    offset = (entry >> 2).astype(np.int64)
+    used += width
+    window >>= width << 3
+    entry = table[window & 0xFFFF]
+    width = entry & 3
+    np.minimum(shortest, width, out=shortest)
+    size = (entry >> 2).astype(np.int64)
+    used += width
+    key = start + used
+    slow = np.flatnonzero((shortest == 0) | (used > 8))
+    if len(slow):
+        place = start[slow]
+        _, step = varints(eights[place])
+        place += step + 1
+        timestamp[slow], wide = varints(eights[place])
+        place += wide
+        offset[slow], wide2 = varints(eights[place])
+        place += wide2
+        size[slow], wide3 = varints(eights[place])
+        place += wide3
+        key[slow] = place
+        if not (_fits(offset[slow], wide2) and _fits(size[slow], wide3) and wide.all()):
+            return False
+    null = size < 0
+    key_end = key + size
+    key_end += null
+    if (size < -1).any() or (key_end >= end).any():
+        return False
+    fields.null_key[low:high] = null
+    entry = table[windows.twos[key_end]]
+    width = entry & 3
+    size = (entry >> 2).astype(np.int64)
+    value = key_end + width
+    slow = np.flatnonzero(width == 0)
+    if len(slow):
+        size[slow], wide = varints(eights[key_end[slow]])
+        value[slow] = key_end[slow] + wide
+        if not _fits(size[slow], wide):
+            return False
+    null = size < 0
+    value_end = value + size
+    value_end += null
+    if (size < -1).any() or (value_end >= end).any():
+        return False
+    fields.null_value[low:high] = null
+    plain = windows.bytes[value_end] == 0
+    if (plain & (value_end + 1 != end)).any():
+        return False
+    np.logical_not(plain, out=fields.has_headers[low:high])
+    fields.offset[low:high] += offset
+    fields.timestamp[low:high] += timestamp
+    fields.key[2 * low : 2 * high : 2] = key
+    fields.key[2 * low + 1 : 2 * high : 2] = key_end
+    fields.value[2 * low : 2 * high : 2] = value
+    fields.value[2 * low + 1 : 2 * high : 2] = value_end
+    fields.headers[2 * low : 2 * high : 2] = value_end
+    fields.headers[2 * low + 1 : 2 * high : 2] = end
+    return True
+
+
+def _fits(value: Int64s, width: Int64s) -> bool:
+    """Whether these are numbers that a varint of 32 bits has: not wider, not larger, not cut."""
+    return bool(
+        ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()
+    )
