@@ -27,7 +27,7 @@ class Stored(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
-    append_time: int
+    max_timestamp: int
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -53,9 +54,41 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
     "unclean.leader.election.enable": "false",
 }
 
-ACTED_ON: Final = frozenset({"max.message.bytes", "message.timestamp.type"})
+ACTED_ON: Final = frozenset({"max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.type"})
 
-TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+# The lowest values that Kafka 4.3.1 allows, where it has a bound.
+_LOWEST: Final[Mapping[str, int]] = {
+    "delete.retention.ms": 0,
+    "file.delete.delay.ms": 0,
+    "flush.messages": 1,
+    "flush.ms": 0,
+    "index.interval.bytes": 0,
+    "local.retention.bytes": -2,
+    "local.retention.ms": -2,
+    "max.compaction.lag.ms": 1,
+    "max.message.bytes": 0,
+    "message.timestamp.after.max.ms": 0,
+    "message.timestamp.before.max.ms": 0,
+    "min.compaction.lag.ms": 0,
+    "min.insync.replicas": 1,
+    "retention.ms": -1,
+    "segment.bytes": 1_048_576,
+    "segment.index.bytes": 4,
+    "segment.jitter.ms": 0,
+    "segment.ms": 1,
+}
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "compression.type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+    "preallocate": ("true", "false"),
+    "remote.log.copy.disable": ("true", "false"),
+    "remote.log.delete.on.disable": ("true", "false"),
+    "remote.storage.enable": ("true", "false"),
+    "unclean.leader.election.enable": ("true", "false"),
+}
+
+TIMESTAMP_TYPES: Final = _CHOICES["message.timestamp.type"]
+_RATIO: Final = re.compile(r"0(\.\d+)?|\.\d+|1(\.0+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +146,20 @@ def check_topic_config(name: str, value: str | None) -> str | None:
         return f"Unknown topic config name: {name}"
     if value is None:
         return f"Null value not supported for topic configs: {name}"
-    default = TOPIC_DEFAULTS[name]
-    if name == "message.timestamp.type" and value not in TIMESTAMP_TYPES:
-        return (
-            f"Invalid value {value} for configuration {name}: it must be one of {', '.join(TIMESTAMP_TYPES)}"
-        )
-    if default.lstrip("-").isdigit() and not value.strip().lstrip("-").isdigit():
-        return f"Invalid value {value} for configuration {name}: Not a number"
-    if default in ("true", "false") and value.lower() not in ("true", "false"):
-        return f"Invalid value {value} for configuration {name}: Expected value to be either true or false"
+    wrong = f"Invalid value {value} for configuration {name}: "
+    choices = _CHOICES.get(name)
+    if choices is not None:
+        return None if value.lower() in map(str.lower, choices) else f"{wrong}one of {', '.join(choices)}"
+    if name == "min.cleanable.dirty.ratio":
+        return None if _RATIO.fullmatch(value) else f"{wrong}a number from 0 to 1"
+    if name == "cleanup.policy":
+        policies = [policy for policy in value.split(",") if policy.strip()]
+        return None if {*policies} <= {"compact", "delete"} else f"{wrong}compact, delete, or both"
+    if TOPIC_DEFAULTS[name].lstrip("-").isdigit():
+        if not value.strip().lstrip("-").isdigit():
+            return f"{wrong}a whole number"
+        lowest = _LOWEST.get(name)
+        return f"{wrong}at least {lowest}" if lowest is not None and int(value) < lowest else None
     return None
 
 

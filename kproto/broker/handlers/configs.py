@@ -23,7 +23,7 @@ from ...messages.incremental_alter_configs import (
 )
 from ..call import Call, Result
 from ..settings import TOPIC_DEFAULTS, Settings, check_topic_config
-from ..topics import Topic, broker_default
+from ..topics import Topic, bad_name, broker_default
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -96,7 +96,9 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> DescribeCon
     if kind == TOPIC and topic is not None:
         configs = described_topic(topic, broker.settings)
     elif kind == TOPIC:
-        error, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""
+        why = bad_name(name)
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        message = why or ""
     elif kind == BROKER and name in ("", str(broker.node.id)):
         configs = _described_broker(broker.settings)
     elif kind == BROKER:
@@ -203,8 +205,13 @@ def _altered(
             configs.pop(change.name, None)
             continue
         value = _changed(topic, change)
+        if value is None:
+            return (
+                ErrorCode.INVALID_CONFIG,
+                f"{change.name} is no list, or there is no value",
+            )
         why = check_topic_config(change.name, value)
-        if why is not None or value is None:
+        if why is not None:
             return ErrorCode.INVALID_CONFIG, why
         configs[change.name] = value
     if not validate_only:

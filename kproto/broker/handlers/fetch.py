@@ -88,17 +88,18 @@ class ParkedFetch:
         self, topic: Topic | None, wanted: FetchPartition, room: int, at_least_one: bool
     ) -> PartitionData:
         if topic is None:
-            return _failed(wanted.partition, missing_topic(by_id=self.plan.by_id))
+            return _missing(wanted.partition, missing_topic(by_id=self.plan.by_id))
         partition = topic.partition(wanted.partition)
         if partition is None:
-            return _failed(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _missing(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.partitions.add(partition)
         log = partition.log
         stale = epoch_error(log, wanted.current_leader_epoch)
         if stale is not ErrorCode.NONE:
             return _failed(wanted.partition, stale)
         diverging = _diverging(log, wanted)
-        if diverging is None and not log.start_offset <= wanted.fetch_offset <= log.end_offset:
+        unknown = diverging is not None and diverging.epoch < 0
+        if unknown or not log.start_offset <= wanted.fetch_offset <= log.end_offset:
             return _failed(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         records = b""
         if diverging is None:
@@ -138,6 +139,12 @@ def _diverging(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
     if end.leader_epoch == wanted.last_fetched_epoch and end.end_offset >= wanted.fetch_offset:
         return None
     return EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset)
+
+
+def _missing(index: int, error: ErrorCode) -> PartitionData:
+    failed = _failed(index, error)
+    failed.aborted_transactions = []
+    return failed
 
 
 def _failed(index: int, error: ErrorCode) -> PartitionData:

@@ -74,7 +74,12 @@ def list_offsets(broker: Broker, call: Call) -> Result:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
-                name=topic.name, partitions=[answer(topic.name, partition) for partition in topic.partitions]
+                name=topic.name,
+                # A partition that is asked for twice is refused, once.
+                partitions=[
+                    answer(topic.name, partition)
+                    for partition in {one.partition_index: one for one in topic.partitions}.values()
+                ],
             )
             for topic in request.topics
         ]

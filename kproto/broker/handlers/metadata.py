@@ -46,6 +46,8 @@ def metadata(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, MetadataRequest)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    if call.version < BY_ID_SINCE and any(_by_id(one) for one in request.topics or ()):
+        return _refused(request)
     # Version 0 has no null: there the empty list asks for all topics.
     everything = request.topics is None or (call.version == 0 and not request.topics)
     if everything:
@@ -73,13 +75,6 @@ def _asked(
     broker: Broker, call: Call, asked: MetadataRequestTopic, operations: int, create: bool
 ) -> MetadataResponseTopic:
     """One topic that was asked for, by id or by name."""
-    if call.version < BY_ID_SINCE and (asked.name is None or asked.topic_id != NO_ID):
-        return MetadataResponseTopic(
-            error_code=ErrorCode.INVALID_REQUEST,
-            name=asked.name or "",
-            topic_id=asked.topic_id,
-            partitions=[],
-        )
     if asked.topic_id != NO_ID:
         topic = broker.topics.with_id(asked.topic_id)
         if topic is not None:
@@ -97,6 +92,21 @@ def _asked(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if bad_name(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
     return MetadataResponseTopic(error_code=error, name=name, partitions=[])
+
+
+def _by_id(asked: MetadataRequestTopic) -> bool:
+    return asked.name is None or asked.topic_id != NO_ID
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """What Kafka answers when it refuses the request as a whole."""
+    topics = [
+        MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=one.name or "", topic_id=one.topic_id, partitions=[]
+        )
+        for one in request.topics or ()
+    ]
+    return MetadataResponse(brokers=[], topics=topics)
 
 
 def _described(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
@@ -173,7 +183,11 @@ def describe_topic_partitions(broker: Broker, call: Call) -> Result:
             )
             answer.topics.append(
                 DescribeTopicPartitionsResponseTopic(
-                    error_code=error, name=name, topic_id=NO_ID, partitions=[]
+                    error_code=error,
+                    name=name,
+                    topic_id=NO_ID,
+                    partitions=[],
+                    topic_authorized_operations=TOPIC_OPERATIONS,
                 )
             )
             continue

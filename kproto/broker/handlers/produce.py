@@ -75,35 +75,40 @@ def _append(
     log = partition.log
     records = data.records or b""
     append_time = call.now if topic.config("message.timestamp.type") == "LogAppendTime" else None
+    start = log.start_offset
     try:
         found = list(batches(records, check_crc=False))
         refusal = _refusal(found, len(records), int(topic.config("max.message.bytes")), call.version)
         if refusal is not None:
             return _refused(data.index, *refusal)
+        batch = found[0]
+        latest = call.now + int(topic.config("message.timestamp.after.max.ms"))
+        if append_time is None and batch.max_timestamp > latest:
+            why = f"a record is of {batch.max_timestamp} ms, and none may be later than {latest} ms"
+            return _refused(data.index, ErrorCode.INVALID_TIMESTAMP, why, start)
         stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
     except RecordError as error:
         corrupt = error.field in ("crc", "size")
-        return _refused(
-            data.index, ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD, str(error)
-        )
-    batch = found[0]
+        code = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD
+        return _refused(data.index, code, str(error), -1 if corrupt else start)
     stored = Stored(
         batch.base_sequence,
         last_sequence(batch.base_sequence, batch.count),
         log.end_offset,
-        -1 if append_time is None else append_time,
+        batch.max_timestamp if append_time is None else append_time,
     )
     if batch.producer_id >= 0:
         verdict = partition.producers.check(
             batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count
         )
         if isinstance(verdict, Stored):
-            return _accepted(data.index, verdict, log.start_offset)
+            # With CreateTime too: Kafka answers a duplicate with the time that it remembers.
+            return _accepted(data.index, verdict.base_offset, verdict.max_timestamp, start)
         if verdict is not ErrorCode.NONE:
-            return _refused(data.index, verdict, None)
+            return _refused(data.index, verdict, None, start)
         partition.producers.remember(batch.producer_id, batch.producer_epoch, stored)
-    log.append(stamped, batch.count, batch.max_timestamp if append_time is None else append_time)
-    return _accepted(data.index, stored, log.start_offset)
+    log.append(stamped, batch.count, stored.max_timestamp)
+    return _accepted(data.index, stored.base_offset, -1 if append_time is None else append_time, start)
 
 
 def _refusal(found: list[Batch], size: int, largest: int, version: int) -> tuple[ErrorCode, str] | None:
@@ -126,15 +131,19 @@ def _refusal(found: list[Batch], size: int, largest: int, version: int) -> tuple
     return None
 
 
-def _accepted(index: int, stored: Stored, log_start_offset: int) -> PartitionProduceResponse:
+def _accepted(index: int, base_offset: int, append_time: int, log_start: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=0,
-        base_offset=stored.base_offset,
-        log_append_time_ms=stored.append_time,
-        log_start_offset=log_start_offset,
+        base_offset=base_offset,
+        log_append_time_ms=append_time,
+        log_start_offset=log_start,
     )
 
 
-def _refused(index: int, error: ErrorCode, message: str | None) -> PartitionProduceResponse:
-    return PartitionProduceResponse(index=index, error_code=error, base_offset=-1, error_message=message)
+def _refused(
+    index: int, error: ErrorCode, message: str | None, log_start: int = -1
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=error, base_offset=-1, log_start_offset=log_start, error_message=message
+    )

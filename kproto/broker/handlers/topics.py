@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
+from uuid import uuid5
 
 from ...error_codes import ErrorCode
 from ...messages.create_partitions import (
@@ -66,7 +67,7 @@ def create_topics(broker: Broker, call: Call) -> Result:
             continue
         configs = {config.name: config.value or "" for config in wanted.configs}
         if request.validate_only:
-            topic = Topic(wanted.name, NO_ID, 0, configs, broker.settings)
+            topic = Topic(wanted.name, uuid5(call.random_id, wanted.name), 0, configs, broker.settings)
         else:
             topic = broker.create_topic(wanted.name, count, call.random_id, configs)
         results.append(
@@ -132,25 +133,28 @@ def delete_topics(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, DeleteTopicsRequest)
     asked = request.topics or [DeleteTopicState(name=name, topic_id=NO_ID) for name in request.topic_names]
+    times = Counter((wanted.name, wanted.topic_id) for wanted in asked)
 
     def delete(wanted: DeleteTopicState) -> DeletableTopicResult:
         by_id = wanted.topic_id != NO_ID
         topic = broker.topics.with_id(wanted.topic_id) if by_id else broker.topics.named(wanted.name or "")
-        if topic is None:
-            error = missing_topic(by_id=by_id)
-        elif not broker.settings.delete_topic_enable:
-            error = ErrorCode.TOPIC_DELETION_DISABLED
-        else:
-            error = ErrorCode.NONE
-            broker.delete_topic(topic, call.now)
-        return DeletableTopicResult(
-            name=topic.name if topic else wanted.name,
-            topic_id=topic.id if topic else wanted.topic_id,
-            error_code=error,
-            error_message=None if error is ErrorCode.NONE else error.name,
-        )
+        refused: Refusal | None = None
+        if by_id == (wanted.name is not None):
+            refused = ErrorCode.INVALID_REQUEST, "Say either the name or the id of a topic."
+        elif times[wanted.name, wanted.topic_id] > 1:
+            refused = ErrorCode.INVALID_REQUEST, "The topic is in the request twice."
+        elif topic is not None and not broker.settings.delete_topic_enable:
+            refused = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false."
+        if topic is None or refused is not None:
+            code, why = refused or (missing_topic(by_id=by_id), "There is no such topic.")
+            return DeletableTopicResult(
+                name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=why
+            )
+        broker.delete_topic(topic, call.now)
+        return DeletableTopicResult(name=topic.name, topic_id=topic.id, error_code=0)
 
-    return DeleteTopicsResponse(throttle_time_ms=0, responses=[delete(wanted) for wanted in asked])
+    wanted = {(one.name, one.topic_id): one for one in asked}.values()
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=[delete(one) for one in wanted])
 
 
 def create_partitions(broker: Broker, call: Call) -> Result:
