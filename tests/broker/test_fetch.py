@@ -222,6 +222,12 @@ def test_an_election_ends_the_wait_of_a_fetch_with_the_old_epoch(stage: Stage, c
     assert [d.error_code for d in answered(client.answer())] == [ErrorCode.FENCED_LEADER_EPOCH]
 
 
+def test_an_epoch_that_never_was_puts_the_position_out_of_range(client: Client) -> None:
+    """A diverging epoch of -1 would leave the client without a place to go back to."""
+    [data] = answered(client.fetch(fetching(wanted(fetched_epoch=5))))
+    assert (data.error_code, data.diverging_epoch.epoch) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
 def test_a_client_that_read_beyond_an_epochs_end_is_told_where_it_diverged(
     stage: Stage, client: Client, producer: Client
 ) -> None:

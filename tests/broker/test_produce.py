@@ -156,6 +156,14 @@ def test_with_create_time_the_producers_timestamps_stay(stage: Stage, client: Cl
     assert [r.timestamp for r in stored(stage)] == [77]
 
 
+def test_a_record_from_far_in_the_future_is_refused(stage: Stage, client: Client) -> None:
+    hour = 3_600_000
+    assert client.produce(batch_of(b"a", timestamps=[stage.now + hour])).error_code == 0
+    late = client.produce(batch_of(b"a", timestamps=[stage.now + hour + 1]))
+    assert late.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert stage.log("t").end_offset == 1
+
+
 def test_with_log_append_time_all_records_get_the_brokers_time() -> None:
     stage = Stage({"t": 1}, log_message_timestamp_type="LogAppendTime")
     answer = stage.client().produce(batch_of(b"a", b"b", timestamps=[77, 99]))

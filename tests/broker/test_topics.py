@@ -190,6 +190,10 @@ def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: 
         ({"configs": {"retention.ms": "soon"}}, ErrorCode.INVALID_CONFIG),
         ({"configs": {"retention.ms": None}}, ErrorCode.INVALID_CONFIG),
         ({"configs": {"message.timestamp.type": "Never"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"max.message.bytes": "-1"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"preallocate": "maybe"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"min.cleanable.dirty.ratio": "2"}}, ErrorCode.INVALID_CONFIG),
+        ({"configs": {"cleanup.policy": "shred"}}, ErrorCode.INVALID_CONFIG),
         ({"count": -1, "factor": -1, "assignments": [[1], [2]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ({"count": 2, "factor": -1, "assignments": [[1], [1]]}, ErrorCode.INVALID_REQUEST),
     ],
@@ -250,6 +254,22 @@ def test_a_topic_is_deleted_by_id(stage: Stage, client: Client) -> None:
 def test_what_is_not_there_cant_be_deleted(client: Client) -> None:
     assert deleted(client, 6, name="none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert deleted(client, 6, topic_id=UUID(int=5)) == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [DeleteTopicState(name=None, topic_id=NO_ID)],
+        [DeleteTopicState(name="t", topic_id=UUID(int=5))],
+        [DeleteTopicState(name="t", topic_id=NO_ID)] * 2,
+    ],
+)
+def test_a_deletion_that_is_not_clear_is_refused(
+    stage: Stage, client: Client, states: list[DeleteTopicState]
+) -> None:
+    answer = client.ask(DeleteTopicsRequest(topics=states, timeout_ms=1))
+    assert [result.error_code for result in answer.responses] == [ErrorCode.INVALID_REQUEST]
+    assert len(stage.broker.topics) == 2
 
 
 def test_deletion_can_be_disabled() -> None:
