@@ -71,7 +71,7 @@ def subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str,
 
 def topics_of(group: Mapping[str, Subscription]) -> frozenset[str]:
     """All topics that somebody in the group wants."""
-    return frozenset().union(*{subscription.topics for subscription in group.values()})
+    return frozenset[str]().union(*{subscription.topics for subscription in group.values()})
 
 
 def snapshot(topics: Iterable[str], metadata: Metadata, with_racks: bool) -> Snapshot:

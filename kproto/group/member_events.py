@@ -117,8 +117,10 @@ class Metadata:
     partitions: Mapping[str, int]
     asked: frozenset[str] | None = None
     complete: bool = False
-    ids: Mapping[str, object] = field(default_factory=dict)
-    racks: Mapping[str, tuple[frozenset[str], ...]] = field(default_factory=dict)
+    ids: Mapping[str, object] = field(default_factory=dict[str, object])
+    racks: Mapping[str, tuple[frozenset[str], ...]] = field(
+        default_factory=dict[str, tuple[frozenset[str], ...]]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,7 @@ class Assign:
     generation: int
     first: bool = False
     new: frozenset[TopicPartition] = frozenset()
-    existed: Mapping[str, int] = field(default_factory=dict)
+    existed: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)

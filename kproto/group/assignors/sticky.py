@@ -316,7 +316,7 @@ class _Mixed:
         """Each to the least loaded subscriber; where racks matter, first to those that are near."""
         far = unowned
         if self.racks.matter:
-            far = []
+            far = list[TopicPartition]()
             for tp in unowned:
                 wanting = (m for _, m in self.order if tp.topic in self.wants[m] and self.racks.near(m, tp))
                 member_id = next(wanting, None)

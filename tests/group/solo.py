@@ -1,0 +1,269 @@
+"""One member, and a test that plays its coordinator and its application by hand.
+
+Every step is checked: the deadline after a tick is never in the past, and nothing is said after `Left`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from kproto.error_codes import ErrorCode
+from kproto.group.member import (
+    Action,
+    Assign,
+    CommitAnswered,
+    CoordinatorFound,
+    Event,
+    Fatal,
+    Left,
+    Lose,
+    Member,
+    MemberConfig,
+    MemberState,
+    Metadata,
+    Polled,
+    Received,
+    Rejoining,
+    Released,
+    Revoke,
+    Send,
+    Subscribe,
+    Tick,
+    next_deadline,
+    step,
+)
+from kproto.group.subscription import Assignment, Subscription, TopicPartition
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kproto.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.wire.message import Message
+
+EAGER = ("range",)
+COOPERATIVE = ("cooperative-sticky",)
+SESSION = 10_000
+INTERVAL = 3_000
+POLL = 60_000
+BACKOFF = 100
+
+A = TypeVar("A")
+M = TypeVar("M", bound=Message)
+
+
+def parts(topic: str, *indexes: int) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic, index) for index in indexes)
+
+
+class Solo:
+    """A member with everything it said since the last look."""
+
+    def __init__(
+        self, assignors: tuple[str, ...] = EAGER, topics: Mapping[str, int] | None = None, **options: Any
+    ) -> None:
+        defaults: dict[str, Any] = {
+            "group_id": "g",
+            "session_timeout_ms": SESSION,
+            "heartbeat_interval_ms": INTERVAL,
+            "rebalance_timeout_ms": POLL,
+            "retry_backoff_ms": BACKOFF,
+            "assignors": assignors,
+        }
+        self.member = Member(MemberConfig(**{**defaults, **options}))
+        self.now = 1_000_000
+        self.said: list[Action] = []
+        self.all: list[Action] = []
+        self.tell(Metadata({"t": 3} if topics is None else dict(topics)))
+
+    @property
+    def state(self) -> MemberState:
+        return self.member.state
+
+    def tell(self, event: Event) -> list[Action]:
+        done = self.state is MemberState.closed
+        said = step(self.member, event, self.now)
+        assert not (done and said), f"{said} after Left"
+        if isinstance(event, Tick):
+            deadline = next_deadline(self.member)
+            assert deadline is None or deadline > self.now, "a tick that does not help"
+        self.said += said
+        self.all += said
+        return said
+
+    def take(self, kind: type[A]) -> A:
+        """The only action of this kind since it was last taken."""
+        found = [action for action in self.said if isinstance(action, kind)]
+        assert len(found) == 1, f"{kind.__name__}: {found} in {self.said}"
+        self.said.remove(found[0])
+        return found[0]
+
+    def request(self, kind: type[M]) -> M:
+        """The only request of this kind since it was last taken."""
+        found = [a for a in self.said if isinstance(a, Send) and isinstance(a.request, kind)]
+        assert len(found) == 1, f"{kind.__name__}: {found} in {self.said}"
+        self.said.remove(found[0])
+        request = found[0].request
+        assert isinstance(request, kind)
+        return request
+
+    def sends(self, kind: type[Message]) -> bool:
+        return any(isinstance(action, Send) and isinstance(action.request, kind) for action in self.said)
+
+    def says(self, kind: type[Any]) -> bool:
+        return any(isinstance(action, kind) for action in self.said)
+
+    @property
+    def reasons(self) -> list[str]:
+        return [action.reason for action in self.all if isinstance(action, Rejoining)]
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, with a Tick whenever one is due."""
+        end = self.now + ms
+        while (deadline := next_deadline(self.member)) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.tell(Tick())
+        self.now = end
+
+    # The coordinator's part.
+
+    def find(self) -> None:
+        self.tell(CoordinatorFound("node"))
+
+    def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        self.tell(Subscribe(frozenset(topics or ("t",)), pattern))
+
+    def answer_join(
+        self,
+        code: int = 0,
+        *,
+        generation: int = 1,
+        member_id: str = "me",
+        leader: str | None = None,
+        members: Mapping[str, Subscription] | None = None,
+        protocol: str | None = None,
+        protocol_type: str | None = "consumer",
+        skip: bool = False,
+        request: JoinGroupRequest | None = None,
+    ) -> list[Action]:
+        """Answer the open JoinGroup; `members` makes this member the leader."""
+        request = request or self.request(JoinGroupRequest)
+        listed = [
+            JoinGroupResponseMember(member_id=m, group_instance_id=s.instance_id, metadata=s.encode())
+            for m, s in (members or {}).items()
+        ]
+        answer = JoinGroupResponse(
+            error_code=code,
+            generation_id=generation if not code else -1,
+            protocol_type=protocol_type,
+            protocol_name=protocol or self.member.assignors[0].name,
+            leader=leader or (member_id if members is not None else "other"),
+            skip_assignment=skip,
+            member_id=member_id,
+            members=listed,
+        )
+        return self.tell(Received(request, answer))
+
+    def answer_sync(
+        self,
+        *partitions: TopicPartition,
+        code: int = 0,
+        protocol: str | None = None,
+        protocol_type: str | None = "consumer",
+        user_data: bytes | None = None,
+        request: SyncGroupRequest | None = None,
+    ) -> list[Action]:
+        request = request or self.request(SyncGroupRequest)
+        answer = SyncGroupResponse(
+            error_code=code,
+            protocol_type=protocol_type,
+            protocol_name=protocol or self.member.protocol,
+            assignment=Assignment(partitions=partitions, user_data=user_data).encode(),
+        )
+        return self.tell(Received(request, answer))
+
+    def beat(self) -> HeartbeatRequest:
+        """Wait for the next heartbeat and take it."""
+        self.wait(INTERVAL)
+        return self.request(HeartbeatRequest)
+
+    def answer_heartbeat(self, code: int = 0, request: HeartbeatRequest | None = None) -> list[Action]:
+        return self.tell(Received(request or self.beat(), HeartbeatResponse(error_code=code)))
+
+    def answer_leave(self, code: int = 0) -> list[Action]:
+        request = self.request(LeaveGroupRequest)
+        return self.tell(Received(request, LeaveGroupResponse(error_code=code)))
+
+    def answer_commit(self, code: int, generation: int = 1, member_id: str = "me") -> list[Action]:
+        return self.tell(CommitAnswered(code, generation, member_id))
+
+    # The application's part.
+
+    def let_go(self) -> list[Action]:
+        return self.tell(Released())
+
+    def poll(self) -> None:
+        self.tell(Polled())
+
+    # Whole ways.
+
+    def joining(self, *topics: str, pattern: str | None = None) -> Solo:
+        """Subscribed, the coordinator found, the first JoinGroup open."""
+        self.subscribe(*topics, pattern=pattern)
+        self.find()
+        assert self.state is MemberState.joining
+        return self
+
+    def syncing(self, generation: int = 1) -> Solo:
+        self.joining()
+        self.answer_join(generation=generation)
+        assert self.state is MemberState.syncing
+        return self
+
+    def stable(self, *partitions: TopicPartition, generation: int = 1) -> Solo:
+        """A follower that owns `partitions` (by default t-0 and t-1)."""
+        self.syncing(generation)
+        self.answer_sync(*(partitions or parts("t", 0, 1)))
+        assert self.state is MemberState.stable
+        self.said.clear()
+        return self
+
+    def leading(self, *topics: str, generation: int = 1, **others: Subscription) -> Solo:
+        """The leader of a group, stable with whatever its own plan gives it."""
+        self.joining(*topics)
+        self.become_leader(generation, **others)
+        self.said.clear()
+        return self
+
+    def become_leader(self, generation: int = 1, **others: Subscription) -> dict[str, Assignment]:
+        """Answer the open JoinGroup with the leadership, and the SyncGroup with its own plan."""
+        request = self.request(JoinGroupRequest)
+        mine = Subscription.decode(request.protocols[0].metadata)
+        self.answer_join(generation=generation, members={"me": mine, **others}, request=request)
+        return self.sync_own_plan()
+
+    def sync_own_plan(self) -> dict[str, Assignment]:
+        request = self.request(SyncGroupRequest)
+        plan = {one.member_id: Assignment.decode(one.assignment) for one in request.assignments}
+        own = plan.get("me", Assignment())
+        self.answer_sync(*own.partitions, user_data=own.user_data, request=request)
+        return plan
+
+
+__all__ = [
+    "BACKOFF",
+    "COOPERATIVE",
+    "EAGER",
+    "INTERVAL",
+    "POLL",
+    "SESSION",
+    "Assign",
+    "ErrorCode",
+    "Fatal",
+    "Left",
+    "Lose",
+    "MemberState",
+    "Revoke",
+    "Solo",
+    "Subscription",
+    "parts",
+]

@@ -1,0 +1,582 @@
+"""How a member gets into a group: what it asks, what it does with the answers, and with each refusal."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.errors import BrokerError, ConfigError, Fenced, NotAuthorized
+from kproto.group.member import (
+    CoordinatorLost,
+    Failed,
+    FindCoordinator,
+    Member,
+    MemberConfig,
+    Received,
+    RequestRejoin,
+    Send,
+)
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.group.solo import (
+    BACKOFF,
+    COOPERATIVE,
+    EAGER,
+    POLL,
+    Assign,
+    ErrorCode,
+    Fatal,
+    Lose,
+    MemberState,
+    Revoke,
+    Solo,
+    Subscription,
+    parts,
+)
+
+BOTH = [EAGER, COOPERATIVE]
+
+
+# Before the JoinGroup
+
+
+def test_a_member_without_a_subscription_does_nothing() -> None:
+    solo = Solo()
+    solo.find()
+    solo.wait(POLL)
+    assert solo.all == []
+
+
+def test_a_subscription_looks_for_the_coordinator_before_anything_is_sent() -> None:
+    solo = Solo()
+    solo.subscribe()
+    assert solo.said == [FindCoordinator()]
+
+
+def test_the_coordinator_is_looked_up_only_once_at_a_time() -> None:
+    """AbstractCoordinatorTest.testLookupCoordinator."""
+    solo = Solo()
+    solo.subscribe()
+    solo.poll()
+    solo.wait(POLL)
+    assert solo.said == [FindCoordinator()]
+
+
+def test_failed_lookups_are_repeated_with_a_growing_backoff() -> None:
+    """AbstractCoordinatorTest.testCoordinatorDiscoveryExponentialBackoff."""
+    solo = Solo()
+    solo.subscribe()
+    at: list[int] = []
+    for _ in range(6):
+        solo.take(FindCoordinator)
+        start = solo.now
+        solo.tell(CoordinatorLost("nobody knows"))
+        while not solo.says(FindCoordinator):
+            solo.wait(1)
+        at.append(solo.now - start)
+    assert at == [100, 200, 400, 800, 1000, 1000]
+
+
+def test_the_first_join_says_everything_the_coordinator_needs() -> None:
+    solo = Solo(COOPERATIVE, rack_id="r1").joining("t", "u")
+    request = solo.request(JoinGroupRequest)
+    assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "", None)
+    assert (request.session_timeout_ms, request.rebalance_timeout_ms) == (10_000, POLL)
+    assert (request.protocol_type, request.reason) == ("consumer", "")
+    assert [p.name for p in request.protocols] == ["cooperative-sticky"]
+
+
+def test_client_rack_is_in_the_subscription() -> None:
+    """ConsumerCoordinatorTest.testSubscriptionRackId."""
+    request = Solo(rack_id="r1").joining().request(JoinGroupRequest)
+    assert Subscription.decode(request.protocols[0].metadata).rack_id == "r1"
+
+
+def test_every_assignor_is_offered_in_the_configured_order() -> None:
+    request = Solo(("sticky", "range", "roundrobin")).joining().request(JoinGroupRequest)
+    assert [p.name for p in request.protocols] == ["sticky", "range", "roundrobin"]
+
+
+def test_joining_may_take_the_rebalance_timeout_and_five_seconds() -> None:
+    """AbstractCoordinatorTest.testJoinGroupRequestTimeout."""
+    solo = Solo().joining()
+    assert solo.take(Send).timeout_ms == POLL + 5_000
+
+
+def test_the_first_join_calls_no_callback() -> None:
+    solo = Solo().joining()
+    assert not solo.says(Revoke)
+    assert not solo.says(Lose)
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("assignors", "cooperative"),
+    [
+        (("range",), False),
+        (("range", "cooperative-sticky"), False),
+        (("cooperative-sticky", "range"), False),
+        (("cooperative-sticky",), True),
+    ],
+)
+def test_the_highest_protocol_that_all_assignors_have_is_used(
+    assignors: tuple[str, ...], cooperative: bool
+) -> None:
+    """ConsumerCoordinatorTest.testSelectRebalanceProtocol."""
+    assert Solo(assignors).member.cooperative is cooperative
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"assignors": ()},
+        {"assignors": ("range", "range")},
+        {"assignors": ("fair",)},
+        {"heartbeat_interval_ms": 10_000},
+        {"group_instance_id": ""},
+        {"group_instance_id": ".."},
+        {"group_instance_id": "a b"},
+        {"group_instance_id": "x" * 250},
+    ],
+)
+def test_a_configuration_that_can_not_work_is_refused(options: dict[str, object]) -> None:
+    """ConsumerPartitionAssignorTest.shouldThrowKafkaExceptionOnAssignorsWithSameName, and its like."""
+    with pytest.raises(ConfigError):
+        Member(MemberConfig(**{"group_id": "g", "session_timeout_ms": 10_000, **options}))  # type: ignore[arg-type]
+
+
+# The way in
+
+
+def test_member_id_required_joins_again_at_once_with_the_id() -> None:
+    """AbstractCoordinatorTest.testJoinGroupRequestWithMemberIdRequired."""
+    solo = Solo().joining()
+    solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
+    request = solo.request(JoinGroupRequest)
+    assert (request.member_id, request.reason) == (
+        "me-7",
+        "need to re-join with the given member-id: me-7",
+    )
+    assert solo.member.identity is None
+
+
+def test_a_follower_sends_an_empty_sync_and_owns_what_it_gets() -> None:
+    """ConsumerCoordinatorTest.testNormalJoinGroupFollower."""
+    solo = Solo().joining()
+    solo.answer_join(generation=4)
+    request = solo.request(SyncGroupRequest)
+    assert (request.generation_id, request.member_id, request.assignments) == (4, "me", [])
+    assert (request.protocol_type, request.protocol_name) == ("consumer", "range")
+    solo.answer_sync(*parts("t", 0, 2), request=request)
+    assign = solo.take(Assign)
+    assert (assign.added, assign.owned, assign.generation) == (parts("t", 0, 2), parts("t", 0, 2), 4)
+    assert solo.state is MemberState.stable
+
+
+def test_an_empty_assignment_is_told_too() -> None:
+    solo = Solo().syncing()
+    request = solo.request(SyncGroupRequest)
+    solo.answer_sync(request=request)
+    assert solo.take(Assign).owned == ()
+
+
+def test_assigned_partitions_come_sorted_and_once() -> None:
+    solo = Solo().syncing()
+    solo.answer_sync(*parts("t", 2, 0, 2))
+    assert solo.take(Assign).owned == parts("t", 0, 2)
+
+
+def test_only_the_first_generation_is_the_groups_first() -> None:
+    first, later = Solo().syncing(1), Solo().syncing(2)
+    first.answer_sync()
+    later.answer_sync()
+    assert (first.take(Assign).first, later.take(Assign).first) == (True, False)
+
+
+def test_the_identity_is_there_when_the_application_hears_of_its_partitions() -> None:
+    """ConsumerCoordinatorTest.testGetGroupMetadata."""
+    solo = Solo(group_instance_id="i")
+    assert solo.member.identity is None
+    solo.syncing(3)
+    assert solo.member.identity is None
+    solo.answer_sync()
+    identity = solo.member.identity
+    assert identity is not None
+    assert (identity.generation, identity.member_id) == (3, "me")
+    assert (identity.group_instance_id, identity.protocol) == ("i", "range")
+
+
+def test_heartbeats_go_out_while_the_sync_is_open() -> None:
+    """AbstractCoordinatorTest.testHeartbeatSentWhenCompletingRebalance."""
+    assert Solo().syncing().beat().generation_id == 1
+
+
+def test_no_heartbeat_goes_out_while_the_join_is_open() -> None:
+    solo = Solo().joining()
+    solo.wait(POLL)
+    assert not solo.sends(HeartbeatRequest)
+
+
+def test_the_answer_to_an_older_join_is_ignored() -> None:
+    solo = Solo().joining()
+    old = solo.request(JoinGroupRequest)
+    solo.tell(CoordinatorLost())
+    solo.find()
+    solo.wait(BACKOFF)
+    solo.answer_join(generation=9, request=old)
+    assert solo.state is MemberState.joining
+    assert solo.member.generation is None
+
+
+# Refusals of JoinGroup
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, "CoordinatorNotAvailableException"),
+        (ErrorCode.NOT_COORDINATOR, "NotCoordinatorException"),
+    ],
+)
+def test_a_wrong_coordinator_is_looked_up_again_and_asked_after_a_backoff(code: ErrorCode, name: str) -> None:
+    solo = Solo().joining()
+    solo.said.clear()
+    request = solo.member.open
+    assert isinstance(request, JoinGroupRequest)
+    solo.answer_join(code, request=request)
+    solo.take(FindCoordinator)
+    solo.find()
+    assert not solo.sends(JoinGroupRequest)
+    solo.wait(BACKOFF)
+    assert solo.request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
+
+
+def test_a_loading_coordinator_is_asked_again_after_one_backoff() -> None:
+    """AbstractCoordinatorTest.testBackoffAndRetryUponRetriableError."""
+    solo = Solo().joining()
+    solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    solo.wait(BACKOFF - 1)
+    assert not solo.sends(JoinGroupRequest)
+    solo.wait(1)
+    reason = "rebalance failed due to CoordinatorLoadInProgressException"
+    assert solo.request(JoinGroupRequest).reason == reason
+    assert solo.member.coordinator == "node"
+
+
+def test_a_rebalance_in_progress_joins_again_at_once_with_the_same_id() -> None:
+    """AbstractCoordinatorTest.testJoinGroupRequestWithRebalanceInProgress."""
+    solo = Solo().stable()
+    solo.tell(RequestRejoin("because"))
+    solo.take(Revoke)
+    solo.let_go()
+    solo.answer_join(ErrorCode.REBALANCE_IN_PROGRESS)
+    request = solo.request(JoinGroupRequest)
+    assert (request.member_id, request.reason) == (
+        "me",
+        "rebalance failed due to RebalanceInProgressException",
+    )
+    assert not solo.says(Revoke)
+
+
+def test_an_unknown_member_id_in_join_starts_anew_at_once() -> None:
+    """AbstractCoordinatorTest.testJoinGroupRequestWithGroupInstanceIdNotFound."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    request = solo.request(JoinGroupRequest)
+    assert (request.member_id, request.reason) == ("", "rebalance failed due to UnknownMemberIdException")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+def test_what_only_the_application_can_mend_is_fatal(code: ErrorCode) -> None:
+    """testGroupMaxSizeExceptionIsFatal, testInvalidSessionTimeout, testJoinGroupInvalidGroupId."""
+    solo = Solo().joining()
+    solo.answer_join(code)
+    fatal = solo.take(Fatal)
+    assert isinstance(fatal.error, BrokerError)
+    assert (fatal.error.code, fatal.final) == (code, False)
+    solo.wait(POLL)
+    assert not solo.sends(JoinGroupRequest)
+
+
+def test_a_group_that_may_not_be_read_is_not_authorized() -> None:
+    """ConsumerCoordinatorTest.testGroupReadUnauthorized."""
+    solo = Solo().joining()
+    solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    error = solo.take(Fatal).error
+    assert isinstance(error, NotAuthorized)
+    assert "'g'" in error.detail
+
+
+def test_the_poll_after_a_fatal_error_tries_again_and_says_why() -> None:
+    solo = Solo().joining()
+    solo.answer_join(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    solo.poll()
+    assert solo.request(JoinGroupRequest).reason == "rebalance failed due to GroupMaxSizeReachedException"
+
+
+def test_a_member_that_fails_to_rejoin_gives_up_what_it_owned() -> None:
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.poll()
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    assert solo.sends(JoinGroupRequest)
+
+
+def test_a_group_of_another_protocol_type_is_fatal() -> None:
+    """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
+    solo = Solo().joining()
+    solo.answer_join(protocol_type="connect")
+    error = solo.take(Fatal).error
+    assert isinstance(error, BrokerError)
+    assert error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_an_absent_protocol_type_is_accepted() -> None:
+    """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
+    solo = Solo().joining()
+    solo.answer_join(protocol_type=None)
+    assert solo.state is MemberState.syncing
+
+
+@pytest.mark.parametrize("assignors", BOTH)
+def test_a_broken_connection_keeps_the_member_id_and_joins_again(assignors: tuple[str, ...]) -> None:
+    """AbstractCoordinatorTest.testRetainMemberIdAfterJoinGroupDisconnect; testDisconnectInJoin."""
+    solo = Solo(assignors).stable()
+    solo.tell(RequestRejoin("because"))
+    if assignors == EAGER:
+        solo.let_go()
+        solo.take(Revoke)
+    request = solo.request(JoinGroupRequest)
+    solo.tell(Failed(request, "broken"))
+    solo.take(FindCoordinator)
+    solo.find()
+    solo.wait(BACKOFF)
+    again = solo.request(JoinGroupRequest)
+    assert (again.member_id, again.reason) == ("me", "rebalance failed due to DisconnectException")
+    assert not solo.says(Revoke)
+    assert not solo.says(Lose)
+
+
+# Refusals of SyncGroup
+
+
+def test_a_rebalance_in_progress_in_sync_joins_again_at_once_with_the_same_id() -> None:
+    """ConsumerCoordinatorTest.testRebalanceInProgressOnSyncGroup."""
+    solo = Solo().syncing()
+    solo.answer_sync(code=ErrorCode.REBALANCE_IN_PROGRESS)
+    request = solo.request(JoinGroupRequest)
+    assert (request.member_id, request.reason) == (
+        "me",
+        "rebalance failed due to RebalanceInProgressException",
+    )
+
+
+def test_a_generation_that_was_joined_but_not_synced_is_claimed_at_the_next_join() -> None:
+    """As Java was seen to do: own=..., that generation."""
+    solo = Solo(COOPERATIVE).stable(generation=4)
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=5)
+    solo.answer_sync(code=ErrorCode.REBALANCE_IN_PROGRESS)
+    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
+    assert (said.owned, said.generation) == (parts("t", 0, 1), 5)
+
+
+@pytest.mark.parametrize(
+    ("code", "member_id", "name"),
+    [
+        (ErrorCode.UNKNOWN_MEMBER_ID, "", "UnknownMemberIdException"),
+        (ErrorCode.ILLEGAL_GENERATION, "me", "IllegalGenerationException"),
+    ],
+)
+def test_a_sync_that_is_not_known_loses_everything_before_it_joins_again(
+    code: ErrorCode, member_id: str, name: str
+) -> None:
+    """shouldLoseAllOwnedPartitionsBeforeRejoiningAfterDroppingOutOfTheGroup, ...ResettingGenerationId."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(code=code)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    request = solo.request(JoinGroupRequest)
+    assert (request.member_id, request.reason) == (member_id, f"rebalance failed due to {name}")
+    said = Subscription.decode(request.protocols[0].metadata)
+    assert (said.owned, said.generation) == ((), None)
+
+
+def test_an_eager_member_that_lost_its_sync_has_nothing_to_lose() -> None:
+    """ConsumerCoordinatorTest.testUnknownMemberIdOnSyncGroup."""
+    solo = Solo().syncing()
+    solo.answer_sync(code=ErrorCode.UNKNOWN_MEMBER_ID)
+    assert solo.request(JoinGroupRequest).member_id == ""
+    assert not solo.says(Lose)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])
+def test_a_wrong_coordinator_in_sync_is_looked_up_and_joined(code: ErrorCode) -> None:
+    solo = Solo().syncing()
+    solo.said = [a for a in solo.said if not isinstance(a, FindCoordinator)]
+    solo.answer_sync(code=code)
+    solo.take(FindCoordinator)
+    solo.find()
+    solo.wait(BACKOFF)
+    assert solo.request(JoinGroupRequest).member_id == "me"
+
+
+def test_a_loading_coordinator_in_sync_is_joined_again_after_a_backoff() -> None:
+    """Unlike Java, which throws."""
+    solo = Solo().syncing()
+    solo.answer_sync(code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert not solo.says(Fatal)
+    solo.wait(BACKOFF)
+    reason = "rebalance failed due to CoordinatorLoadInProgressException"
+    assert solo.request(JoinGroupRequest).reason == reason
+
+
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_other_refusals_of_sync_are_fatal(code: ErrorCode) -> None:
+    """ConsumerCoordinatorTest.testUnexpectedErrorOnSyncGroup."""
+    solo = Solo().syncing()
+    solo.answer_sync(code=code)
+    error = solo.take(Fatal).error
+    assert isinstance(error, BrokerError)
+    assert (error.code, error.request) == (code, "SyncGroup")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("roundrobin", "consumer"), ("range", "connect")])
+def test_a_sync_of_another_protocol_is_fatal(name: str, kind: str) -> None:
+    """AbstractCoordinatorTest.testJoinGroupProtocolTypeAndName."""
+    solo = Solo().syncing()
+    solo.answer_sync(protocol=name, protocol_type=kind)
+    assert solo.says(Fatal)
+    assert not solo.says(Assign)
+
+
+def test_a_broken_connection_in_sync_keeps_the_member_id() -> None:
+    """AbstractCoordinatorTest.testRetainMemberIdAfterSyncGroupDisconnect."""
+    solo = Solo().syncing()
+    solo.tell(Failed(solo.request(SyncGroupRequest), "broken"))
+    solo.find()
+    solo.wait(BACKOFF)
+    assert solo.request(JoinGroupRequest).member_id == "me"
+
+
+def test_a_heartbeat_that_resets_the_member_while_the_sync_is_open_makes_its_answer_worthless() -> None:
+    """ConsumerCoordinatorTest.testPrepareJoinAndRejoinAfterFailedRebalance."""
+    solo = Solo().syncing()
+    request = solo.request(SyncGroupRequest)
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    again = solo.request(JoinGroupRequest)
+    solo.answer_sync(*parts("t", 0), request=request, protocol="range")
+    assert not solo.says(Assign)
+    assert (solo.state, again.member_id) == (MemberState.joining, "")
+
+
+def test_an_assignment_that_can_not_be_read_is_fatal() -> None:
+    solo = Solo().syncing()
+    solo.tell(Received(solo.request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"\0")))
+    assert solo.says(Fatal)
+    assert solo.state is MemberState.failed
+
+
+def test_no_bytes_are_an_empty_assignment() -> None:
+    solo = Solo().syncing()
+    solo.tell(Received(solo.request(SyncGroupRequest), SyncGroupResponse(error_code=0, assignment=b"")))
+    assert solo.take(Assign).owned == ()
+
+
+# Fencing
+
+
+@pytest.mark.parametrize("phase", ["join", "sync", "heartbeat", "commit"])
+def test_a_fenced_member_names_its_instance_and_never_fights_back(phase: str) -> None:
+    """Unlike Java, whose next poll joins again and fences the other one."""
+    solo = Solo(COOPERATIVE, group_instance_id="gate-7")
+    if phase == "join":
+        solo.joining()
+        solo.answer_join(ErrorCode.FENCED_INSTANCE_ID)
+    elif phase == "sync":
+        solo.syncing()
+        solo.answer_sync(code=ErrorCode.FENCED_INSTANCE_ID)
+    elif phase == "heartbeat":
+        solo.stable().answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID)
+    else:
+        solo.stable().answer_commit(ErrorCode.FENCED_INSTANCE_ID)
+    fatal = solo.take(Fatal)
+    assert isinstance(fatal.error, Fenced)
+    assert fatal.final
+    assert "'gate-7'" in str(fatal.error)
+    assert solo.says(Lose) is (phase in ("heartbeat", "commit"))
+    solo.said.clear()
+    solo.let_go()
+    solo.poll()
+    solo.subscribe("u")
+    solo.tell(RequestRejoin("once more"))
+    solo.find()
+    solo.wait(POLL)
+    assert solo.said == []
+
+
+def test_a_static_member_says_its_instance_in_every_request() -> None:
+    solo = Solo(group_instance_id="i").joining()
+    join = solo.request(JoinGroupRequest)
+    solo.answer_join(request=join)
+    sync = solo.request(SyncGroupRequest)
+    heartbeat = solo.beat()
+    said = (join.group_instance_id, sync.group_instance_id, heartbeat.group_instance_id)
+    assert said == ("i", "i", "i")
+
+
+# Assignments that do not fit
+
+
+def test_an_assignment_for_an_old_subscription_is_not_taken() -> None:
+    """ConsumerCoordinatorTest.testOutdatedCoordinatorAssignment."""
+    solo = Solo(COOPERATIVE).syncing()
+    solo.answer_sync(*parts("other", 0))
+    assert not solo.says(Assign)
+    assert solo.request(JoinGroupRequest).reason == (
+        "received assignment does not match the current subscription"
+    )
+
+
+def test_a_pattern_follower_takes_topics_that_it_has_not_met() -> None:
+    """ConsumerCoordinatorTest.testPatternJoinGroupFollower."""
+    solo = Solo().joining("t1", pattern="t.*")
+    solo.answer_join()
+    solo.answer_sync(*parts("t1", 0), *parts("t2", 0))
+    assert solo.take(Assign).owned == parts("t1", 0) + parts("t2", 0)
+    assert solo.state is MemberState.stable
+
+
+def test_a_pattern_has_to_match_the_whole_name() -> None:
+    solo = Solo().joining("t1", pattern="t.")
+    solo.answer_join()
+    solo.answer_sync(*parts("t10", 0))
+    assert not solo.says(Assign)
+
+
+def test_nothing_is_sent_to_leave_by_a_member_that_only_joins() -> None:
+    assert not Solo().stable().sends(LeaveGroupRequest)

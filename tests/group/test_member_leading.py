@@ -1,0 +1,384 @@
+"""What a leader does: divide for everybody, wait for metadata, watch, and remember what existed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from kproto.errors import IllegalState
+from kproto.group import leader
+from kproto.group.assignors import ASSIGNORS, Assignor
+from kproto.group.member import Metadata, Policy, WantMetadata
+from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest
+from tests.group.solo import (
+    COOPERATIVE,
+    EAGER,
+    Assign,
+    Fatal,
+    Lose,
+    MemberState,
+    Revoke,
+    Solo,
+    Subscription,
+    parts,
+)
+
+CHANGED = "cached metadata has changed"
+
+
+def wants(*topics: str, **fields: object) -> Subscription:
+    return Subscription(topics=topics, **fields)  # type: ignore[arg-type]
+
+
+# Dividing
+
+
+def test_the_leader_divides_for_all_members() -> None:
+    """ConsumerCoordinatorTest.testNormalJoinGroupLeader."""
+    solo = Solo().joining()
+    plan = solo.become_leader(you=wants("t"))
+    assert {member: a.partitions for member, a in plan.items()} == {
+        "me": parts("t", 0, 1),
+        "you": parts("t", 2),
+    }
+    assert solo.take(Assign).owned == parts("t", 0, 1)
+
+
+def test_every_member_gets_an_assignment_even_an_empty_one() -> None:
+    plan = Solo(topics={"t": 1}).joining().become_leader(you=wants("t"), zoe=wants())
+    assert {member: len(a.partitions) for member, a in plan.items()} == {"me": 1, "you": 0, "zoe": 0}
+
+
+def test_the_leader_divides_with_the_assignor_that_the_group_chose() -> None:
+    solo = Solo(("range", "roundrobin"), {"t": 4}).joining()
+    mine = wants("t")
+    solo.answer_join(members={"me": mine, "you": mine}, protocol="roundrobin")
+    assert solo.sync_own_plan()["me"].partitions == parts("t", 0, 2)
+
+
+def test_the_leader_waits_for_the_metadata_of_topics_that_only_others_want() -> None:
+    """ConsumerCoordinatorTest.testNormalJoinGroupLeader: the metadata topics are the group's."""
+    solo = Solo().joining()
+    solo.answer_join(members={"me": wants("t"), "you": wants("u")})
+    assert solo.take(WantMetadata).topics == {"t", "u"}
+    assert solo.state is MemberState.planning
+    assert not solo.sends(SyncGroupRequest)
+    solo.tell(Metadata({"t": 3, "u": 2}, asked=frozenset({"t", "u"})))
+    assert solo.sync_own_plan()["you"].partitions == parts("u", 0, 1)
+    assert solo.member.topics_of_interest == {"t", "u"}
+
+
+def test_metadata_that_was_asked_for_before_does_not_end_the_wait() -> None:
+    solo = Solo().joining()
+    solo.answer_join(members={"me": wants("t"), "you": wants("u")})
+    solo.tell(Metadata({"t": 3}, asked=frozenset({"t"})))
+    assert solo.state is MemberState.planning
+
+
+def test_a_topic_that_does_not_exist_is_left_out_of_the_plan() -> None:
+    solo = Solo().joining()
+    solo.answer_join(members={"me": wants("t"), "you": wants("nope")})
+    solo.tell(Metadata({"t": 3}, asked=frozenset({"t", "nope"})))
+    assert solo.sync_own_plan()["you"].partitions == ()
+
+
+def test_heartbeats_go_out_while_the_leader_waits_for_metadata() -> None:
+    solo = Solo().joining()
+    solo.answer_join(members={"me": wants("t"), "you": wants("u")})
+    solo.beat()
+
+
+def test_a_refused_heartbeat_ends_the_wait_for_metadata() -> None:
+    solo = Solo().joining()
+    solo.answer_join(members={"me": wants("t"), "you": wants("u")})
+    solo.answer_heartbeat(25)
+    solo.request(JoinGroupRequest)
+    solo.tell(Metadata({"t": 3, "u": 1}))
+    assert not solo.sends(SyncGroupRequest)
+
+
+def test_a_member_whose_metadata_can_not_be_read_gets_nothing_and_spoils_nothing() -> None:
+    group = leader.subscriptions([("a", None, b"\0"), ("b", None, wants("t").encode())])
+    assert (group["a"].topics, group["b"].topics) == ((), ("t",))
+
+
+def test_equal_metadata_is_read_once() -> None:
+    data = wants("t").encode()
+    group = leader.subscriptions([("a", None, data), ("b", None, data)])
+    assert group["a"] is group["b"]
+
+
+def test_an_assignor_that_fails_is_fatal() -> None:
+    def broken(*_: object) -> dict[str, list[TopicPartition]]:
+        raise ZeroDivisionError("one over none")
+
+    solo = Solo((Assignor("mine", broken),)).joining()  # type: ignore[arg-type]
+    solo.answer_join(members={"me": wants("t")})
+    error = solo.take(Fatal).error
+    assert isinstance(error, IllegalState)
+    assert "mine" in str(error)
+    assert "one over none" in str(error)
+
+
+def test_a_cooperative_assignor_may_not_move_a_partition_in_one_step() -> None:
+    """ConsumerCoordinatorTest.testPerformAssignmentShouldValidateCooperativeAssignment."""
+    mine = Assignor("mine", ASSIGNORS["sticky"].assign, cooperative=True)
+    solo = Solo((mine,)).joining()  # type: ignore[arg-type]
+    solo.answer_join(members={"me": wants("t"), "you": wants("t", owned=parts("t", 0, 1, 2), generation=0)})
+    assert solo.says(Fatal)
+
+
+def test_that_is_not_checked_for_the_built_in_one() -> None:
+    """...ShouldSkipValidateCooperativeAssignmentForBuiltInCooperativeStickyAssignor."""
+    held = wants("t", owned=parts("t", 0, 1, 2), generation=0)
+    solo = Solo(COOPERATIVE).joining()
+    solo.answer_join(members={"me": wants("t"), "you": held})
+    assert sorted(len(a.partitions) for a in solo.sync_own_plan().values()) == [0, 2]
+
+
+def test_a_static_leader_that_comes_back_sends_no_plan_but_watches() -> None:
+    """testOnLeaderElectedShouldSkipAssignment, testStaticLeaderRejoinsGroupAndCanTriggersRebalance."""
+    solo = Solo(group_instance_id="i").joining()
+    solo.answer_join(members={"me": wants("t"), "you": wants("u")}, skip=True, generation=3)
+    solo.tell(Metadata({"t": 3, "u": 1}))
+    request = solo.request(SyncGroupRequest)
+    assert request.assignments == []
+    solo.answer_sync(*parts("t", 0), request=request)
+    solo.tell(Metadata({"t": 3, "u": 2}))
+    solo.let_go()
+    assert solo.reasons[-1] == CHANGED
+
+
+# Watching
+
+
+@pytest.mark.parametrize("counts", [{"t": 4}, {"t": 2}, {}])
+def test_a_leader_that_sees_other_partitions_asks_for_a_rebalance(counts: dict[str, int]) -> None:
+    """testRebalanceWithMetadataChange, testMetadataChangeTriggersRebalance."""
+    solo = Solo(COOPERATIVE).leading()
+    solo.tell(Metadata(counts))
+    assert solo.request(JoinGroupRequest).reason == CHANGED
+
+
+def test_an_eager_leader_lets_go_before_it_joins_for_new_partitions() -> None:
+    solo = Solo(EAGER).leading()
+    solo.tell(Metadata({"t": 4}))
+    revoke = solo.take(Revoke)
+    assert (revoke.partitions, revoke.reason) == (parts("t", 0, 1, 2), CHANGED)
+    assert not solo.sends(JoinGroupRequest)
+
+
+def test_the_same_metadata_again_is_no_reason() -> None:
+    solo = Solo().leading()
+    solo.tell(Metadata({"t": 3, "other": 9}))
+    assert solo.said == []
+
+
+def test_topics_that_only_others_want_are_watched_too() -> None:
+    """testStaticLeaderRejoinsGroupAndCanDetectMetadataChangesForOtherMembers."""
+    solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading(you=wants("u"))
+    solo.tell(Metadata({"t": 3, "u": 2}))
+    assert solo.request(JoinGroupRequest).reason == CHANGED
+
+
+def test_followers_do_not_watch() -> None:
+    solo = Solo().stable()
+    solo.tell(Metadata({"t": 9}))
+    assert solo.said == []
+
+
+def test_followers_watch_when_told_to() -> None:
+    solo = Solo(COOPERATIVE, policy=Policy(every_member_watches=True)).stable()
+    solo.tell(Metadata({"t": 9}))
+    assert solo.request(JoinGroupRequest).reason == CHANGED
+
+
+def test_leadership_ends_with_the_next_join() -> None:
+    solo = Solo(COOPERATIVE).leading()
+    solo.tell(Metadata({"t": 4}))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 0))
+    solo.said.clear()
+    solo.tell(Metadata({"t": 5}))
+    assert solo.said == []
+
+
+def test_partitions_that_appear_while_the_sync_is_open_cause_a_second_rebalance() -> None:
+    """ConsumerCoordinatorTest.testUpdateMetadataDuringRebalance."""
+    solo = Solo(COOPERATIVE).joining()
+    solo.answer_join(members={"me": wants("t")})
+    request = solo.request(SyncGroupRequest)
+    solo.tell(Metadata({"t": 4}))
+    solo.answer_sync(*parts("t", 0, 1, 2), request=request)
+    assert solo.take(Assign).owned == parts("t", 0, 1, 2)
+    assert solo.request(JoinGroupRequest).reason == CHANGED
+
+
+def test_a_topic_that_comes_back_causes_a_rebalance() -> None:
+    """ConsumerCoordinatorTest.testRebalanceAfterTopicUnavailableWithSubscribe."""
+    solo = Solo(COOPERATIVE, {"u": 1}).joining("t")
+    solo.answer_join(members={"me": wants("t")})
+    solo.tell(Metadata({}, asked=frozenset({"t"})))
+    solo.sync_own_plan()
+    solo.said.clear()
+    solo.tell(Metadata({"t": 1}))
+    assert solo.request(JoinGroupRequest).reason == CHANGED
+
+
+def test_partial_metadata_leaves_the_other_topics_as_they_were() -> None:
+    solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).leading("t", "u")
+    solo.tell(Metadata({"u": 1}, asked=frozenset({"u"})))
+    assert solo.said == []
+
+
+def test_a_pattern_leader_says_that_the_metadata_changed() -> None:
+    """As Java was seen to: the metadata is looked at before the subscription."""
+    solo = Solo(COOPERATIVE, {"t1": 1}).joining("t1", pattern="t.")
+    solo.become_leader()
+    solo.subscribe("t1", "t2", pattern="t.")
+    assert solo.request(JoinGroupRequest).reason == CHANGED
+
+
+RACKS = {"t": tuple(frozenset({rack}) for rack in "aab")}
+CASES = [
+    (
+        "a",
+        {"t": tuple(frozenset({rack}) for rack in "abb")},
+        True,
+        "testRackAwareConsumerRebalanceWithDifferentRacks",
+    ),
+    (
+        None,
+        {"t": tuple(frozenset({r}) for r in "abb")},
+        False,
+        "testNonRackAwareConsumerRebalanceWithDifferentRacks",
+    ),
+    (
+        "a",
+        {"t": tuple(map(frozenset, ("ac", "a", "b")))},
+        True,
+        "testRackAwareConsumerRebalanceWithAdditionalRacks",
+    ),
+    ("a", {"t": tuple(map(frozenset, ("", "a", "b")))}, True, "testRackAwareConsumerRebalanceWithLessRacks"),
+    ("a", RACKS, False, "testRackAwareConsumerRebalanceWithNoRackChange"),
+]
+
+
+@pytest.mark.parametrize(("rack", "later", "rejoins", "name"), CASES, ids=[case[3] for case in CASES])
+def test_other_racks_are_a_reason_where_the_member_has_one(
+    rack: str | None, later: dict[str, tuple[frozenset[str], ...]], rejoins: bool, name: str
+) -> None:
+    solo = Solo(COOPERATIVE, rack_id=rack)
+    solo.tell(Metadata({"t": 3}, racks=RACKS))
+    solo.leading()
+    solo.tell(Metadata({"t": 3}, racks=later))
+    assert solo.sends(JoinGroupRequest) is rejoins
+
+
+# What existed at the group's first assignment
+
+
+def test_the_leader_tells_everybody_what_existed_at_the_first_assignment() -> None:
+    plan = Solo().joining().become_leader(you=wants("t"))
+    assert leader.read_existed(plan["you"].user_data) == {"t": 3}
+
+
+def test_partitions_beyond_that_are_new_to_whoever_gets_them() -> None:
+    solo = Solo(topics={"t": 5}).syncing(generation=8)
+    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leader.encode_existed({"t": 3}))
+    assign = solo.take(Assign)
+    assert assign.new == set(parts("t", 3, 4))
+    assert (assign.first, assign.existed) == (False, {"t": 3})
+
+
+def test_nothing_is_new_where_nobody_remembers() -> None:
+    solo = Solo().syncing(generation=8)
+    solo.answer_sync(*parts("t", 0, 1))
+    assert solo.take(Assign).new == frozenset()
+
+
+def test_a_member_that_leads_later_passes_on_what_it_was_told() -> None:
+    solo = Solo(COOPERATIVE, topics={"t": 5}).syncing(generation=8)
+    solo.answer_sync(*parts("t", 0), user_data=leader.encode_existed({"t": 3}))
+    solo.said.clear()
+    solo.answer_heartbeat(27)
+    plan = solo.become_leader(9)
+    assert leader.read_existed(plan["me"].user_data) == {"t": 3}
+
+
+def test_a_leader_that_remembers_nothing_claims_nothing_in_a_later_generation() -> None:
+    plan = Solo().joining().become_leader(7)
+    assert plan["me"].user_data is None
+
+
+def test_a_group_that_starts_anew_forgets_what_existed() -> None:
+    solo = Solo(COOPERATIVE).leading()
+    solo.tell(Metadata({"t": 5}))
+    solo.answer_join(25)
+    solo.let_go()
+    plan = solo.become_leader(1)
+    assert leader.read_existed(plan["me"].user_data) == {"t": 5}
+
+
+def test_all_partitions_of_a_topic_that_did_not_exist_are_new() -> None:
+    solo = Solo(COOPERATIVE, {}).joining("t")
+    solo.answer_join(members={"me": wants("t")}, generation=3)
+    solo.tell(Metadata({}, asked=frozenset({"t"})))
+    solo.sync_own_plan()
+    solo.said.clear()
+    solo.tell(Metadata({"t": 2}))
+    solo.become_leader(4)
+    assert solo.take(Assign).new == set(parts("t", 0, 1))
+
+
+def test_a_topic_that_appeared_under_a_pattern_is_new_if_all_topics_were_known() -> None:
+    solo = Solo(COOPERATIVE)
+    solo.tell(Metadata({"t1": 1}, complete=True))
+    solo.joining("t1", pattern="t.")
+    solo.become_leader()
+    solo.tell(Metadata({"t1": 1, "t2": 2}, complete=True))
+    solo.subscribe("t1", "t2", pattern="t.")
+    solo.said = [action for action in solo.said if not isinstance(action, Assign)]
+    solo.become_leader(2)
+    assert solo.take(Assign).new == set(parts("t2", 0, 1))
+
+
+def test_a_topic_that_is_subscribed_later_is_not_known_to_be_new() -> None:
+    solo = Solo(COOPERATIVE, {"t": 1, "u": 1}).leading("t")
+    solo.subscribe("t", "u")
+    solo.become_leader(2)
+    assert solo.take(Assign).new == frozenset()
+
+
+def test_a_topic_made_anew_has_only_new_partitions() -> None:
+    old, new = UUID(int=1), UUID(int=2)
+    before = Metadata({"t": 3}, ids={"t": old})
+    again = Metadata({"t": 2}, ids={"t": new})
+    assert leader.existed_by_now({"t": 3}, ["t"], again, before, False) == {"t": 0}
+    assert leader.existed_by_now({"t": 3}, ["t"], before, before, False) == {"t": 3}
+
+
+def test_user_data_of_other_clients_is_not_taken_for_ours() -> None:
+    data = leader.encode_existed({"t": 3})
+    assert leader.read_existed(None) is None
+    assert leader.read_existed(b"\0\0\0\0") is None
+    assert leader.read_existed(data[:-1]) is None
+    assert leader.read_existed(data) == {"t": 3}
+
+
+def test_sticky_assignments_carry_none_of_it() -> None:
+    """sarama's members would send it back as their claim."""
+    plan = Solo(("sticky",)).joining().become_leader()
+    assert plan["me"] == Assignment(partitions=parts("t", 0, 1, 2))
+
+
+def test_nothing_is_lost_or_revoked_by_leading() -> None:
+    solo = Solo().joining()
+    solo.become_leader()
+    assert not solo.says(Lose)
+    assert not solo.says(Revoke)
+    assert not solo.sends(HeartbeatRequest)

@@ -1,0 +1,376 @@
+"""Unsubscribing and closing, from every state and within the deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kproto.group.member import (
+    Close,
+    CoordinatorLost,
+    Failed,
+    Metadata,
+    RequestRejoin,
+    Send,
+    Subscribe,
+    Unsubscribe,
+)
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.leave_group import LeaveGroupRequest
+from tests.group.solo import (
+    COOPERATIVE,
+    EAGER,
+    POLL,
+    Assign,
+    ErrorCode,
+    Left,
+    Lose,
+    MemberState,
+    Revoke,
+    Solo,
+    Subscription,
+    parts,
+)
+
+
+def planning() -> Solo:
+    solo = Solo().joining()
+    solo.answer_join(members={"me": Subscription(topics=("t",)), "you": Subscription(topics=("u",))})
+    return solo
+
+
+def rejoining(solo: Solo) -> Solo:
+    solo.tell(RequestRejoin("because"))
+    return solo
+
+
+def adopting() -> Solo:
+    solo = rejoining(Solo(COOPERATIVE).stable())
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 1))
+    return solo
+
+
+def unjoined() -> Solo:
+    solo = rejoining(Solo(COOPERATIVE).stable())
+    solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return solo
+
+
+def dropped() -> Solo:
+    solo = Solo(session_timeout_ms=2 * POLL).stable()
+    solo.wait(POLL)
+    return solo
+
+
+def failed() -> Solo:
+    solo = rejoining(Solo(COOPERATIVE).stable())
+    solo.answer_join(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return solo
+
+
+def fenced() -> Solo:
+    solo = Solo(group_instance_id="i").stable()
+    solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID)
+    return solo
+
+
+def unsubscribing() -> Solo:
+    solo = Solo().stable()
+    solo.tell(Unsubscribe())
+    return solo
+
+
+def closing() -> Solo:
+    solo = Solo().stable()
+    solo.tell(Close(timeout_ms=1))
+    return solo
+
+
+def leaving() -> Solo:
+    solo = closing()
+    solo.let_go()
+    return solo
+
+
+WAYS: dict[MemberState, Callable[[], Solo]] = {
+    MemberState.idle: Solo,
+    MemberState.unjoined: unjoined,
+    MemberState.releasing: lambda: rejoining(Solo(EAGER).stable()),
+    MemberState.joining: lambda: rejoining(Solo(COOPERATIVE).stable()),
+    MemberState.planning: planning,
+    MemberState.syncing: lambda: Solo().syncing(),
+    MemberState.adopting: adopting,
+    MemberState.stable: lambda: Solo().stable(),
+    MemberState.dropped: dropped,
+    MemberState.failed: failed,
+    MemberState.fenced: fenced,
+    MemberState.unsubscribing: unsubscribing,
+    MemberState.closing: closing,
+    MemberState.leaving: leaving,
+}
+
+
+@pytest.fixture(params=WAYS, ids=lambda state: state.value)
+def anywhere(request: pytest.FixtureRequest) -> Solo:
+    """A member in each state but closed."""
+    solo = WAYS[request.param]()
+    assert solo.state is request.param
+    return solo
+
+
+# Close
+
+
+def test_close_ends_within_its_deadline_from_every_state_even_if_nobody_answers(anywhere: Solo) -> None:
+    """testCloseNoResponseForLeaveGroup, testCloseCoordinatorNotKnownNoCommits, and their like."""
+    anywhere.tell(Close(timeout_ms=5_000))
+    anywhere.wait(5_000)
+    assert anywhere.state is MemberState.closed
+    anywhere.take(Left)
+
+
+def test_close_without_time_does_not_wait_from_any_state(anywhere: Solo) -> None:
+    """ConsumerCoordinatorTest.testCloseNoWait."""
+    anywhere.tell(Close(timeout_ms=0))
+    anywhere.wait(0)
+    assert anywhere.state is MemberState.closed
+
+
+def test_close_ends_at_once_from_every_state_when_everybody_answers(anywhere: Solo) -> None:
+    anywhere.tell(Close())
+    while anywhere.member.letting_go is not None:
+        anywhere.let_go()
+    if anywhere.state is MemberState.leaving:
+        anywhere.answer_leave()
+    assert anywhere.state is MemberState.closed
+    assert anywhere.member.owned == ()
+
+
+def test_nothing_is_said_after_close_from_any_state(anywhere: Solo) -> None:
+    open_request = anywhere.member.open
+    anywhere.tell(Close(timeout_ms=0))
+    anywhere.wait(0)
+    anywhere.said.clear()
+    anywhere.subscribe("t")
+    anywhere.find()
+    anywhere.tell(CoordinatorLost())
+    anywhere.tell(Metadata({"t": 9}))
+    anywhere.tell(RequestRejoin("because"))
+    anywhere.tell(Unsubscribe())
+    anywhere.tell(Close())
+    anywhere.poll()
+    anywhere.let_go()
+    if open_request is not None:
+        anywhere.tell(Failed(open_request))
+    anywhere.wait(POLL)
+    assert anywhere.said == []
+
+
+def test_close_lets_go_then_leaves_then_is_done() -> None:
+    """ConsumerCoordinatorTest.testLeaveGroupOnClose, testCloseDynamicAssignment."""
+    solo = Solo().stable()
+    solo.tell(Close())
+    assert solo.take(Revoke).partitions == parts("t", 0, 1)
+    assert solo.member.identity is not None
+    assert not solo.sends(LeaveGroupRequest)
+    solo.let_go()
+    request = solo.member.leave
+    assert isinstance(request, LeaveGroupRequest)
+    assert [(m.member_id, m.reason) for m in request.members] == [("me", "the consumer is being closed")]
+    assert not solo.says(Left)
+    solo.answer_leave()
+    solo.take(Left)
+
+
+def test_heartbeats_go_on_while_the_application_lets_go_to_close() -> None:
+    solo = Solo().stable()
+    solo.tell(Close())
+    solo.beat()
+
+
+@pytest.mark.parametrize("state", ["joining", "syncing", "unjoined"])
+def test_close_during_a_rebalance_loses_what_is_owned(state: str) -> None:
+    solo = rejoining(Solo(COOPERATIVE).stable())
+    if state == "syncing":
+        solo.answer_join(generation=2)
+    elif state == "unjoined":
+        solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert solo.state.value == state
+    solo.tell(Close())
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.member.identity is None
+
+
+def test_close_without_leaving_says_nothing_to_the_coordinator() -> None:
+    solo = Solo().stable()
+    solo.tell(Close(leave=False))
+    solo.let_go()
+    solo.take(Left)
+    assert not solo.sends(LeaveGroupRequest)
+
+
+def test_a_static_member_does_not_leave() -> None:
+    """AbstractCoordinatorTest.testLeaveGroupSentWithGroupInstanceIdUnSet."""
+    solo = Solo(group_instance_id="i").stable()
+    solo.tell(Close())
+    solo.let_go()
+    solo.take(Left)
+    assert not solo.sends(LeaveGroupRequest)
+
+
+def test_a_pending_member_leaves() -> None:
+    """ConsumerCoordinatorTest.testPendingMemberShouldLeaveGroup."""
+    solo = Solo().joining()
+    solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
+    solo.tell(Close())
+    assert [m.member_id for m in solo.request(LeaveGroupRequest).members] == ["me-7"]
+
+
+def test_a_leave_behind_a_parked_join_is_urgent() -> None:
+    solo = Solo().joining()
+    solo.answer_join(ErrorCode.MEMBER_ID_REQUIRED, member_id="me-7")
+    solo.said.clear()
+    solo.tell(Close())
+    assert solo.take(Send).urgent
+
+
+def test_a_member_without_an_id_has_nothing_to_leave() -> None:
+    solo = Solo().joining()
+    solo.tell(Close())
+    solo.take(Left)
+    assert not solo.sends(LeaveGroupRequest)
+
+
+def test_a_member_whose_coordinator_is_unknown_closes_without_leaving() -> None:
+    solo = Solo().stable()
+    solo.tell(CoordinatorLost())
+    solo.tell(Close())
+    solo.let_go()
+    solo.take(Left)
+    assert not solo.sends(LeaveGroupRequest)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS])
+def test_any_answer_to_the_leave_will_do(code: ErrorCode) -> None:
+    solo = leaving()
+    solo.answer_leave(code)
+    solo.take(Left)
+
+
+def test_a_broken_connection_ends_the_leave() -> None:
+    solo = leaving()
+    solo.tell(Failed(solo.request(LeaveGroupRequest)))
+    solo.take(Left)
+
+
+def test_an_assignment_that_was_not_taken_over_yet_is_not_taken_over_by_close() -> None:
+    """What is revoked first, then the rest."""
+    solo = adopting()
+    solo.take(Revoke)
+    solo.tell(Close())
+    solo.let_go()
+    assert solo.take(Revoke).partitions == parts("t", 1)
+    solo.let_go()
+    assert solo.sends(LeaveGroupRequest)
+    assert not solo.says(Assign)
+
+
+def test_a_second_close_may_only_be_sooner() -> None:
+    solo = Solo().stable()
+    solo.tell(Close(timeout_ms=10_000))
+    solo.tell(Close(timeout_ms=2_000))
+    solo.tell(Close(timeout_ms=60_000))
+    solo.wait(2_000)
+    assert solo.state is MemberState.closed
+
+
+def test_a_heartbeat_that_is_refused_while_closing_turns_the_revocation_into_a_loss() -> None:
+    solo = Solo().stable()
+    solo.tell(Close())
+    solo.take(Revoke)
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.let_go()
+    solo.take(Left)
+    assert not solo.sends(LeaveGroupRequest)
+
+
+# Unsubscribe
+
+
+def test_unsubscribe_lets_go_leaves_and_is_idle() -> None:
+    """ConsumerCoordinatorTest.testMaybeLeaveGroup."""
+    solo = Solo().stable()
+    solo.tell(Unsubscribe())
+    assert solo.take(Revoke).partitions == parts("t", 0, 1)
+    solo.let_go()
+    request = solo.request(LeaveGroupRequest)
+    assert [(m.member_id, m.reason) for m in request.members] == [
+        ("me", "the consumer unsubscribed from all topics")
+    ]
+    assert (solo.state, solo.member.identity) == (MemberState.idle, None)
+    solo.wait(POLL)
+    assert not solo.sends(HeartbeatRequest)
+
+
+def test_unsubscribe_with_a_reset_generation_loses() -> None:
+    """ConsumerCoordinatorTest.testUnsubscribeWithInvalidGeneration."""
+    solo = Solo().stable()
+    solo.answer_heartbeat(ErrorCode.ILLEGAL_GENERATION)
+    solo.take(Lose)
+    solo.tell(Unsubscribe())
+    assert not solo.says(Revoke)
+    solo.let_go()
+    assert solo.state is MemberState.idle
+
+
+def test_an_empty_subscription_unsubscribes() -> None:
+    solo = Solo().stable()
+    solo.tell(Subscribe(frozenset()))
+    assert solo.state is MemberState.unsubscribing
+
+
+def test_a_new_subscription_after_unsubscribe_joins_with_a_new_id() -> None:
+    solo = Solo().stable()
+    solo.tell(Unsubscribe())
+    solo.let_go()
+    solo.subscribe("t")
+    request = solo.request(JoinGroupRequest)
+    assert (request.member_id, request.reason) == ("", "consumer pro-actively leaving the group")
+
+
+def test_a_new_subscription_while_unsubscribing_joins_when_it_has_left() -> None:
+    solo = Solo().stable()
+    solo.tell(Unsubscribe())
+    solo.subscribe("t")
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    assert solo.sends(LeaveGroupRequest)
+    assert solo.request(JoinGroupRequest).member_id == ""
+
+
+def test_a_join_that_is_answered_while_unsubscribing_is_left() -> None:
+    solo = rejoining(Solo(COOPERATIVE).stable())
+    request = solo.request(JoinGroupRequest)
+    solo.tell(Unsubscribe())
+    solo.answer_join(generation=2, member_id="me-too", request=request)
+    solo.let_go()
+    assert [m.member_id for m in solo.request(LeaveGroupRequest).members] == ["me-too"]
+
+
+OVER = {MemberState.fenced, MemberState.closing, MemberState.leaving}
+
+
+@pytest.mark.parametrize(
+    "state", [state for state in WAYS if state not in OVER], ids=lambda state: state.value
+)
+def test_unsubscribe_ends_idle_from_every_state_that_is_not_the_end(state: MemberState) -> None:
+    solo = WAYS[state]()
+    solo.tell(Unsubscribe())
+    while solo.member.letting_go is not None:
+        solo.let_go()
+    assert solo.state is MemberState.idle
+    assert solo.member.owned == ()

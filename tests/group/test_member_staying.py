@@ -1,0 +1,595 @@
+"""Heartbeats, refusals while stable, rejoins with their reasons, letting go, and the poll interval."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.group.member import (
+    CoordinatorFound,
+    CoordinatorLost,
+    Failed,
+    FindCoordinator,
+    Policy,
+    RequestRejoin,
+    next_deadline,
+)
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest
+from tests.group.solo import (
+    BACKOFF,
+    COOPERATIVE,
+    EAGER,
+    INTERVAL,
+    POLL,
+    SESSION,
+    Assign,
+    ErrorCode,
+    Lose,
+    MemberState,
+    Revoke,
+    Solo,
+    Subscription,
+    parts,
+)
+
+BOTH = pytest.mark.parametrize("assignors", [EAGER, COOPERATIVE])
+UNKNOWN = pytest.mark.parametrize(
+    ("code", "member_id"), [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "me")]
+)
+
+
+# Heartbeats
+
+
+def test_a_heartbeat_is_due_after_the_interval_and_not_before() -> None:
+    """HeartbeatTest.testShouldHeartbeat, testShouldNotHeartbeat, testTimeToNextHeartbeat."""
+    solo = Solo().stable()
+    assert next_deadline(solo.member) == solo.now + INTERVAL
+    solo.wait(INTERVAL - 1)
+    assert not solo.sends(HeartbeatRequest)
+    solo.wait(1)
+    assert solo.sends(HeartbeatRequest)
+
+
+def test_only_one_heartbeat_is_open_at_a_time() -> None:
+    solo = Solo().stable()
+    solo.beat()
+    solo.wait(SESSION - INTERVAL - 1)
+    assert not solo.sends(HeartbeatRequest)
+
+
+def test_an_answered_heartbeat_is_followed_by_the_next_one() -> None:
+    """ConsumerCoordinatorTest.testNormalHeartbeat."""
+    solo = Solo().stable()
+    for _ in range(5):
+        assert solo.answer_heartbeat() == []
+
+
+def test_session_timeout_without_an_answer_looks_the_coordinator_up_and_loses_nothing() -> None:
+    """HeartbeatTest.testSessionTimeoutExpired; Java leaves the rest to the coordinator."""
+    solo = Solo().stable()
+    solo.beat()
+    solo.wait(SESSION)
+    solo.take(FindCoordinator)
+    assert not solo.says(Lose)
+    assert solo.state is MemberState.stable
+
+
+def test_an_answer_restarts_the_session() -> None:
+    """HeartbeatTest.testResetSession."""
+    solo = Solo().stable()
+    solo.answer_heartbeat()
+    solo.beat()
+    solo.wait(SESSION - INTERVAL - 1)
+    assert not solo.says(FindCoordinator)
+    solo.wait(1)
+    assert solo.says(FindCoordinator)
+
+
+def test_a_found_coordinator_restarts_the_session() -> None:
+    solo = Solo().stable()
+    solo.tell(CoordinatorLost())
+    solo.wait(SESSION - 1)
+    solo.take(FindCoordinator)
+    solo.find()
+    solo.wait(2)
+    assert not solo.says(FindCoordinator)
+
+
+def test_session_timeout_can_lose_everything_where_told_to() -> None:
+    """librdkafka's way."""
+    solo = Solo(policy=Policy(lose_on_session_timeout=True)).stable()
+    solo.beat()
+    solo.wait(SESSION)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR])
+def test_a_heartbeat_to_the_wrong_coordinator_finds_another_one_and_keeps_the_membership(
+    code: ErrorCode,
+) -> None:
+    """ConsumerCoordinatorTest.testCoordinatorNotAvailable, testNotCoordinator."""
+    solo = Solo().stable()
+    solo.answer_heartbeat(code)
+    solo.take(FindCoordinator)
+    solo.find()
+    assert solo.beat().generation_id == 1
+    assert not solo.sends(JoinGroupRequest)
+
+
+def test_a_broken_connection_finds_the_coordinator_and_keeps_the_generation() -> None:
+    """ConsumerCoordinatorTest.testCoordinatorDisconnect."""
+    solo = Solo().stable()
+    solo.tell(Failed(solo.beat(), "broken"))
+    solo.take(FindCoordinator)
+    solo.find()
+    assert solo.beat().generation_id == 1
+
+
+def test_other_refusals_of_heartbeats_are_tried_again_with_a_growing_backoff() -> None:
+    solo = Solo().stable()
+    at: list[int] = []
+    for _ in range(5):
+        request = solo.beat() if not at else solo.request(HeartbeatRequest)
+        solo.answer_heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED, request)
+        start = solo.now
+        while not solo.sends(HeartbeatRequest):
+            solo.wait(1)
+        at.append(solo.now - start)
+    assert at == [100, 200, 400, 800, 1000]
+
+
+def test_no_heartbeat_is_sent_while_the_coordinator_is_unknown() -> None:
+    solo = Solo().stable()
+    solo.tell(CoordinatorLost())
+    solo.wait(2 * INTERVAL)
+    assert not solo.sends(HeartbeatRequest)
+
+
+# Refusals
+
+
+@BOTH
+@UNKNOWN
+def test_an_unknown_member_or_generation_loses_all_and_joins_at_once(
+    assignors: tuple[str, ...], code: ErrorCode, member_id: str
+) -> None:
+    """ConsumerCoordinatorTest.testIllegalGeneration, testUnknownMemberId."""
+    solo = Solo(assignors).stable()
+    solo.answer_heartbeat(code)
+    lose = solo.take(Lose)
+    assert lose.partitions == parts("t", 0, 1)
+    assert solo.member.identity is None
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    request = solo.request(JoinGroupRequest)
+    reason = f"encountered {code.name} from HEARTBEAT response"
+    assert (request.member_id, request.reason, lose.reason) == (member_id, reason, reason)
+    assert not solo.says(Revoke)
+
+
+@UNKNOWN
+def test_a_commit_that_is_not_known_does_the_same(code: ErrorCode, member_id: str) -> None:
+    """testCommitOffsetUnknownMemberShouldResetToNoGeneration, ...IllegalGenerationShouldResetGenerationId."""
+    solo = Solo().stable()
+    solo.answer_commit(code)
+    assert solo.says(Lose)
+    solo.let_go()
+    request = solo.request(JoinGroupRequest)
+    assert request.member_id == member_id
+    assert request.reason == f"encountered {code.name} from OFFSET_COMMIT response"
+
+
+def test_lost_partitions_are_not_claimed_at_the_next_join() -> None:
+    solo = Solo(COOPERATIVE).stable()
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    solo.let_go()
+    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
+    assert (said.owned, said.generation) == ((), None)
+
+
+def test_the_assignor_remembers_its_last_generation_after_a_loss() -> None:
+    """As Java was seen to: user data 1 although the subscription's generation is -1."""
+    solo = Solo(COOPERATIVE).stable(generation=6)
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    solo.let_go()
+    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
+    assert said.user_data == (6).to_bytes(4, "big")
+
+
+STALE = [
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+]
+
+
+@pytest.mark.parametrize("code", STALE)
+def test_a_heartbeat_answer_for_an_older_generation_changes_nothing(code: ErrorCode) -> None:
+    """AbstractCoordinatorTest.testHeartbeat...ResponseWithOldGeneration: unknown, illegal, fenced."""
+    solo = Solo(COOPERATIVE).stable()
+    old = solo.beat()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 0, 1))
+    solo.said.clear()
+    solo.answer_heartbeat(code, old)
+    assert solo.said == []
+    assert solo.state is MemberState.stable
+
+
+@pytest.mark.parametrize("code", STALE)
+@pytest.mark.parametrize("sent", [(1, "me"), (2, "you")])
+def test_a_commit_answer_for_another_identity_changes_nothing(code: ErrorCode, sent: tuple[int, str]) -> None:
+    """ConsumerCoordinatorTest.testCommitOffsetIllegalGenerationWithNewGeneration, and its three sisters."""
+    solo = Solo().stable(generation=2)
+    solo.answer_commit(code, *sent)
+    assert solo.said == []
+
+
+def test_a_refused_commit_while_joining_eagerly_leaves_it_to_the_open_join() -> None:
+    solo = Solo().stable()
+    solo.tell(RequestRejoin("because"))
+    solo.let_go()
+    solo.said.clear()
+    solo.answer_commit(ErrorCode.ILLEGAL_GENERATION)
+    assert solo.said == []
+    assert solo.state is MemberState.joining
+
+
+def test_a_refused_commit_while_joining_cooperatively_loses_and_joins_anew() -> None:
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    old = solo.request(JoinGroupRequest)
+    solo.answer_commit(ErrorCode.ILLEGAL_GENERATION)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.answer_join(generation=2, request=old)
+    solo.let_go()
+    assert solo.request(JoinGroupRequest).member_id == "me"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT],
+)
+def test_a_commit_to_the_wrong_coordinator_finds_another_one(code: ErrorCode) -> None:
+    """testCommitOffsetAsyncNotCoordinator, testCommitOffsetAsyncCoordinatorNotAvailable."""
+    solo = Solo().stable()
+    solo.answer_commit(code)
+    solo.take(FindCoordinator)
+    assert solo.state is MemberState.stable
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE])
+def test_other_answers_to_commits_are_not_the_members_business(code: ErrorCode) -> None:
+    solo = Solo().stable()
+    solo.answer_commit(code)
+    assert solo.said == []
+
+
+# Rebalances
+
+
+def test_an_eager_member_lets_go_of_everything_before_it_joins() -> None:
+    """ConsumerCoordinatorTest.testRejoinGroup, EAGER."""
+    solo = Solo(EAGER).stable()
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert solo.take(Revoke).partitions == parts("t", 0, 1)
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    request = solo.request(JoinGroupRequest)
+    assert Subscription.decode(request.protocols[0].metadata).owned == ()
+    assert request.reason == "group is already rebalancing"
+
+
+def test_a_cooperative_member_joins_at_once_and_keeps_everything() -> None:
+    """ConsumerCoordinatorTest.testRejoinGroup, COOPERATIVE."""
+    solo = Solo(COOPERATIVE).stable(generation=3)
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert not solo.says(Revoke)
+    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata)
+    assert (said.owned, said.generation) == (parts("t", 0, 1), 3)
+    assert solo.member.owned == parts("t", 0, 1)
+
+
+def test_an_eager_member_that_owns_nothing_is_told_all_the_same() -> None:
+    """As Java: onPartitionsRevoked is called with the empty set."""
+    solo = Solo(EAGER).syncing()
+    solo.answer_sync()
+    solo.tell(RequestRejoin("because"))
+    assert solo.take(Revoke).partitions == ()
+
+
+def test_a_commit_answered_with_a_rebalance_joins_and_says_so() -> None:
+    """ConsumerCoordinatorTest.testCommitOffsetRebalanceInProgress."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.answer_commit(ErrorCode.REBALANCE_IN_PROGRESS)
+    request = solo.request(JoinGroupRequest)
+    assert request.reason == "offset commit failed since group is already rebalancing"
+    assert request.member_id == "me"
+
+
+def test_a_rebalance_is_no_news_while_rebalancing() -> None:
+    """AbstractCoordinatorTest.testHeartbeatRebalanceInProgressResponseDuringRebalancing."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert solo.state is MemberState.syncing
+    assert not solo.sends(JoinGroupRequest)
+
+
+def test_a_cooperative_member_lets_go_takes_over_and_joins_again() -> None:
+    solo = Solo(COOPERATIVE).stable(*parts("t", 0, 1))
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 1, 2))
+    revoke = solo.take(Revoke)
+    assert (revoke.partitions, revoke.reason) == (parts("t", 0), "need to revoke partitions and re-join")
+    assert not solo.says(Assign)
+    assert solo.state is MemberState.adopting
+    solo.let_go()
+    assign = solo.take(Assign)
+    assert (assign.added, assign.owned, assign.generation) == (parts("t", 2), parts("t", 1, 2), 2)
+    request = solo.request(JoinGroupRequest)
+    assert request.reason == "need to revoke partitions and re-join"
+    said = Subscription.decode(request.protocols[0].metadata)
+    assert (said.owned, said.generation) == (parts("t", 1, 2), 2)
+
+
+def test_the_identity_is_new_before_partitions_are_revoked() -> None:
+    """ConsumerCoordinatorTest.shouldUpdateConsumerGroupMetadataBeforeCallbacks."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 1))
+    solo.take(Revoke)
+    identity = solo.member.identity
+    assert identity is not None
+    assert identity.generation == 2
+
+
+def test_a_cooperative_member_that_keeps_all_joins_only_once() -> None:
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 0, 1, 2))
+    assert solo.take(Assign).added == parts("t", 2)
+    assert not solo.sends(JoinGroupRequest)
+
+
+def test_a_loss_takes_the_place_of_an_open_revocation() -> None:
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 1))
+    solo.take(Revoke)
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.let_go()
+    assert not solo.says(Assign)
+    assert solo.request(JoinGroupRequest).member_id == ""
+
+
+@pytest.mark.parametrize("phase", ["releasing", "adopting"])
+def test_heartbeats_go_on_while_the_application_lets_go(phase: str) -> None:
+    solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    if phase == "adopting":
+        solo.answer_join(generation=2)
+        solo.answer_sync(*parts("t", 1))
+    assert solo.state.value == phase
+    for _ in range(5):
+        solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    assert not solo.sends(JoinGroupRequest)
+
+
+@pytest.mark.parametrize("phase", ["releasing", "adopting"])
+def test_offsets_can_be_committed_while_the_application_lets_go(phase: str) -> None:
+    solo = Solo(EAGER if phase == "releasing" else COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    if phase == "adopting":
+        solo.answer_join(generation=2)
+        solo.answer_sync(*parts("t", 1))
+    assert solo.member.identity is not None
+
+
+def test_a_second_release_changes_nothing() -> None:
+    solo = Solo(EAGER).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.let_go()
+    solo.said.clear()
+    solo.let_go()
+    assert solo.said == []
+
+
+def test_nothing_is_revoked_while_the_coordinator_is_unknown() -> None:
+    solo = Solo(EAGER).stable()
+    solo.tell(CoordinatorLost())
+    solo.tell(RequestRejoin("because"))
+    assert not solo.says(Revoke)
+    solo.find()
+    assert solo.says(Revoke)
+
+
+def test_the_revoked_callback_runs_once_for_a_chain_of_failed_joins() -> None:
+    solo = Solo(EAGER).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.take(Revoke)
+    solo.let_go()
+    for _ in range(3):
+        solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        solo.wait(BACKOFF)
+    assert not solo.says(Revoke)
+
+
+# The subscription
+
+
+def test_another_subscription_joins_again_and_says_so() -> None:
+    solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).stable()
+    solo.subscribe("t", "u")
+    request = solo.request(JoinGroupRequest)
+    assert request.reason == "subscription has changed"
+    assert Subscription.decode(request.protocols[0].metadata).topics == ("t", "u")
+
+
+def test_the_same_subscription_again_does_nothing() -> None:
+    solo = Solo().stable()
+    solo.subscribe("t")
+    assert solo.said == []
+
+
+def test_a_cooperative_member_lets_go_of_topics_that_it_does_not_want_any_more() -> None:
+    solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).joining("t", "u")
+    solo.answer_join()
+    solo.answer_sync(*parts("t", 0), *parts("u", 0))
+    solo.said.clear()
+    solo.subscribe("t")
+    assert solo.take(Revoke).partitions == parts("u", 0)
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    assert Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata).owned == parts("t", 0)
+
+
+def test_a_subscription_that_changes_while_joining_joins_a_second_time() -> None:
+    solo = Solo(COOPERATIVE, {"t": 3, "u": 1}).joining("t")
+    solo.subscribe("t", "u")
+    solo.answer_join()
+    solo.answer_sync(*parts("t", 0))
+    assert solo.request(JoinGroupRequest).reason == "subscription has changed"
+
+
+def test_metadata_of_the_old_topics_is_kept_until_the_next_join() -> None:
+    """ConsumerCoordinatorTest.testMetadataTopicsDuringSubscriptionChange."""
+    solo = Solo(EAGER).stable()
+    solo.subscribe("u")
+    assert solo.member.topics_of_interest == {"t", "u"}
+    solo.let_go()
+    assert solo.member.topics_of_interest == {"u"}
+
+
+def test_a_requested_rejoin_says_the_given_reason_and_no_more_than_255_characters() -> None:
+    """AbstractCoordinatorTest.testRejoinReason."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("x" * 300))
+    assert solo.request(JoinGroupRequest).reason == "x" * 255
+
+
+def test_the_reason_is_forgotten_when_the_group_is_joined() -> None:
+    """AbstractCoordinatorTest.testRejoinReason."""
+    solo = Solo(COOPERATIVE).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 0, 1))
+    assert solo.member.reason == ""
+
+
+def test_the_sticky_assignor_says_what_it_was_assigned_last() -> None:
+    solo = Solo(("sticky",)).joining()
+    request = solo.request(JoinGroupRequest)
+    assert Subscription.decode(request.protocols[0].metadata).user_data is None
+    solo.answer_join(generation=4, request=request)
+    solo.answer_sync(*parts("t", 0))
+    solo.tell(RequestRejoin("because"))
+    solo.let_go()
+    said = Subscription.decode(solo.request(JoinGroupRequest).protocols[0].metadata).user_data
+    assert said == b"\0\0\0\1\0\1t\0\0\0\1\0\0\0\0" + (4).to_bytes(4, "big")
+
+
+# The poll interval
+
+
+def test_a_member_whose_application_does_not_poll_leaves_and_says_so() -> None:
+    """HeartbeatTest.testPollTimeout."""
+    solo = Solo(session_timeout_ms=POLL * 2).stable()
+    solo.wait(POLL - 1)
+    assert not solo.sends(LeaveGroupRequest)
+    solo.wait(1)
+    request = solo.request(LeaveGroupRequest)
+    assert [(m.member_id, m.reason) for m in request.members] == [
+        ("me", "consumer poll timeout has expired.")
+    ]
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert (solo.state, solo.member.identity) == (MemberState.dropped, None)
+
+
+def test_it_joins_again_with_the_next_poll() -> None:
+    solo = Solo(session_timeout_ms=POLL * 2).stable()
+    solo.wait(POLL)
+    solo.let_go()
+    solo.wait(POLL)
+    assert not solo.sends(JoinGroupRequest)
+    solo.poll()
+    request = solo.request(JoinGroupRequest)
+    assert (request.member_id, request.reason) == ("", "consumer pro-actively leaving the group")
+
+
+def test_it_joins_only_after_the_lost_partitions_are_let_go_of() -> None:
+    solo = Solo(session_timeout_ms=POLL * 2).stable()
+    solo.wait(POLL)
+    solo.poll()
+    assert not solo.sends(JoinGroupRequest)
+    solo.let_go()
+    assert solo.sends(JoinGroupRequest)
+
+
+def test_a_poll_restarts_the_interval() -> None:
+    solo = Solo(session_timeout_ms=POLL * 3).stable()
+    solo.wait(POLL - 1)
+    solo.poll()
+    solo.wait(POLL - 1)
+    assert solo.state is MemberState.stable
+
+
+def test_a_poll_counts_even_while_the_coordinator_is_unknown() -> None:
+    """ConsumerCoordinatorTest.testUpdateLastHeartbeatPollWhenCoordinatorUnknown."""
+    solo = Solo().stable()
+    solo.tell(CoordinatorLost())
+    solo.wait(POLL - 1)
+    solo.poll()
+    solo.wait(POLL - 1)
+    assert solo.state is MemberState.stable
+
+
+def test_a_static_member_that_does_not_poll_sends_no_leave() -> None:
+    solo = Solo(group_instance_id="i", session_timeout_ms=POLL * 2).stable()
+    solo.wait(POLL)
+    assert solo.says(Lose)
+    assert not solo.sends(LeaveGroupRequest)
+
+
+def test_a_dropped_member_sends_no_heartbeat() -> None:
+    solo = Solo(session_timeout_ms=POLL * 2).stable()
+    solo.wait(POLL)
+    solo.said.clear()
+    solo.wait(POLL)
+    assert solo.said == []
+
+
+def test_an_application_that_never_lets_go_is_dropped_too() -> None:
+    solo = Solo(EAGER, session_timeout_ms=POLL * 2).stable()
+    solo.tell(RequestRejoin("because"))
+    solo.wait(POLL)
+    assert solo.state is MemberState.dropped
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+
+
+def test_the_interval_does_not_count_while_the_join_is_open() -> None:
+    solo = Solo().joining()
+    solo.wait(POLL * 3)
+    assert solo.state is MemberState.joining
+    solo.answer_join()
+    solo.wait(1)
+    assert solo.state is MemberState.syncing
+
+
+def test_a_coordinator_that_was_found_again_finds_the_member_where_it_was() -> None:
+    solo = Solo().syncing()
+    request = solo.request(SyncGroupRequest)
+    solo.tell(CoordinatorFound("node"))
+    solo.answer_sync(*parts("t", 0), request=request)
+    assert solo.state is MemberState.stable
