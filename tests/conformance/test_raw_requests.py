@@ -17,7 +17,7 @@ PLAYS = read(Path(__file__).with_name("raw_requests.txt").read_text("utf-8"))
 BROKERS = {
     "usual": {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"},
     "small": {
-        "group.initial.rebalance.delay.ms": "700",
+        "group.initial.rebalance.delay.ms": "1500",
         "group.min.session.timeout.ms": "300",
         "group.max.size": "2",
         "offset.metadata.max.bytes": "10",
