@@ -345,7 +345,7 @@ class _Encoder(_Source):
             return f"{value} != {self.name('EMPTY', _EMPTY)}"
         if isinstance(f.kind, StructType):
             parts = [self.differs(part, f"{value}.{part.name}") for part in f.kind.__fields__]
-            return " or ".join([*parts, f"{value}._tags"])
+            return " or ".join([*([f"{value} is None"] if f.nullable else []), *parts, f"{value}._tags"])
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: StructType, variable: str) -> None:

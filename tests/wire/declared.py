@@ -112,6 +112,7 @@ class Tagged(Message, api_key=901, versions="0-3", flexible="1+"):
     leaves: list[Leaf] = field("1+", tag=6, default=[])
     flag: Bool = field("1+", tag=7, default=False)
     id: Uuid = field("1+", tag=8, default=ZERO_UUID)
+    set_leaf: Leaf | None = field("3+", tag=20, default=FRESH)
     items: list[TaggedItem]
     after: String
 

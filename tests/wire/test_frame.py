@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ def test_the_same_frames_come_out_however_the_stream_is_cut(bodies: list[bytes],
     stream = b"".join(map(frame, bodies))
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     frames, found = Frames(), list[bytes]()
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         found += frames.feed(stream[start:end])
     assert found == bodies
     assert frames.missing == 0

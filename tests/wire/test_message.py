@@ -10,8 +10,7 @@ import pytest
 from kproto.errors import UnsupportedVersion
 from kproto.wire import FRESH, Int32, Message, String, Struct, Versions, field
 from kproto.wire.types import Primitive
-
-from .declared import Cursor, Header, Leaf, Nullable, Point, Ranges, Tagged, TaggedItem
+from tests.wire.declared import Cursor, Header, Leaf, Nullable, Point, Ranges, Tagged, TaggedItem
 
 
 def test_a_field_without_a_default_has_to_be_given() -> None:
@@ -21,7 +20,7 @@ def test_a_field_without_a_default_has_to_be_given() -> None:
 
 def test_fields_are_keyword_only() -> None:
     with pytest.raises(TypeError):
-        Point(1, 2, True)  # type: ignore[misc]
+        Point(1, 2, True)  # type: ignore[call-arg]
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -190,4 +189,4 @@ def test_map_keys_and_tags_can_be_read_from_the_declaration() -> None:
     assert key.map_key
     assert isinstance(key.kind, Primitive)
     assert key.kind.name == "int64"
-    assert [f.tag for f in Tagged.__fields__ if f.tagged] == [0, 3, 1, 4, 5, 6, 7, 8]
+    assert [f.tag for f in Tagged.__fields__ if f.tagged] == [0, 3, 1, 4, 5, 6, 7, 8, 20]

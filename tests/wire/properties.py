@@ -1,0 +1,155 @@
+"""What must hold of a pair of compiled codecs, as functions, so that mutants can be held against them too.
+
+Each draws its own examples and raises on the first one that breaks the claim. `Make` is `compile.decoder` and
+`compile.encoder`, or what a mutant has in their place.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kproto.errors import DecodeError, EncodeError
+from kproto.testing.strategies import from_message, versioned
+from kproto.wire import Message, Struct, interpret
+from kproto.wire.compile import Decoder, Encoder
+from kproto.wire.message import UNREADABLE
+
+
+@dataclass(frozen=True)
+class Make:
+    decoder: Callable[[type[Message], int], Decoder]
+    encoder: Callable[[type[Message], int], Encoder]
+
+
+def part_of_the_examples(share: int) -> settings:
+    """One of `share` examples of the profile, but a few at least."""
+    return settings(max_examples=max(3, settings().max_examples // share))
+
+
+def encodes_as_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
+    """Every message that a version can carry has the same bytes from both encoders."""
+
+    @given(versioned(cls, unknown_tags=True))
+    @part_of_the_examples(share)
+    def check(drawn: tuple[int, Message]) -> None:
+        version, message = drawn
+        assert make.encoder(cls, version)(message) == interpret.encode(message, version)
+
+    check()
+
+
+def decodes_as_the_interpreter(make: Make, cls: type[Message], share: int = 1) -> None:
+    """Its bytes are the same message to both decoders, and both stop at the same place."""
+
+    @given(versioned(cls, unknown_tags=True), st.binary(max_size=3))
+    @part_of_the_examples(share)
+    def check(drawn: tuple[int, Message], behind: bytes) -> None:
+        version, message = drawn
+        data = interpret.encode(message, version) + behind
+        assert make.decoder(cls, version)(data, 0) == interpret.decode(cls, data, 0, version)
+
+    check()
+
+
+def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:
+    """A message made for one version, possibly unsayable in another: both encoders refuse, or neither."""
+
+    @given(
+        st.sampled_from(versions).flatmap(lambda v: from_message(cls, v, unknown_tags=True)),
+        st.sampled_from(versions),
+    )
+    def check(message: Message, version: int) -> None:
+        try:
+            expected = interpret.encode(message, version)
+        except EncodeError:
+            try:
+                make.encoder(cls, version)(message)
+            except Exception:
+                return
+            raise AssertionError(f"v{version} says what it can't: {message}") from None
+        assert make.encoder(cls, version)(message) == expected
+
+    check()
+
+
+def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: int) -> None:
+    """No prefix decodes, and corrupted bytes raise what they may, or decode as the interpreter says."""
+
+    @given(from_message(cls, version, unknown_tags=True))
+    @part_of_the_examples(10)
+    def check(message: Message) -> None:
+        data = interpret.encode(message, version)
+        decode = make.decoder(cls, version)
+        for cut in places(data):
+            assert_agree(decode, cls, version, data[:cut])
+        for broken in corruptions(data):
+            assert_agree(decode, cls, version, broken)
+
+    check()
+
+
+def places(data: bytes) -> list[int]:
+    """Every offset of short data; of long data both ends, and some in between."""
+    size = len(data)
+    return [at for at in range(size) if at < 30 or at >= size - 10 or at % (size // 20) == 0]
+
+
+def corruptions(data: bytes) -> Iterator[bytes]:
+    """One byte in turn replaced by the values that mean something: null, empty, long, negative, one more."""
+    for at in places(data):
+        for other in {0, 1, 0x7F, 0x80, 0xFF, (data[at] + 1) & 0xFF} - {data[at]}:
+            yield data[:at] + bytes([other]) + data[at + 1 :]
+
+
+def assert_agree(decode: Decoder, cls: type[Message], version: int, data: bytes) -> None:
+    """The compiled decoder accepts nothing that the interpreter refuses, and reads the same out of it.
+
+    It may give up on an overlong varint that says null: then the interpreter, asked next, has the answer.
+    """
+    try:
+        found, end = decode(data, 0)
+    except UNREADABLE:
+        try:
+            expected, _ = interpret.decode(cls, data, 0, version)
+        except DecodeError:
+            return
+        canonical = interpret.encode(expected, version)
+        assert any(byte >= 0x80 for byte in data)
+        assert canonical != data
+        return
+    expected, expected_end = interpret.decode(cls, data, 0, version)
+    assert end == expected_end
+    assert repr(found) == repr(expected)  # equality would trip over not-a-number
+
+
+def stays_small_on_bombs(make: Make, cls: type[Message], version: int, head: bytes, flexible: bool) -> None:
+    """A count of fifty thousand with nothing behind it is refused before anything is made for it."""
+    data = head + (interpret.uvarint(50_001) if flexible else (50_000).to_bytes(4, "big"))
+    decode = make.decoder(cls, version)
+    tracemalloc.start()
+    try:
+        try:
+            decode(data, 0)
+        except UNREADABLE:
+            pass
+        else:
+            raise AssertionError("the bomb was read")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+def structs_of(cls: type[Struct]) -> set[type[Struct]]:
+    """The class and all parts of it."""
+    found: set[type[Struct]] = {cls}
+    for f in cls.__fields__:
+        kind = getattr(f.kind, "element", f.kind)
+        if isinstance(kind, type) and issubclass(kind, Struct):
+            found |= structs_of(kind)
+    return found
