@@ -1,0 +1,37 @@
+"""Error codes: `test_java_bytes.py` holds the whole list against Kafka's; here is what callers rely on."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.error_codes import REFRESH_METADATA, RETRIABLE, ErrorCode, describe
+from kproto.errors import BrokerError
+
+
+def test_codes_are_ints_that_compare_with_what_messages_carry() -> None:
+    carried: int = 27
+    assert carried == ErrorCode.REBALANCE_IN_PROGRESS
+    assert 16 in RETRIABLE
+
+
+def test_who_wants_fresh_metadata_may_try_again() -> None:
+    assert REFRESH_METADATA < RETRIABLE
+
+
+@pytest.mark.parametrize("code", ErrorCode)
+def test_the_properties_are_the_sets(code: ErrorCode) -> None:
+    assert code.retriable == (code in RETRIABLE)
+    assert code.refresh_metadata == (code in REFRESH_METADATA)
+
+
+def test_a_fenced_member_must_not_try_again() -> None:
+    assert not ErrorCode.FENCED_INSTANCE_ID.retriable
+
+
+def test_any_code_can_be_described() -> None:
+    assert describe(27) == "REBALANCE_IN_PROGRESS (27)"
+    assert describe(9999) == "error code 9999"
+
+
+def test_a_broker_error_names_the_code() -> None:
+    assert str(BrokerError(27, "Heartbeat")) == "Heartbeat: REBALANCE_IN_PROGRESS (27)"

@@ -1,0 +1,192 @@
+"""The JSON form: samples, and what is refused. What Kafka says to it is in `test_java_bytes.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import EncodeError, UnsupportedVersion
+from kproto.messages import index
+from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.describe_client_quotas import DescribeClientQuotasResponse, EntryData, ValueData
+from kproto.messages.fetch import FetchResponse
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.json_form import from_json, json_name, to_json
+from kproto.testing.strategies import versioned
+
+BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}
+
+SAMPLES: list[tuple[str, int, dict[str, Any], str]] = [
+    ("HeartbeatRequest", 4, BEAT, "026700000003046d2d310000"),
+    (
+        "ApiVersionsRequest",
+        3,
+        {
+            "clientSoftwareName": "k",
+            "clientSoftwareVersion": "1",
+            "_unknownTaggedFields": [{"tag": 77, "data": "AQI="}],
+        },
+        "026b0231014d020102",
+    ),
+    (
+        "OffsetCommitValue",
+        4,
+        {
+            "offset": 5,
+            "leaderEpoch": -1,
+            "metadata": "",
+            "commitTimestamp": 1700000000000,
+            "topicId": "AAAAAAAAAAEAAAAAAAAAAg",
+        },
+        "0000000000000005ffffffff010000018bcfe5680001001000000000000000010000000000000002",
+    ),
+    (
+        "RequestHeader",
+        2,
+        {"requestApiKey": 18, "requestApiVersion": 3, "correlationId": 1, "clientId": "c"},
+        "001200030000000100016300",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "version", "form", "data"), SAMPLES, ids=[sample[0] for sample in SAMPLES])
+def test_a_sample_reads_and_writes(name: str, version: int, form: dict[str, Any], data: str) -> None:
+    cls = index.message_class(name)
+    assert to_json(cls.decode(bytes.fromhex(data), version), version) == form
+    assert from_json(cls, form, version).encode(version).hex() == data
+
+
+@given(st.sampled_from(index.names()), st.data())
+def test_any_message_survives_the_way_there_and_back(name: str, data: st.DataObject) -> None:
+    cls = index.message_class(name)
+    version, message = data.draw(versioned(cls, unknown_tags=True))
+    assert (
+        from_json(cls, json.loads(json.dumps(to_json(message, version), allow_nan=False)), version) == message
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("group_id", "groupId"),
+        ("k_raft_version", "kRaftVersion"),
+        ("v3_and_below_topics", "v3AndBelowTopics"),
+        ("enable2_pc", "enable2Pc"),
+    ],
+)
+def test_keys_are_kafkas_names_with_a_small_first_letter(name: str, key: str) -> None:
+    assert json_name(name) == key
+
+
+@given(st.sampled_from(index.names()))
+def test_every_field_has_a_key_of_its_own(name: str) -> None:
+    fields = index.message_class(name).__fields__
+    assert len({json_name(f.name) for f in fields}) == len(fields)
+
+
+def test_a_tagged_field_is_there_only_when_it_is_on_the_wire() -> None:
+    response = FetchResponse(throttle_time_ms=0, responses=[])
+    assert "nodeEndpoints" not in to_json(response, 17)
+    assert from_json(FetchResponse, to_json(response, 17), 17) == response
+
+
+@pytest.mark.parametrize(
+    ("value", "form"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (1024.5, 1024.5)]
+)
+def test_floats_that_json_lacks_are_text(value: float, form: object) -> None:
+    entry = EntryData(entity=[], values=[ValueData(key="k", value=value)])
+    message = DescribeClientQuotasResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, entries=[entry]
+    )
+    written = to_json(message, 1)
+    assert written["entries"][0]["values"][0]["value"] == form
+    assert from_json(DescribeClientQuotasResponse, written, 1).encode(1) == message.encode(1)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "says"),
+    [
+        ({"groupId": None}, "group_id", "nullable"),
+        ({"groupId": 5}, "group_id", "string"),
+        ({"generationId": "3"}, "generation_id", "int32"),
+        ({"generationId": True}, "generation_id", "int32"),
+        ({"generationId": 2**31}, "generation_id", "int32"),
+        ({"generationId": 3.0}, "generation_id", "int32"),
+        ({"groupID": "g"}, "", "groupID"),
+        ({"_unknownTaggedFields": {}}, "_unknownTaggedFields", "not a list"),
+        ({"_unknownTaggedFields": [{"tag": 1}]}, "_unknownTaggedFields", "not a list"),
+        ({"_unknownTaggedFields": [{"tag": 1, "data": "*"}]}, "_unknownTaggedFields", "base64"),
+        ({"_unknownTaggedFields": [{"tag": 1, "data": ""}] * 2}, "_unknownTaggedFields", "twice"),
+    ],
+)
+def test_what_is_not_the_form_is_refused_with_the_path(change: dict[str, Any], field: str, says: str) -> None:
+    with pytest.raises(EncodeError, match=says) as refused:
+        from_json(HeartbeatRequest, BEAT | change, 4)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("key", ["groupId", "generationId", "memberId", "groupInstanceId"])
+def test_an_absent_untagged_field_is_an_error(key: str) -> None:
+    with pytest.raises(EncodeError, match=f"the key {key} is missing"):
+        from_json(HeartbeatRequest, {name: value for name, value in BEAT.items() if name != key}, 4)
+
+
+@pytest.mark.parametrize("data", [None, [], "x", 3])
+def test_what_is_no_object_is_no_message(data: object) -> None:
+    with pytest.raises(EncodeError, match="not an object"):
+        from_json(HeartbeatRequest, data, 4)
+
+
+def test_a_path_leads_into_arrays() -> None:
+    form = to_json(
+        JoinGroupRequest(group_id="g", session_timeout_ms=1, member_id="", protocol_type="", protocols=[]), 0
+    )
+    form["protocols"] = [{"name": "a", "metadata": ""}, {"name": "b", "metadata": "?"}]
+    with pytest.raises(EncodeError) as refused:
+        from_json(JoinGroupRequest, form, 0)
+    assert refused.value.field == "protocols[1].metadata"
+
+
+@pytest.mark.parametrize("uuid", ["", "AAAA", "AAAAAAAAAAAAAAAAAAAAA+", "AAAAAAAAAAAAAAAAAAAAAA==", 5])
+def test_a_uuid_is_22_characters_of_urlsafe_base64(uuid: object) -> None:
+    with pytest.raises(EncodeError, match="not a uuid"):
+        from_json(
+            FetchResponse,
+            {
+                "throttleTimeMs": 0,
+                "errorCode": 0,
+                "sessionId": 0,
+                "responses": [{"topicId": uuid, "partitions": []}],
+            },
+            17,
+        )
+
+
+def test_a_value_for_a_field_that_the_version_lacks_is_an_error_in_both_directions() -> None:
+    with pytest.raises(EncodeError, match="lacks the field"):
+        from_json(HeartbeatRequest, BEAT | {"groupInstanceId": "i"}, 2)
+    message = HeartbeatRequest(group_id="g", generation_id=3, member_id="m", group_instance_id="i")
+    with pytest.raises(EncodeError, match="lacks the field"):
+        to_json(message, 2)
+
+
+def test_an_ignorable_field_that_the_version_lacks_is_dropped() -> None:
+    message = ApiVersionsRequest(client_software_name="k", client_software_version="1")
+    assert to_json(message, 2) == {}
+    assert from_json(ApiVersionsRequest, {"clientSoftwareName": "k"}, 2).encode(2) == b""
+
+
+def test_a_version_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UnsupportedVersion):
+        from_json(HeartbeatRequest, BEAT, 5)
+    with pytest.raises(UnsupportedVersion):
+        to_json(HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), 5)
