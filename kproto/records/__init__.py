@@ -9,6 +9,7 @@ from .batch import (
     assign_offsets,
     batches,
     encode_batch,
+    row_lists,
     rows,
 )
 from .record import Headers, Record
@@ -22,5 +23,6 @@ __all__ = [
     "assign_offsets",
     "batches",
     "encode_batch",
+    "row_lists",
     "rows",
 ]

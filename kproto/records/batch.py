@@ -50,6 +50,7 @@ _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
 _WORTH_COLUMNS = 64 << 10  # bytes; below, the loop is as fast
+_JOINED = 4096  # pieces of records that are joined early, while they are in the cache
 _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
 
@@ -261,6 +262,45 @@ def rows(
     return found
 
 
+def row_lists(
+    data: Data,
+    size: int = 500,
+    *,
+    check_crc: bool = True,
+    aborted: Sequence[tuple[int, int]] = (),
+    from_offset: int | None = None,
+    control: bool = False,
+    max_decompressed: int | None = None,
+) -> Iterator[list[Record]]:
+    """The records of `rows` in lists of at most `size`, as a poll hands them out; other arguments as there.
+
+    Twice as fast as one long list where each is dropped before the next. What lies before a broken batch is
+    given before its `RecordError` is raised.
+    """
+    wanted = {"check_crc": check_crc, "aborted": aborted, "from_offset": from_offset, "control": control}
+    read = _columns() if len(data) >= _WORTH_COLUMNS else None
+    if read is not None:
+        try:
+            columns = read(data, **wanted, max_decompressed=max_decompressed)
+            _ = columns.headers
+        except RecordError:
+            pass  # the loop gives what is before
+        else:
+            yield from columns.row_lists(size)
+            return
+    transactions = AbortedTransactions(aborted)
+    for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
+        if transactions.skips(batch) or (batch.is_control and not control):
+            continue
+        if from_offset is not None and batch.last_offset < from_offset:
+            continue
+        found = batch.parse(batch, max_decompressed)
+        if from_offset is not None and batch.base_offset < from_offset:
+            found = [one for one in found if one.offset >= from_offset]
+        for start in range(0, len(found), size):
+            yield found[start : start + size]
+
+
 @cache
 def _columns() -> Callable[..., Columns] | None:
     try:
@@ -402,7 +442,7 @@ def encode_batch(
             raise EncodeError("RecordBatch", 2, "records.offset", f"{delta} from the first offset is too far")
         parts += record_parts(
             delta, record.timestamp - base_timestamp, record.key, record.value, record.headers
-        )
+        )[0]
     attributes = codec
     if timestamp_type == "LogAppendTime":
         attributes |= _APPEND_TIME
@@ -410,7 +450,7 @@ def encode_batch(
         raise EncodeError("RecordBatch", 2, "timestampType", f"{timestamp_type} doesn't exist in magic 2")
     attributes |= _TRANSACTIONAL * is_transactional | _CONTROL * is_control
     attributes |= _DELETE_HORIZON * (delete_horizon_ms is not None)
-    return _finish(
+    return finish(
         b"".join(parts),
         level,
         base_offset=base_offset,
@@ -437,6 +477,7 @@ class BatchBuilder:
         "_base_timestamp",
         "_codec",
         "_count",
+        "_done",
         "_level",
         "_max_timestamp",
         "_parts",
@@ -452,6 +493,7 @@ class BatchBuilder:
 
     def clear(self) -> None:
         """Forget all records."""
+        self._done: list[bytes] = []
         self._parts: list[bytes] = []
         self._size = HEADER_SIZE
         self._count = 0
@@ -474,17 +516,21 @@ class BatchBuilder:
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> bool:
         """Take a record with this `timestamp` (ms); False when it has no room any more."""
-        base = self._base_timestamp if self._count else timestamp
-        parts = record_parts(self._count, timestamp - base, key, value, headers)
-        size = sum(map(len, parts))
-        if self._count and self._size + size > self.max_bytes:
+        count = self._count
+        if count == 0:
+            self._base_timestamp = self._max_timestamp = timestamp
+        parts, size = record_parts(count, timestamp - self._base_timestamp, key, value, headers)
+        size += self._size
+        if size > self.max_bytes and count:
             return False
-        if timestamp > self._max_timestamp or not self._count:
+        if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
-        self._base_timestamp = base
+        self._size = size
+        self._count = count + 1
         self._parts += parts
-        self._size += size
-        self._count += 1
+        if len(self._parts) > _JOINED:
+            self._done.append(b"".join(self._parts))
+            self._parts.clear()
         return True
 
     def build(
@@ -496,8 +542,8 @@ class BatchBuilder:
         is_transactional: bool = False,
     ) -> bytes:
         """The batch, compressed; raises `MissingExtra` without the codec's package."""
-        return _finish(
-            b"".join(self._parts),
+        return finish(
+            b"".join((*self._done, *self._parts)),
             self._level,
             base_offset=0,
             last_delta=max(self._count - 1, 0),
@@ -547,8 +593,8 @@ def assign_offsets(
     return bytes(stored)
 
 
-def _finish(
-    records: bytes,
+def finish(
+    records: bytes | memoryview,
     level: int | None,
     *,
     base_offset: int,
@@ -562,7 +608,7 @@ def _finish(
     base_sequence: int,
     count: int,
 ) -> bytes:
-    """Compress, and put the header with its CRC in front."""
+    """A batch of these encoded records: compressed, with a header and its CRC in front."""
     if last_delta < 0:
         raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
     if attributes & _CODEC_BITS and count:

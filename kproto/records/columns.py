@@ -36,7 +36,10 @@ from . import vectors
 from .batch import HEADER_SIZE, AbortedTransactions, Batch, Data, batches, encode_batch
 from .compression import CODECS, CodecError, decompress_into, size_hint
 from .crc32c import crc32c
+from .packing import encode_columns
 from .record import Broken, Headers, Record, parse_headers
+
+__all__ = ["TIMESTAMP_TYPES", "Columns", "Part", "columns", "columns_of", "encode_columns"]
 
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 """Kafka's numbers for what a timestamp is."""
@@ -119,27 +122,29 @@ class Columns:
 
     def rows(self) -> list[Record]:
         """The same as objects; may raise `RecordError` for broken headers."""
-        found: list[Record] = []
+        return [one for some in self.row_lists(_CHUNK) for one in some]
+
+    def row_lists(self, size: int = 500) -> Iterator[list[Record]]:
+        """The same as lists of at most `size` objects; may raise `RecordError` for broken headers."""
+        headers = self.headers if self.has_headers else None
         new = Record.__new__
         one: Record
-        headers = self.headers if self.has_headers else None
-        for start in range(0, len(self), _CHUNK):
-            stop = start + _CHUNK
-            some = [new(Record) for _ in range(min(_CHUNK, len(self) - start))]
+        for start in range(0, len(self), size):
+            stop = start + size
+            found = [new(Record) for _ in range(min(size, len(self) - start))]
             for one, one.offset, one.timestamp, one.key, one.value in zip(
-                some,
+                found,
                 self.offset[start:stop].tolist(),
                 self.timestamp[start:stop].tolist(),
-                self.key.slice(start, _CHUNK).to_pylist(),
-                self.value.slice(start, _CHUNK).to_pylist(),
+                self.key.slice(start, size).to_pylist(),
+                self.value.slice(start, size).to_pylist(),
                 strict=True,
             ):
                 one.headers = ()
-            found += some
-        if headers is not None:
-            for one, one.headers in zip(found, headers, strict=True):  # noqa: B007
-                pass
-        return found
+            if headers is not None:
+                for one, one.headers in zip(found, headers[start:stop], strict=True):  # noqa: B007
+                    pass
+            yield found
 
 
 def columns(
@@ -487,12 +492,13 @@ class _Arena:
     def fill(self, sources: list[list[bytes]], table: Table, max_decompressed: int | None) -> None:
         """Put the records of all batches into the arena, and their places into the table."""
         self._reserve(int((table[_STOP] - table[_AT]).sum()))
-        views: list[list[memoryview]] = [[memoryview(source) for source in some] for some in sources]
-        at, stop = table[_AT].tolist(), table[_STOP].tolist()
+        views = [[memoryview(source) for source in some] for some in sources]
+        at: list[int] = table[_AT].tolist()
+        stop: list[int] = table[_STOP].tolist()
         codecs = table[_CODEC].tolist()
-        owners = zip(table[_PART].tolist(), table[_SOURCE].tolist(), strict=True)
+        owners: list[list[int]] = table[[_PART, _SOURCE]].T.tolist()
         for index, (part, source) in enumerate(owners):
-            body: memoryview = views[part][source][at[index] : stop[index]]
+            body = views[part][source][at[index] : stop[index]]
             at[index] = self.used
             try:
                 self._add(codecs[index], body, max_decompressed)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache, lru_cache
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -135,7 +136,11 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
 
     `keys` remembers decoded keys: a topic has few.
     """
-    count, at = _varint(data, at, "headers")
+    count = data[at]
+    if count < 128:
+        at += 1
+    else:
+        count, at = _varint(data, at, "headers")
     if count & 1:
         raise Broken("headers", at, "a negative number of headers")
     count >>= 1
@@ -143,23 +148,31 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
         raise Broken("headers", at, f"{count} headers in {end - at} bytes")
     found: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        size, at = _varint(data, at, "headers.key")
-        if size & 1 or size >> 1 > end - at:
-            raise Broken("headers.key", at, "a length that is negative, or more than there is")
+        size = data[at]
+        if size < 128:
+            at += 1
+        else:
+            size, at = _varint(data, at, "headers.key")
         stop = at + (size >> 1)
+        if size & 1 or stop >= end:
+            raise Broken("headers.key", at, "a length that is negative, or more than there is")
         raw = data[at:stop]
         key = keys.get(raw)
         if key is None:
             key = keys[raw] = raw.decode("utf-8", "replace")
-        size, at = _varint(data, stop, "headers.value")
+        size = data[stop]
+        if size < 128:
+            at = stop + 1
+        else:
+            size, at = _varint(data, stop, "headers.value")
         if size & 1:
             if size != 1:
                 raise Broken("headers.value", at, "a negative length")
             found.append((key, None))
         else:
-            if size >> 1 > end - at:
-                raise Broken("headers.value", at)
             stop = at + (size >> 1)
+            if stop > end:
+                raise Broken("headers.value", at)
             found.append((key, data[at:stop]))
             at = stop
     return tuple(found), at
@@ -196,8 +209,6 @@ def _wrap(value: int) -> int:
 def zigzag(value: int) -> bytes:
     """A signed number as Kafka's varint or varlong; beyond 64 bits it wraps, as in Java."""
     rest = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
-    if rest < 128:
-        return _ONE_BYTE[rest]
     out = bytearray()
     while rest > 127:
         out.append(rest & 127 | 128)
@@ -206,9 +217,18 @@ def zigzag(value: int) -> bytes:
     return bytes(out)
 
 
-_ONE_BYTE = tuple(bytes((byte,)) for byte in range(128))
-_NULL = _ONE_BYTE[1]
-_NOTHING = _ONE_BYTE[0]
+TABLED = 8192
+"""Numbers from 0 up to this one have a varint of one or two bytes, and are kept."""
+
+_NOTHING = b"\x00"
+_NULL = b"\x01"
+
+
+@cache
+def _tables() -> tuple[list[bytes], list[bytes]]:
+    """The varints of small numbers; and with the attributes of a record in front, as for timestamps."""
+    numbers = [zigzag(number) for number in range(TABLED)]
+    return numbers, [_NOTHING + number for number in numbers]
 
 
 def record_parts(
@@ -217,25 +237,47 @@ def record_parts(
     key: bytes | None,
     value: bytes | None,
     headers: Iterable[tuple[str, bytes | None]],
-) -> list[bytes]:
-    """One record in pieces: its length, its fields, its headers."""
-    parts = [b"", _NOTHING, zigzag(timestamp_delta), zigzag(offset_delta)]
+) -> tuple[tuple[bytes, ...], int]:
+    """One record in pieces to be joined, and the number of its bytes."""
+    numbers, moments = _tables()
+    moment = moments[timestamp_delta] if 0 <= timestamp_delta < TABLED else _NOTHING + zigzag(timestamp_delta)
+    place = numbers[offset_delta] if 0 <= offset_delta < TABLED else zigzag(offset_delta)
     if key is None:
-        parts.append(_NULL)
+        key, key_size, size = b"", _NULL, 1
     else:
-        parts += (zigzag(len(key)), key)
+        size = len(key)
+        key_size = numbers[size] if size < TABLED else zigzag(size)
+        size += len(key_size)
     if value is None:
-        parts.append(_NULL)
+        value, value_size = b"", _NULL
+        size += 1
     else:
-        parts += (zigzag(len(value)), value)
-    named = tuple(headers)
-    parts.append(zigzag(len(named)))
-    for name, content in named:
-        raw = name.encode()
-        parts += (zigzag(len(raw)), raw)
-        if content is None:
-            parts.append(_NULL)
-        else:
-            parts += (zigzag(len(content)), content)
-    parts[0] = zigzag(sum(map(len, parts)))
-    return parts
+        more = len(value)
+        value_size = numbers[more] if more < TABLED else zigzag(more)
+        size += more + len(value_size)
+    tail = encode_headers(headers) if headers else _NOTHING
+    size += len(moment) + len(place) + len(tail)
+    length = numbers[size] if size < TABLED else zigzag(size)
+    return (length, moment, place, key_size, key, value_size, value, tail), size + len(length)
+
+
+def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+    """The end of a record: the number of its headers, and they."""
+    numbers, _ = _tables()
+    parts = [b""]
+    count = 0
+    for count, (name, content) in enumerate(headers, 1):  # noqa: B007
+        parts += (_name(name), _NULL if content is None else _sized(content, numbers))
+    parts[0] = zigzag(count)
+    return b"".join(parts)
+
+
+def _sized(content: bytes, numbers: list[bytes]) -> bytes:
+    size = len(content)
+    return (numbers[size] if size < TABLED else zigzag(size)) + content
+
+
+@lru_cache(1024)
+def _name(name: str) -> bytes:
+    raw = name.encode()
+    return zigzag(len(raw)) + raw

@@ -1,0 +1,238 @@
+"""Columns to record batches: a whole table encoded by numpy and Arrow, without an object per record.
+
+Rules of this file:
+
+* The bytes are those that `BatchBuilder` makes of the same rows, only the places where batches end may differ:
+  a batch ends where the *largest possible* sizes of its timestamps and offsets would fill it.
+* Everything in front of a record's value is worked out as a matrix of bytes with a mask, then Arrow joins the
+  ragged pieces of all records, and batches are slices of that with a header in front.
+
+Needs the extra ``columns`` (numpy, pyarrow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+from ..errors import ConfigError, EncodeError, MissingExtra
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    pa: Any = import_module("pyarrow")
+    pc: Any = import_module("pyarrow.compute")
+except ImportError as error:
+    raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
+
+from .batch import HEADER_SIZE, finish
+from .compression import codec_number
+from .record import Headers, encode_headers
+
+Int64s = NDArray[np.int64]
+
+_TRANSACTIONAL = 0x10
+_MOST = 1 << 30  # bytes that go through Arrow at once; its offsets have 32 bits
+_LIMITS = [1 << (7 * size) for size in range(1, 10)]  # from these on, a varint takes one byte more
+
+
+def encode_columns(
+    timestamp: Any,
+    key: Any,
+    value: Any,
+    headers: Iterable[Headers] | None = None,
+    *,
+    compression: str = "none",
+    level: int | None = None,
+    max_bytes: int = 16384,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+) -> list[bytes]:
+    """Batches of magic 2 with these rows, in order, as a producer sends them: all with base offset 0.
+
+    `timestamp` is an array of int64 (ms); `key` and `value` are Arrow arrays of binary or string, lists of
+    bytes and None, or None for nulls only; `headers` has one tuple per row, as `Record.headers`. A batch has at
+    most `max_bytes` before compression, or one row. With a producer id the sequence numbers go on from
+    `base_sequence`. Raises `EncodeError` for columns that don't fit together, `ConfigError`, and
+    `MissingExtra` for the codec.
+    """
+    codec = codec_number(compression)
+    if max_bytes < 1:
+        raise ConfigError("max_bytes", max_bytes, "it must be at least 1")
+    moments = np.ascontiguousarray(timestamp, np.int64)
+    rows = len(moments)
+    keys, values = _binary(key, rows, "key"), _binary(value, rows, "value")
+    tails = None if headers is None else pa.array([encode_headers(one) for one in headers], pa.binary())
+    if tails is not None and len(tails) != rows:
+        raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
+    attributes = codec | _TRANSACTIONAL * is_transactional
+    found: list[bytes] = []
+    for records, first, count in _batches(moments, keys, values, tails, max_bytes):
+        sequence = base_sequence
+        if producer_id >= 0:
+            sequence = (base_sequence + first) & 0x7FFFFFFF  # they wrap to 0, as in Java
+        found.append(
+            finish(
+                records,
+                level,
+                base_offset=0,
+                last_delta=count - 1,
+                leader_epoch=-1,
+                attributes=attributes,
+                base_timestamp=int(moments[first]),
+                max_timestamp=int(moments[first : first + count].max()),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=sequence,
+                count=count,
+            )
+        )
+    return found
+
+
+def _binary(column: Any, rows: int, name: str) -> Any:
+    """A column as one BinaryArray."""
+    if column is None:
+        return pa.nulls(rows, pa.binary())
+    array = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, pa.binary())
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):  # what older releases of pyarrow give
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.nulls(0, array.type)
+    if array.type != pa.binary():
+        array = array.cast(pa.binary())
+    if len(array) != rows:
+        raise EncodeError("RecordBatch", 2, name, f"{len(array)} for {rows} rows")
+    return array
+
+
+def _batches(
+    moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int
+) -> Iterator[tuple[memoryview, int, int]]:
+    """The encoded records of every batch, the first row in it, and their number."""
+    rows = len(moments)
+    if rows == 0:
+        return
+    key_size, value_size = _sizes(keys), _sizes(values)
+    tail_size = np.ones(rows, np.int64) if tails is None else _sizes(tails)
+    key_width, value_width = _width(_zigzag(key_size)), _width(_zigzag(value_size))
+    known = 1 + key_width + np.maximum(key_size, 0) + value_width + np.maximum(value_size, 0) + tail_size
+    spread = int(moments.max()) - int(moments.min())
+    longest = int(_width(_zigzag(np.array([spread])))[0]) if spread < 1 << 62 else 10
+    known += longest + int(_width(_zigzag(np.array([rows])))[0])
+    total = np.cumsum(known + _width(_zigzag(known)))
+    firsts = [0]
+    room = max_bytes - HEADER_SIZE
+    ends = total.tolist()
+    while firsts[-1] < rows:
+        first = firsts[-1]
+        before = ends[first - 1] if first else 0
+        firsts.append(max(int(np.searchsorted(total, before + room, side="right")), first + 1))
+    start = 0
+    while start < len(firsts) - 1:  # as many batches at once as Arrow can join
+        base = ends[firsts[start] - 1] if firsts[start] else 0
+        stop = start + 1
+        while stop < len(firsts) - 1 and ends[firsts[stop + 1] - 1] - base < _MOST:
+            stop += 1
+        low, high = firsts[start], firsts[stop]
+        records, places = _encode(
+            moments[low:high],
+            keys.slice(low, high - low),
+            values.slice(low, high - low),
+            None if tails is None else tails.slice(low, high - low),
+            np.array(firsts[start : stop + 1]) - low,
+        )
+        for first, end in zip(firsts[start:stop], firsts[start + 1 : stop + 1], strict=True):
+            yield records[places[first - low] : places[end - low]], first, end - first
+        start = stop
+
+
+def _encode(
+    moments: Int64s, keys: Any, values: Any, tails: Any, firsts: Int64s
+) -> tuple[memoryview, list[int]]:
+    """All records of some batches in one stretch, and where each starts; `firsts`: first rows of batches."""
+    count = np.diff(firsts)
+    offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)
+    moment = _zigzag(moments - np.repeat(moments[firsts[:-1]], count))
+    place = _zigzag(offset)
+    key_size, value_size = _sizes(keys), _sizes(values)
+    key_zigzag, value_zigzag = _zigzag(key_size), _zigzag(value_size)
+    widths = [_width(moment), _width(place), _width(key_zigzag), _width(value_zigzag)]
+    size = 2 + np.maximum(key_size, 0) + np.maximum(value_size, 0) + sum(widths[1:], widths[0])
+    if tails is not None:
+        size += _sizes(tails) - 1
+    length = _zigzag(size)
+    nothing = np.zeros(len(moments), np.int64)
+    front = [(length, _width(length)), (nothing, nothing + 1)]
+    front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
+    joined = pc.binary_join_element_wise(
+        _varints(front),
+        keys,
+        _varints([(value_zigzag, widths[3])]),
+        values,
+        pa.scalar(b"\x00", pa.binary()) if tails is None else tails,
+        pa.scalar(b"", pa.binary()),
+        null_handling="replace",
+        null_replacement="",
+    )
+    _, offsets, data = joined.buffers()
+    places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
+    return memoryview(data), places.tolist()
+
+
+def _sizes(column: Any) -> Int64s:
+    """The length of every value, -1 for nulls."""
+    buffers = column.buffers()
+    if column.null_count == len(column):
+        return np.full(len(column), -1, np.int64)
+    offsets = np.frombuffer(buffers[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    sizes = np.diff(offsets).astype(np.int64)
+    if column.null_count:
+        bits = np.frombuffer(buffers[0], np.uint8)
+        valid = np.unpackbits(bits, count=column.offset + len(column), bitorder="little")[column.offset :]
+        sizes[valid == 0] = -1
+    return sizes
+
+
+def _zigzag(values: Int64s) -> Int64s:
+    return (values << 1) ^ (values >> 63)
+
+
+def _width(zigzags: Int64s) -> Int64s:
+    """How many bytes the varints of these take."""
+    width = np.ones(len(zigzags), np.int64)
+    unsigned = zigzags.view(np.uint64)
+    highest = int(unsigned.max()) if len(unsigned) else 0
+    for limit in _LIMITS:
+        if highest < limit:
+            break
+        width += unsigned >= np.uint64(limit)
+    return width
+
+
+def _varints(fields: list[tuple[Int64s, Int64s]]) -> Any:
+    """A BinaryArray of several varints in a row, given as (zigzags, widths)."""
+    rows = len(fields[0][0])
+    most = [int(width.max()) for _, width in fields]
+    cells = np.empty((rows, sum(most)), np.uint8)
+    mask = np.ones((rows, sum(most)), np.bool_)
+    column = 0
+    for (zigzags, width), widest in zip(fields, most, strict=True):
+        unsigned = zigzags.view(np.uint64)
+        for byte in range(widest):
+            cell = (unsigned >> np.uint64(7 * byte)).astype(np.uint8)
+            if byte + 1 < widest:
+                cell &= 0x7F
+                cell |= (width > byte + 1).astype(np.uint8) << 7
+            if byte:
+                mask[:, column] = width > byte
+            cells[:, column] = cell
+            column += 1
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(sum((width for _, width in fields[1:]), fields[0][1]), out=offsets[1:])
+    content = cells[mask]
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(content)])
