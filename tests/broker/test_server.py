@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -23,52 +20,8 @@ from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.index import response_class
 from kproto.messages.metadata import MetadataRequest
 from kproto.wire.frame import frame
-from kproto.wire.message import Message
+from tests.broker.sockets import Socket, connected
 from tests.broker.stage import batch_of, fetching, joining, wanted
-
-PATIENCE = 20.0
-
-
-class Socket:
-    """A client with a plain blocking socket."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, port = bootstrap.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
-
-    def send(self, request: Message, version: int) -> None:
-        self.socket.sendall(frame(encode_request(request, version, 1, "me")))
-
-    def receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise ConnectionError("the broker closed the connection")
-            data += more
-        return data
-
-    def answer(self, kind: type[Message], version: int) -> Any:
-        (size,) = struct.unpack(">i", self.receive(4))
-        return decode_response(self.receive(size), kind, version)[1]
-
-    def ask(self, request: Message, version: int) -> Any:
-        self.send(request, version)
-        assert request.__api_key__ is not None
-        return self.answer(response_class(request.__api_key__), version)
-
-    def closed_by_broker(self) -> bool:
-        try:
-            return self.socket.recv(1) == b""
-        except ConnectionResetError:
-            return True
-
-
-@contextmanager
-def connected(bootstrap: str) -> Iterator[Socket]:
-    client = Socket(bootstrap)
-    with client.socket:
-        yield client
 
 
 def works(bootstrap: str) -> bool:

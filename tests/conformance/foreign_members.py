@@ -5,9 +5,10 @@
     python foreign_members.py CLIENT member BOOTSTRAP TOPIC GROUP STRATEGY SESSION_MS
     python foreign_members.py CLIENT committed BOOTSTRAP TOPIC GROUP PARTITIONS
 
-CLIENT is kafka-python, aiokafka or confluent. A member writes JSON lines: {"assigned": [0, 3]} whenever what it owns
-has changed, {"read": [[partition, offset, number], ...]} before it commits these offsets, {"closed": true} at the end.
-A line on its standard input makes it close. Everything else says what it did in one JSON line.
+CLIENT is kafka-python, aiokafka or confluent. A member writes JSON lines: {"assigned": [0, 3]} whenever what
+it owns has changed, {"read": [[partition, offset, number], ...]} before it commits these offsets, and
+{"closed": true} at the end. A line on its standard input makes it close. Everything else says what it did in
+one JSON line.
 """
 
 from __future__ import annotations

@@ -81,6 +81,10 @@ def _append(
         refusal = _refusal(found, len(records), int(topic.config("max.message.bytes")), call.version)
         if refusal is not None:
             return _refused(data.index, *refusal)
+        if found[0].is_control:
+            return _refused(
+                data.index, ErrorCode.INVALID_RECORD, "clients may not write control batches", start
+            )
         batch = found[0]
         latest = call.now + int(topic.config("message.timestamp.after.max.ms"))
         if append_time is None and batch.max_timestamp > latest:
@@ -120,8 +124,6 @@ def _refusal(found: list[Batch], size: int, largest: int, version: int) -> tuple
         return ErrorCode.INVALID_RECORD, f"batches must have magic 2, not {batch.magic}"
     if size > largest:
         return ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {largest}"
-    if batch.is_control:
-        return ErrorCode.INVALID_RECORD, "clients may not write control batches"
     if batch.is_transactional:
         return ErrorCode.INVALID_TXN_STATE, "this broker has no transactions"
     if batch.count < 1:
