@@ -1,8 +1,8 @@
 """Record batches from the wire as the Arrow batches that Spark takes.
 
-Spark compares the schema of the first batch *exactly* with its own (``to_arrow_schema``), so that is where
-ours comes from; dictionary and large types are refused, and so are timestamps other than microseconds in
-UTC. Constant columns (topic, partition) are built once and sliced.
+Spark compares the schema of the first batch *exactly* with its own: dictionary and large types are refused,
+and so are timestamps other than microseconds in UTC. Constant columns (topic, partition) are built once and
+sliced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
-from pyspark.sql.pandas.types import to_arrow_schema  # pyright: ignore[reportUnknownVariableType]
 from pyspark.sql.types import StructType
 
 from kproto.records.batch import batches
@@ -29,7 +28,19 @@ Column: TypeAlias = Any
 # Between 4 000 and 65 000 rows the JVM takes them equally fast.
 ROWS = 50_000
 
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+# By the names of `schema.COLUMNS`, in lower case.
+TYPES: dict[str, Any] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamptype": pa.int32(),
+    "headers": _HEADERS,
+}
 
 
 def cut(records: bytes, end: int) -> tuple[bytes, int | None]:
@@ -52,7 +63,7 @@ class Builder:
 
     def __init__(self, schema: StructType, range_: Range, *, check_crcs: bool = True) -> None:
         self._check_crcs = check_crcs
-        self._schema: Any = to_arrow_schema(schema, timezone="UTC")
+        self._schema = pa.schema([(name, TYPES[name.lower()]) for name in schema.fieldNames()])
         self._range = range_
         self._makers = [self._maker(field.name.lower()) for field in schema.fields]
 
@@ -79,7 +90,7 @@ class Builder:
             case "offset":
                 return lambda found, a, b: pa.array(found.offset[a:b])
             case "timestamp":
-                kind = pa.timestamp("us", tz="UTC")
+                kind = TYPES["timestamp"]
                 return lambda found, a, b: pa.array(found.timestamp[a:b] * 1000).view(kind)
             case "timestamptype":
                 return lambda found, a, b: pa.array(found.timestamp_type[a:b].astype(np.int32))

@@ -14,11 +14,10 @@ from kproto.group.subscription import TopicPartition
 from kproto.records.batch import encode_batch
 from kproto.records.record import Record
 from tests.conformance.spark_session import Kafka, Query, kafka, query, spark
+from tests.consumer.spark.filled import HOUR
 
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "query", "spark"]
-
-NOON = 1_700_000_000_000
 
 
 def load(spark: Any, kafka: Kafka, **more: str | int) -> Any:
@@ -48,9 +47,9 @@ def all_of(*counts: int) -> list[tuple[int, int]]:
 def test_every_column_is_what_was_produced(spark: Any, kafka: Kafka) -> None:
     kafka.fill(0)
     records = [
-        Record(0, NOON, b"\x00key", "väl".encode(), (("h", b"1"), ("h", None), ("g", b""))),
-        Record(1, NOON + 1, None, b""),
-        Record(2, NOON + 5, b"", None),
+        Record(0, HOUR, b"\x00key", "väl".encode(), (("h", b"1"), ("h", None), ("g", b""))),
+        Record(1, HOUR + 1, None, b""),
+        Record(2, HOUR + 5, b"", None),
     ]
     kafka.cluster.produce(TopicPartition(kafka.name, 0), encode_batch(records))
     frame = load(spark, kafka, includeHeaders="true").orderBy("offset")
@@ -61,7 +60,7 @@ def test_every_column_is_what_was_produced(spark: Any, kafka: Kafka) -> None:
     rows = frame.selectExpr("*", "cast(timestamp as double) * 1000 as ms").collect()
     assert [row["key"] for row in rows] == [bytearray(b"\x00key"), None, bytearray()]
     assert [row["value"] for row in rows] == [bytearray("väl".encode()), bytearray(), None]
-    assert [row["ms"] for row in rows] == [NOON, NOON + 1, NOON + 5]
+    assert [row["ms"] for row in rows] == [HOUR, HOUR + 1, HOUR + 5]
     assert {(row["topic"], row["partition"], row["timestampType"]) for row in rows} == {(kafka.name, 0, 0)}
     assert [row["offset"] for row in rows] == [0, 1, 2]
     first = [("h", bytearray(b"1")), ("h", None), ("g", bytearray())]
@@ -91,7 +90,7 @@ def test_bounds_by_offset_and_by_time(spark: Any, kafka: Kafka) -> None:
     kafka.fill(9, 9)
     given = {"startingOffsets": kafka.offsets(2, -2), "endingOffsets": kafka.offsets(5, -1)}
     assert offsets(load(spark, kafka, **given)) == [(0, 2), (0, 3), (0, 4), *[(1, n) for n in range(9)]]
-    times = {"startingTimestamp": NOON + 3, "endingTimestamp": NOON + 5}
+    times = {"startingTimestamp": HOUR + 3, "endingTimestamp": HOUR + 5}
     assert offsets(load(spark, kafka, **times)) == [(0, 3), (0, 4), (1, 3), (1, 4)]
 
 
@@ -117,7 +116,7 @@ def test_a_topic_without_records_is_an_empty_frame(spark: Any, kafka: Kafka) -> 
         ({"subscribe": " , "}, "give at least one topic"),
         ({"subscribe": "nowhere"}, "topic 'nowhere'"),
         ({"kafka_enable_auto_commit": "true"}, "the checkpoint keeps the position"),
-        ({"startingTimestamp": NOON + 99}, "has no record so young"),
+        ({"startingTimestamp": HOUR + 99}, "has no record so young"),
     ],
 )
 def test_wrong_options_are_refused_with_their_text(
@@ -254,8 +253,10 @@ def test_a_stream_with_an_end_is_refused(kafka: Kafka, query: Query) -> None:
 # The package ------------------------------------------------------------------------------------------
 
 
-def test_a_source_checkout_works_from_any_folder(kafka: Kafka, tmp_path: Path) -> None:
-    kafka.fill(3)
+def test_a_source_checkout_works_from_any_folder(embedded: Any, tmp_path: Path) -> None:
+    kafka = Kafka(embedded.bootstrap, "t")
+    with kafka.cluster:
+        kafka.fill(3)
     program = tmp_path / "program.py"
     root = Path(__file__).resolve().parents[2]
     program.write_text(

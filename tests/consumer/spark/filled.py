@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from consumer.cluster import Cluster
 from kproto.group.subscription import TopicPartition
 from kproto.records.batch import encode_batch
 from kproto.records.record import Record
+
+# When records begin, in ms. A real broker deletes records that are a week old by their own time, a few
+# minutes after they were written.
+HOUR = time.time_ns() // 10**9 // 3600 * 3600_000
 
 
 class Filled:
@@ -23,7 +28,7 @@ class Filled:
         for partition, count in enumerate(counts):
             self.put(name, partition, count)
 
-    def put(self, name: str, partition: int, count: int, *, at: int = 1_700_000_000_000) -> None:
+    def put(self, name: str, partition: int, count: int, *, at: int = HOUR) -> None:
         """Add `count` records; their times are one ms apart, beginning with `at`."""
         if count:
             records = [Record(i, at + i, None, b"%d" % i) for i in range(count)]

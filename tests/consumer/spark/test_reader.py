@@ -24,10 +24,9 @@ from kproto.errors import ConfigError, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.records.batch import encode_batch
 from kproto.records.record import Record
-from tests.consumer.spark.filled import Filled, numbers
+from tests.consumer.spark.filled import HOUR, Filled, numbers
 
 T0 = TopicPartition("t", 0)
-NOON = 1_700_000_000_000
 
 
 def reader(filled: Filled, /, schema: StructType | None = None, **more: Any) -> KprotoReader:
@@ -66,19 +65,26 @@ def failure(filled: Filled, **more: Any) -> Exception:
 def test_every_column_is_what_was_produced(filled: Filled) -> None:
     filled.topic("t", 0)
     records = [
-        Record(0, NOON, b"\x00key", "väl".encode(), (("h", b"1"), ("h", None), ("g", b""))),
-        Record(1, NOON + 1, None, b""),
-        Record(2, NOON + 5, b"", None),
+        Record(0, HOUR, b"\x00key", "väl".encode(), (("h", b"1"), ("h", None), ("g", b""))),
+        Record(1, HOUR + 1, None, b""),
+        Record(2, HOUR + 5, b"", None),
     ]
     filled.cluster.produce(T0, encode_batch(records))
     rows = table(filled, includeHeaders="true").to_pylist()
     assert [row["key"] for row in rows] == [b"\x00key", None, b""]
     assert [row["value"] for row in rows] == ["väl".encode(), b"", None]
-    assert [row["timestamp"].timestamp() * 1000 for row in rows] == [NOON, NOON + 1, NOON + 5]
+    assert [row["timestamp"].timestamp() * 1000 for row in rows] == [HOUR, HOUR + 1, HOUR + 5]
     assert {(row["topic"], row["partition"], row["timestampType"]) for row in rows} == {("t", 0, 0)}
     assert [row["offset"] for row in rows] == [0, 1, 2]
     headers = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}, {"key": "g", "value": b""}]
     assert [row["headers"] for row in rows] == [headers, None, None]
+
+
+def test_the_arrow_types_are_exactly_those_that_spark_asks_for(filled: Filled) -> None:
+    filled.topic("t", 1)
+    planned = reader(filled, includeHeaders="true")
+    [batch] = planned.read(planned.partitions()[0])
+    assert to_arrow_schema(planned.schema, timezone="UTC").equals(batch.schema, check_metadata=True)
 
 
 def test_there_are_no_headers_unless_asked_for(filled: Filled) -> None:
@@ -133,18 +139,18 @@ def test_the_end_is_not_passed_inside_of_a_batch(filled: Filled) -> None:
 
 def test_times_as_bounds(filled: Filled) -> None:
     filled.topic("t", 9)
-    assert offsets(filled, startingTimestamp=NOON + 3, endingTimestamp=NOON + 7) == [(0, 3, 6)]
+    assert offsets(filled, startingTimestamp=HOUR + 3, endingTimestamp=HOUR + 7) == [(0, 3, 6)]
 
 
 def test_an_ending_time_without_records_is_the_end(filled: Filled) -> None:
     filled.topic("t", 9)
-    assert offsets(filled, endingTimestamp=NOON + 700) == [(0, 0, 8)]
+    assert offsets(filled, endingTimestamp=HOUR + 700) == [(0, 0, 8)]
 
 
 def test_a_starting_time_without_records_is_an_error_or_the_end(filled: Filled) -> None:
     filled.topic("t", 9)
-    assert "t-0 has no record so young" in str(failure(filled, startingTimestamp=NOON + 9))
-    assert offsets(filled, startingTimestamp=NOON + 9, startingOffsetsByTimestampStrategy="latest") == []
+    assert "t-0 has no record so young" in str(failure(filled, startingTimestamp=HOUR + 9))
+    assert offsets(filled, startingTimestamp=HOUR + 9, startingOffsetsByTimestampStrategy="latest") == []
 
 
 def test_ending_offsets_must_name_the_partitions_read(filled: Filled) -> None:
@@ -201,7 +207,7 @@ def test_small_answers_are_joined_by_offset(filled: Filled) -> None:
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_records_are_read(filled: Filled, codec: str) -> None:
     filled.topic("t", 0)
-    records = [Record(i, NOON, b"k", b"x" * 100) for i in range(500)]
+    records = [Record(i, HOUR, b"k", b"x" * 100) for i in range(500)]
     filled.cluster.produce(T0, encode_batch(records, compression=codec))
     found = table(filled)
     assert found["value"].to_pylist() == [b"x" * 100] * 500

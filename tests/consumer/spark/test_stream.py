@@ -25,7 +25,7 @@ from consumer.spark.schema import full
 from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader, Planner
 from kproto.errors import ConfigError, UnknownTopic
 from kproto.group.subscription import TopicPartition
-from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.filled import HOUR, Filled
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Offset = dict[str, Any]
@@ -109,7 +109,7 @@ def test_latest_loses_nothing_when_the_first_batch_has_to_be_repeated(filled: Fi
 
 def test_a_first_batch_is_repeated_exactly_whatever_came_since(filled: Filled) -> None:
     filled.topic("t", 4)
-    time = 1_700_000_000_002
+    time = HOUR + 2
     end = Run(filled, startingTimestamp=time).poll()
     assert end is not None
     filled.put("t", 0, 5, at=time)
@@ -134,19 +134,19 @@ def test_an_explicit_offset_without_records_is_kept_when_others_move_on(filled: 
 
 def test_a_time_per_partition(filled: Filled) -> None:
     filled.topic("t", 5, 5)
-    times = json.dumps({"t": {"0": 1_700_000_000_003, "1": 1_700_000_000_001}})
+    times = json.dumps({"t": {"0": HOUR + 3, "1": HOUR + 1}})
     assert Run(filled, startingOffsetsByTimestamp=times).batch() == {"t-0": [3, 4], "t-1": [1, 2, 3, 4]}
 
 
 def test_a_time_without_records_is_an_error_that_says_how_to_allow_it(filled: Filled) -> None:
     filled.topic("t", 5)
-    with pytest.raises(ConfigError, match=r"startingTimestamp=1700000000005.*Strategy=\"latest\""):
-        Run(filled, startingTimestamp=1_700_000_000_005).poll()
+    with pytest.raises(ConfigError, match=rf"startingTimestamp={HOUR + 5}.*Strategy=\"latest\""):
+        Run(filled, startingTimestamp=HOUR + 5).poll()
 
 
 def test_a_time_without_records_is_latest_with_that_strategy(filled: Filled) -> None:
     filled.topic("t", 5)
-    time = 1_700_000_000_005
+    time = HOUR + 5
     run = Run(filled, startingTimestamp=time, startingOffsetsByTimestampStrategy="latest")
     assert run.batch() == {}
     filled.put("t", 0, 1)

@@ -1,0 +1,239 @@
+"""How fast Spark reads Kafka: this source, a ceiling for any Python source, and Spark's own source.
+
+    python benchmarks/spark.py --kafka localhost:9092            a broker of your own, best not on the same
+    cores python benchmarks/spark.py                                   against the embedded broker, which
+    then sets the pace python benchmarks/spark.py --kafka localhost:9092 --jvm      also Spark's own source
+    (its jars come from Maven) python benchmarks/spark.py --kafka localhost:9092 --alone    only this
+    source's `read`, without a JVM
+
+The ceiling is a Python source that repeats one ready Arrow batch: what Spark itself costs. Runs are
+interleaved, and the median is shown: on a shared machine one run says nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from consumer import Cluster, TopicPartition
+from consumer.spark import session
+from consumer.spark.options import parse
+from consumer.spark.reader import KprotoReader
+from consumer.spark.schema import full
+from kproto.records.batch import encode_batch
+from kproto.records.record import Record
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"  # there is no 4.3.0
+PARTITIONS = 2
+BATCH_BYTES = 100_000  # of one record batch, as a busy producer makes them
+
+
+class Ready(InputPartition):
+    def __init__(self, rows: int, size: int, partition: int) -> None:
+        super().__init__((rows, size, partition))
+
+
+class CeilingReader(DataSourceReader):
+    def __init__(self, schema: StructType, rows: int, size: int) -> None:
+        self.schema, self.count, self.size = schema, rows, size
+
+    def partitions(self) -> list[InputPartition]:
+        return [Ready(self.count // PARTITIONS, self.size, n) for n in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        rows, size, number = partition.value
+        ready = {
+            "key": [b"12345678"] * 10_000,
+            "value": [b"x" * size] * 10_000,
+            "topic": ["benchmark-1"] * 10_000,
+            "partition": [number] * 10_000,
+            "offset": list(range(10_000)),
+            "timestamp": [1_700_000_000_000_000] * 10_000,
+            "timestampType": [0] * 10_000,
+        }
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        arrays = [pa.array(ready[field.name], field.type) for field in schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for _ in range(rows // 10_000):
+            yield batch
+
+
+class Ceiling(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "ceiling"
+
+    def schema(self) -> str:
+        return (
+            "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+            "timestampType int"
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return CeilingReader(schema, int(self.options["rows"]), int(self.options["bytes"]))
+
+
+def fill(bootstrap: str, topic: str, rows: int, size: int) -> None:
+    """The same record batch, again and again, until each partition has its share of the rows."""
+    now = time.time_ns() // 1_000_000
+    count = max(1, BATCH_BYTES // (size + 20))
+    records = [Record(i, now, b"%08d" % i, (b"%d" % i).ljust(size, b"x")) for i in range(count)]
+    batch = encode_batch(records)
+    with Cluster(bootstrap) as cluster:
+        cluster.create_topics({topic: PARTITIONS})
+        for partition in range(PARTITIONS):
+            whole, rest = divmod(rows // PARTITIONS, count)
+            for _ in range(whole):
+                cluster.produce(TopicPartition(topic, partition), batch)
+            if rest:
+                cluster.produce(TopicPartition(topic, partition), encode_batch(records[:rest]))
+
+
+def alone(bootstrap: str, topic: str, rows: int, runs: int) -> None:
+    """`read` in this process: what fetching and decoding cost without Spark."""
+    options = parse({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    for _ in range(runs):
+        reader = KprotoReader(full(options), options)
+        began, cpu = time.perf_counter(), time.process_time()
+        found = sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
+        took, cpu = time.perf_counter() - began, time.process_time() - cpu
+        assert found == rows, (found, rows)
+        print(f"read alone: {rows / took / 1e6:6.2f} M rows/s, {cpu / rows * 1e6:5.2f} CPU-s per M rows")
+
+
+def measure(runs: int, rows: int, what: dict[str, Callable[[], Any]]) -> None:
+    """Run all of them in turns and print the medians."""
+    took: dict[str, list[float]] = {name: [] for name in what}
+    for turn in range(runs + 1):
+        for name, act in what.items():
+            began = time.perf_counter()
+            act()
+            if turn:  # the first one warms up
+                took[name].append(time.perf_counter() - began)
+    for name, times in took.items():
+        median, best = statistics.median(times), min(times)
+        print(f"{name:<34} {rows / median / 1e6:6.2f} M rows/s (best {rows / best / 1e6:5.2f})", flush=True)
+
+
+def batches(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
+    actions: dict[str, Callable[[Any], Any]] = {
+        "noop": lambda frame: frame.write.format("noop").mode("overwrite").save(),
+        "count": lambda frame: frame.count(),
+        "sum(length)": lambda frame: frame.selectExpr("sum(length(value))").collect(),
+        "mapInArrow": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema).count(),
+    }
+    for action, act in actions.items():
+        measure(
+            runs, rows, {f"{action}, {name}": partial(_act, act, reader) for name, reader in sources.items()}
+        )
+
+
+def _act(act: Callable[[Any], Any], reader: Any) -> None:
+    act(reader.load())
+
+
+def streams(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
+    def run(reader: Any) -> None:
+        with tempfile.TemporaryDirectory() as checkpoint:
+            stream = reader.option("startingOffsets", "earliest").load()
+            sink = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            query = sink.trigger(availableNow=True).start()
+            query.awaitTermination()
+            assert sum(p["numInputRows"] for p in query.recentProgress) == rows
+
+    for limit in (None, rows // 10):
+        named = {
+            name: partial(run, reader if limit is None else reader.option("maxOffsetsPerTrigger", limit))
+            for name, reader in sources.items()
+        }
+        label = "availableNow, one batch" if limit is None else "availableNow, ten batches"
+        measure(runs, rows, {f"{label}, {name}": act for name, act in named.items()})
+
+
+def latency(spark: Any, formats: dict[str, str], bootstrap: str, count: int = 40) -> None:
+    """From a record produced to its row seen in foreachBatch, one record at a time."""
+    for name, form in formats.items():
+        topic = f"latency-{name.replace(' ', '-')}-{time.time_ns()}"
+        with Cluster(bootstrap) as cluster, tempfile.TemporaryDirectory() as checkpoint:
+            cluster.create_topics({topic: 1})
+            seen: list[int] = []
+            reader = spark.readStream.format(form).option("kafka.bootstrap.servers", bootstrap)
+            stream = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
+
+            def see(frame: Any, _: int, seen: list[int] = seen) -> None:
+                seen.extend(row["offset"] for row in frame.select("offset").collect())
+
+            sink = stream.writeStream.foreachBatch(see).option("checkpointLocation", checkpoint)
+            query = sink.trigger(processingTime="0 seconds").start()
+            took: list[float] = []
+            for n in range(count):
+                began = time.perf_counter()
+                cluster.produce(TopicPartition(topic, 0), encode_batch([Record(0, 0, None, b"x")]))
+                while len(seen) <= n:
+                    time.sleep(0.001)
+                took.append(time.perf_counter() - began)
+                time.sleep(0.05)
+            query.stop()
+            half = took[count // 3 :]
+            print(
+                f"latency, {name:<25} {statistics.median(half) * 1000:6.0f} ms median of {len(half)}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument("--kafka", metavar="HOST:PORT")
+    arguments.add_argument("--rows", type=int, default=1_000_000)
+    arguments.add_argument("--bytes", type=int, default=100)
+    arguments.add_argument("--runs", type=int, default=3)
+    arguments.add_argument("--jvm", action="store_true")
+    arguments.add_argument("--alone", action="store_true")
+    arguments.add_argument("--only", choices=("batch", "stream", "latency"))
+    given = arguments.parse_args()
+    from kproto.broker.server import running
+
+    embedded: Any = running(topics={}) if given.kafka is None else nullcontext()
+    with embedded as broker:
+        bootstrap = given.kafka or broker.bootstrap
+        topic = f"benchmark-{given.bytes}-{time.time_ns()}"
+        fill(bootstrap, topic, given.rows, given.bytes)
+        if given.alone:
+            alone(bootstrap, topic, given.rows, given.runs)
+            return
+        settings = {"spark.jars.packages": CONNECTOR} if given.jvm else {}
+        spark = session("benchmark", settings=settings)
+        spark.dataSource.register(Ceiling)
+        formats = {"kproto": "kproto", **({"Spark's own": "kafka"} if given.jvm else {})}
+
+        where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+
+        ceiling = spark.read.format("ceiling").option("rows", given.rows).option("bytes", given.bytes)
+        if given.only in (None, "batch"):
+            batch = {name: spark.read.format(form).options(**where) for name, form in formats.items()}
+            batches(spark, {**batch, "ceiling": ceiling}, given.rows, given.runs)
+        if given.only in (None, "stream"):
+            stream = {name: spark.readStream.format(form).options(**where) for name, form in formats.items()}
+            streams(spark, stream, given.rows, given.runs)
+        if given.only in (None, "latency"):
+            latency(spark, formats, bootstrap)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
