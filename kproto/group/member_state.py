@@ -37,17 +37,17 @@ class MemberState(Enum):
 
 
 S = MemberState
-_LET_GO = {S.releasing, S.unjoined, S.failed, S.fenced, S.unsubscribing, S.closing}
+_BACK = {S.releasing, S.unjoined, S.fenced, S.unsubscribing, S.closing}
 
 EDGES: dict[MemberState, set[MemberState]] = {
     S.idle: {S.unjoined, S.closing},
-    S.unjoined: {S.joining, *_LET_GO} - {S.unjoined},
+    S.unjoined: {S.joining, S.releasing, S.fenced, S.unsubscribing, S.closing},
     S.releasing: {S.unjoined, S.dropped, S.fenced, S.unsubscribing, S.closing},
-    S.joining: {S.planning, S.syncing, *_LET_GO},
-    S.planning: {S.syncing, S.dropped, *_LET_GO},
-    S.syncing: {S.adopting, S.stable, S.dropped, *_LET_GO},
-    S.adopting: {S.stable, S.dropped, *_LET_GO},
-    S.stable: {S.joining, S.dropped, *_LET_GO},
+    S.joining: {S.planning, S.syncing, *_BACK, S.failed},
+    S.planning: {S.syncing, S.dropped, *_BACK, S.failed},
+    S.syncing: {S.adopting, S.stable, S.dropped, *_BACK, S.failed},
+    S.adopting: {S.stable, S.releasing, S.dropped, S.fenced, S.unsubscribing, S.closing},
+    S.stable: {S.joining, S.dropped, *_BACK},
     S.dropped: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
     S.failed: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
     S.fenced: {S.closing},

@@ -59,6 +59,7 @@ class Actor:
         self.name = name
         self.member = member
         self.alive = True
+        self.asleep = False  # the application neither polls nor lets go
         self.normal, self.urgent = Connection(), Connection()
         self.events: deque[Event] = deque()  # answers and metadata that have not arrived yet
         self.told: list[Action] = []
@@ -196,14 +197,14 @@ class Crowd:
             for actor in list(self.actors.values()):
                 busy |= self.deliver_request(actor)
                 busy |= self.deliver_event(actor)
-                if actor.alive and actor.must_let_go:
+                if actor.alive and not actor.asleep and actor.must_let_go:
                     self.let_go(actor)
                     busy = True
             if not busy:
                 return
         raise AssertionError("it never ends")
 
-    def wait(self, ms: int, polling: bool = True) -> None:
+    def wait(self, ms: int) -> None:
         """Let time pass, with everything that it brings about."""
         end = self.now + ms
         while True:
@@ -216,7 +217,7 @@ class Crowd:
             self.now = max(self.now, at)
             self._step_broker(broker.Tick())
             for actor in list(self.actors.values()):
-                if polling:
+                if not actor.asleep:
                     self.tell(actor, Polled())
                 deadline = next_deadline(actor.member)
                 if deadline is not None and deadline <= self.now:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,64 @@ def anywhere(request: pytest.FixtureRequest) -> Solo:
     solo = WAYS[request.param]()
     assert solo.state is request.param
     return solo
+
+
+# What is the same in many states
+
+
+HELD = ["unjoined", "releasing", "joining", "planning", "syncing", "adopting", "stable"]
+
+
+def in_state(name: str, **options: Any) -> Solo:
+    """A cooperative leader that owns t-0 and t-1 and is in the given state of its next rebalance."""
+    solo = Solo(
+        EAGER if name == "releasing" else COOPERATIVE, {"t": 2}, session_timeout_ms=2 * POLL, **options
+    )
+    solo.leading()
+    if name != "stable":
+        solo.tell(RequestRejoin("because"))
+    if name == "unjoined":
+        solo.answer_join(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    elif name == "planning":
+        want = Subscription(topics=("t", "u"))
+        solo.answer_join(generation=2, members={"me": want, "you": want})
+    elif name in ("syncing", "adopting"):
+        solo.answer_join(generation=2)
+        if name == "adopting":
+            solo.answer_sync(*parts("t", 1))
+    assert solo.state.value == name
+    return solo
+
+
+@pytest.mark.parametrize("state", HELD)
+def test_a_member_is_fenced_in_every_state_that_has_a_generation(state: str) -> None:
+    solo = in_state(state, group_instance_id="i")
+    solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0)
+    assert solo.state is MemberState.fenced
+
+
+@pytest.mark.parametrize("state", HELD)
+def test_a_member_is_lost_in_every_state_that_has_a_generation(state: str) -> None:
+    solo = in_state(state)
+    solo.answer_commit(ErrorCode.UNKNOWN_MEMBER_ID, solo.member.generation or 0)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.state is MemberState.releasing
+
+
+@pytest.mark.parametrize("state", [state for state in HELD if state not in ("unjoined", "joining")])
+def test_the_poll_interval_counts_in_every_state_in_which_heartbeats_go_out(state: str) -> None:
+    solo = in_state(state)
+    solo.wait(POLL)
+    assert solo.state is MemberState.dropped
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+
+
+def test_a_member_that_has_nothing_joins_at_once_when_it_is_lost() -> None:
+    solo = Solo().syncing()
+    solo.answer_sync()
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert not solo.says(Lose)
+    assert solo.sends(JoinGroupRequest)
 
 
 # Close

@@ -1,0 +1,314 @@
+"""Whole groups in virtual time: members against the coordinator, whatever happens to them, in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from kproto.group.member import CoordinatorLost, RequestRejoin, Subscribe
+from tests.group.crowd import Actor, Crowd, no_partition_has_two_owners
+from tests.group.solo import Assign, Fatal, Lose, MemberState, Revoke, parts
+
+COOPERATIVE = ("cooperative-sticky",)
+EAGER = ("range",)
+ALL = [COOPERATIVE, EAGER, ("roundrobin",), ("sticky",), ("cooperative-sticky", "range")]
+every_assignor = pytest.mark.parametrize("assignors", ALL, ids=lambda names: "+".join(names))
+
+
+def group(*names: str, assignors: tuple[str, ...] = COOPERATIVE, **options: Any) -> Crowd:
+    """A settled group, in which the members joined one after the other."""
+    crowd = Crowd({"t": 6, "u": 2}, group_initial_rebalance_delay_ms=0, **options)
+    for name in names:
+        crowd.add(name, assignors=assignors)
+        crowd.settle()
+    return crowd
+
+
+def generation(crowd: Crowd) -> int:
+    return max(actor.member.generation or 0 for actor in crowd.actors.values())
+
+
+# Scenarios
+
+
+@every_assignor
+def test_three_members_share_the_partitions(assignors: tuple[str, ...]) -> None:
+    crowd = group("a", "b", "c", assignors=assignors)
+    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
+
+
+@every_assignor
+def test_what_a_closed_member_had_goes_to_the_others(assignors: tuple[str, ...]) -> None:
+    crowd = group("a", "b", "c", assignors=assignors)
+    closed = crowd.actors["b"]
+    crowd.close("b")
+    crowd.settle()
+    assert closed.state is MemberState.closed
+    assert sorted(len(a.holds) for a in crowd.actors.values() if a is not closed) == [3, 3]
+
+
+@every_assignor
+def test_what_a_killed_member_had_goes_to_the_others_after_its_session(assignors: tuple[str, ...]) -> None:
+    crowd = group("a", "b", assignors=assignors)
+    crowd.kill("a")
+    crowd.wait(9_000)
+    assert len(crowd.actors["b"].holds) == 3
+    crowd.settle()
+    assert len(crowd.actors["b"].holds) == 6
+
+
+@every_assignor
+def test_new_partitions_are_assigned(assignors: tuple[str, ...]) -> None:
+    crowd = group("a", "b", assignors=assignors)
+    crowd.grow("t", 9)
+    crowd.settle()
+    assert "cached metadata has changed" in crowd.actors["a"].reasons + crowd.actors["b"].reasons
+
+
+def test_new_partitions_are_known_to_be_new_wherever_they_go() -> None:
+    crowd = group("a", "b")
+    crowd.grow("t", 8)
+    crowd.settle()
+    crowd.add("c")
+    crowd.settle()
+    new = {tp for actor in crowd.actors.values() for assign in actor.of(Assign) for tp in assign.new}
+    assert new == set(parts("t", 6, 7))
+
+
+def test_a_cooperative_move_takes_two_rounds_and_no_more() -> None:
+    """librdkafka#3891, confluent-kafka-go#622."""
+    crowd = group("a")
+    before = generation(crowd)
+    crowd.add("b")
+    crowd.settle()
+    assert generation(crowd) == before + 2
+
+
+def test_a_cooperative_join_moves_only_what_has_to_move() -> None:
+    crowd = group("a", "b")
+    crowd.add("c")
+    crowd.settle()
+    moved = [tp for actor in crowd.actors.values() for revoke in actor.of(Revoke) for tp in revoke.partitions]
+    assert len(moved) == 3 + 2  # three to b, and then one from each to c
+
+
+def test_a_cooperative_leave_takes_one_round() -> None:
+    crowd = group("a", "b", "c")
+    before = generation(crowd)
+    crowd.close("c")
+    crowd.settle()
+    assert generation(crowd) == before + 1
+
+
+def test_nobody_loses_anything_in_a_quiet_rebalance() -> None:
+    crowd = group("a", "b", "c")
+    assert [actor.name for actor in crowd.actors.values() if actor.of(Lose)] == []
+
+
+def test_members_with_different_topics_get_only_theirs() -> None:
+    crowd = group("a")
+    crowd.add("b", ["u"], assignors=COOPERATIVE)
+    crowd.settle()
+    assert crowd.actors["b"].holds == set(parts("u", 0, 1))
+
+
+def test_a_change_of_topics_ends_in_the_new_topics() -> None:
+    crowd = group("a", "b")
+    crowd.tell(crowd.actors["a"], Subscribe(frozenset({"u"})))
+    crowd.settle()
+    assert crowd.actors["a"].holds == set(parts("u", 0, 1))
+    assert crowd.actors["b"].holds == set(parts("t", *range(6)))
+
+
+def test_a_static_member_that_comes_back_gets_the_same_and_disturbs_nobody() -> None:
+    crowd = group("a")
+    crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
+    crowd.settle()
+    had, before = set(crowd.actors["s"].holds), generation(crowd)
+    crowd.kill("s")
+    crowd.wait(2_000)
+    crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
+    crowd.settle()
+    assert (crowd.actors["s"].holds, generation(crowd)) == (had, before)
+
+
+def test_of_two_members_with_one_instance_id_the_older_one_stops_for_good() -> None:
+    crowd = group("a")
+    crowd.add("s", assignors=COOPERATIVE, group_instance_id="s-1")
+    crowd.settle()
+    old = crowd.actors["s"]
+    crowd.check = lambda crowd: None  # it learns of it with its next heartbeat, and not before
+    crowd.add("s2", assignors=COOPERATIVE, group_instance_id="s-1")
+    crowd.wait(10_000)
+    crowd.check = no_partition_has_two_owners
+    assert old.state is MemberState.fenced
+    assert [fatal.final for fatal in old.of(Fatal)] == [True]
+    crowd.settle()
+    assert len(crowd.actors["s2"].holds) == 3
+
+
+def test_a_full_group_is_fatal_to_the_newcomer_and_to_nobody_else() -> None:
+    crowd = group("a", group_max_size=1)
+    crowd.add("b", assignors=COOPERATIVE).asleep = True
+    crowd.wait(1_000)
+    assert crowd.actors["b"].state is MemberState.failed
+    assert len(crowd.actors["a"].holds) == 6
+
+
+def test_a_stranger_to_the_groups_protocols_is_refused_and_the_others_go_on() -> None:
+    crowd = group("a")
+    crowd.add("b", assignors=EAGER).asleep = True
+    crowd.wait(1_000)
+    assert crowd.actors["b"].of(Fatal)
+    assert len(crowd.actors["a"].holds) == 6
+
+
+def test_an_application_that_stops_polling_gives_up_its_partitions_and_comes_back() -> None:
+    crowd = group("a", "b")
+    lazy = crowd.add("z", assignors=COOPERATIVE, rebalance_timeout_ms=5_000)
+    crowd.settle()
+    lazy.asleep = True
+    crowd.wait(10_000)
+    assert lazy.state is MemberState.dropped
+    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [0, 3, 3]
+    lazy.asleep = False
+    crowd.settle()
+    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
+
+
+def test_a_group_can_be_upgraded_from_eager_to_cooperative_member_by_member() -> None:
+    """KIP-429's two bounces, and back again."""
+    both = ("cooperative-sticky", "range")
+    crowd = group("a", "b", "c", assignors=EAGER)
+    for assignors in (both, COOPERATIVE, both, EAGER):
+        for name in "abc":
+            crowd.close(name)
+            crowd.run()
+            del crowd.actors[name]
+            crowd.add(name, assignors=assignors)
+            crowd.settle()
+    assert sorted(len(actor.holds) for actor in crowd.actors.values()) == [2, 2, 2]
+
+
+def test_a_broken_connection_at_any_moment_of_a_join_is_mended() -> None:
+    for moment in range(30):
+        crowd = group("a")
+        late = crowd.add("b", assignors=COOPERATIVE)
+        for _ in range(moment):
+            for actor in list(crowd.actors.values()):
+                crowd.deliver_request(actor)
+                crowd.deliver_event(actor)
+                if actor.must_let_go:
+                    crowd.let_go(actor)
+        crowd.tell(late, CoordinatorLost("broken"))
+        crowd.settle()
+        assert len(late.holds) == 3
+
+
+# Anything in any order
+
+
+class Group(RuleBasedStateMachine):
+    """A group to which anything may happen; at the end it has to come to rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crowd = Crowd()
+        self.count = 0
+        self.kinds: list[tuple[str, ...]] = [COOPERATIVE]
+        self.newest: dict[str, int] = {}
+
+    @initialize(
+        kinds=st.sampled_from([[COOPERATIVE], [COOPERATIVE], [EAGER], [("sticky",)], [COOPERATIVE, ALL[4]]]),
+        delay=st.sampled_from([0, 3_000]),
+    )
+    def start(self, kinds: list[tuple[str, ...]], delay: int) -> None:
+        self.crowd = Crowd({"t": 4, "u": 2}, group_initial_rebalance_delay_ms=delay)
+        self.kinds = kinds
+        self.join(0, ["t"], static=False)
+        self.join(1, ["t"], static=False)
+
+    def some(self, index: int) -> Actor:
+        actors = list(self.crowd.actors.values())
+        return actors[index % len(actors)]
+
+    @precondition(lambda self: len(self.crowd.actors) < 5)
+    @rule(kind=st.integers(0, 1), topics=st.sampled_from([["t"], ["t", "u"], ["u"]]), static=st.booleans())
+    def join(self, kind: int, topics: list[str], static: bool) -> None:
+        self.count += 1
+        name = f"m{self.count}"
+        options: dict[str, Any] = {"group_instance_id": name} if static else {}
+        self.crowd.add(name, topics, assignors=self.kinds[kind % len(self.kinds)], **options)
+
+    @precondition(lambda self: self.crowd.actors)
+    @rule(index=st.integers(0, 4), rounds=st.integers(1, 3))
+    def deliver(self, index: int, rounds: int) -> None:
+        actor = self.some(index)
+        for _ in range(rounds):
+            self.crowd.deliver_request(actor)
+            self.crowd.deliver_event(actor)
+
+    @precondition(lambda self: any(actor.must_let_go for actor in self.crowd.actors.values()))
+    @rule(index=st.integers(0, 4))
+    def let_go(self, index: int) -> None:
+        holding = [actor for actor in self.crowd.actors.values() if actor.must_let_go]
+        self.crowd.let_go(holding[index % len(holding)])
+
+    @rule(ms=st.sampled_from([1, 100, 1_000, 3_000, 12_000]))
+    def wait(self, ms: int) -> None:
+        self.crowd.wait(ms)
+
+    @precondition(lambda self: len(self.crowd.actors) > 1)
+    @rule(index=st.integers(0, 4), kill=st.booleans())
+    def go(self, index: int, kill: bool) -> None:
+        actor = self.some(index)
+        if kill:
+            self.crowd.kill(actor.name)
+        elif actor.state not in (MemberState.closing, MemberState.leaving, MemberState.closed):
+            self.crowd.close(actor.name)
+
+    @precondition(lambda self: self.crowd.actors)
+    @rule(index=st.integers(0, 4))
+    def disconnect(self, index: int) -> None:
+        actor = self.some(index)
+        actor.normal.unread.clear()
+        self.crowd.tell(actor, CoordinatorLost("broken"))
+
+    @precondition(lambda self: self.crowd.actors)
+    @rule(index=st.integers(0, 4), topics=st.sampled_from([["t"], ["t", "u"]]))
+    def subscribe(self, index: int, topics: list[str]) -> None:
+        self.crowd.tell(self.some(index), Subscribe(frozenset(topics)))
+
+    @precondition(lambda self: self.crowd.actors)
+    @rule(index=st.integers(0, 4))
+    def rejoin(self, index: int) -> None:
+        self.crowd.tell(self.some(index), RequestRejoin("because"))
+
+    @precondition(lambda self: self.crowd.topics.get("t", 9) < 8)
+    @rule()
+    def grow(self) -> None:
+        self.crowd.grow("t", self.crowd.topics["t"] + 1)
+
+    @invariant()
+    def a_generation_never_goes_back(self) -> None:
+        for name, actor in self.crowd.actors.items():
+            generation = actor.member.generation
+            if generation is not None:
+                assert generation >= self.newest.get(name, 0)
+                self.newest[name] = generation
+
+    @invariant()
+    def what_the_member_owns_is_what_its_application_holds(self) -> None:
+        for actor in self.crowd.actors.values():
+            assert actor.holds <= set(actor.member.owned)
+
+    def teardown(self) -> None:
+        self.crowd.settle()
+
+
+TestGroup = Group.TestCase
+TestGroup.settings = settings(stateful_step_count=40)

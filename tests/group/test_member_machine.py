@@ -1,0 +1,219 @@
+"""The table and the edges, and what holds after any events in any order."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.group import member as machine
+from kproto.group.member import (
+    EDGES,
+    TABLE,
+    Close,
+    CommitAnswered,
+    CoordinatorFound,
+    CoordinatorLost,
+    Event,
+    Failed,
+    MemberState,
+    Metadata,
+    Polled,
+    Received,
+    Released,
+    RequestRejoin,
+    Send,
+    Subscribe,
+    Tick,
+    Unsubscribe,
+)
+from kproto.group.subscription import Assignment
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kproto.messages.leave_group import LeaveGroupResponse
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.wire.message import Message
+from tests.group.solo import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
+
+SOURCES = sorted(Path(machine.__file__).parent.glob("member*.py"))
+
+
+# The table
+
+
+def test_the_table_says_what_every_event_does_in_every_state() -> None:
+    assert all(row.keys() == set(MemberState) for row in TABLE.values())
+
+
+def test_the_table_has_a_row_for_every_event() -> None:
+    events = {one.__name__ for one in Event.__args__} - {"Received"}
+    answers = {f"{api}Answered" for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")}
+    assert TABLE.keys() == events | answers
+
+
+def test_every_state_has_its_edges() -> None:
+    assert EDGES.keys() == set(MemberState)
+
+
+def test_every_state_can_be_left_for_the_end() -> None:
+    def reaches(state: MemberState, seen: frozenset[MemberState]) -> bool:
+        if state is MemberState.closed:
+            return True
+        return any(reaches(to, seen | {state}) for to in EDGES[state] if to not in seen)
+
+    assert [state for state in MemberState if not reaches(state, frozenset())] == []
+
+
+def test_only_move_assigns_the_state() -> None:
+    found: list[str] = []
+    for path in SOURCES:
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                for node in ast.walk(function):
+                    targets = node.targets if isinstance(node, ast.Assign) else []
+                    flat = [t for target in targets for t in getattr(target, "elts", [target])]
+                    if any(isinstance(t, ast.Attribute) and t.attr == "state" for t in flat):
+                        found.append(function.name)
+    assert sorted(found) == ["__init__", "move"]
+
+
+# Anything in any order
+
+CODES = st.sampled_from([0, 0, 0, 0, 14, 15, 16, 22, 25, 27, 30, 79, 81, 82, -1, 999])
+EVENTS = st.one_of(
+    st.builds(Subscribe, st.frozensets(st.sampled_from("tu"))),
+    st.just(Unsubscribe()),
+    st.just(Polled()),
+    st.just(CoordinatorFound("node")),
+    st.just(CoordinatorLost()),
+    st.just(Released()),
+    st.builds(Metadata, st.dictionaries(st.sampled_from("tu"), st.integers(0, 3))),
+    st.builds(CommitAnswered, CODES, st.integers(0, 4), st.sampled_from(["me", "you"])),
+    st.builds(RequestRejoin, st.just("because")),
+)
+MOVES = st.one_of(
+    EVENTS,
+    st.tuples(st.just("answer"), st.integers(0, 3), CODES),
+    st.tuples(st.just("answer"), st.integers(0, 3), CODES),
+    st.tuples(st.just("fail"), st.integers(0, 3), st.just(0)),
+    st.tuples(st.just("wait"), st.sampled_from([1, 100, 3_000, 10_000, POLL]), st.just(0)),
+)
+
+
+def answer(request: Message, code: int, generation: int, index: int) -> Message:
+    """A coordinator's answer; odd generations have this member as leader, and `t-index` is what it gets."""
+    if isinstance(request, JoinGroupRequest):
+        mine = JoinGroupResponseMember(member_id="me", metadata=request.protocols[0].metadata)
+        return JoinGroupResponse(
+            error_code=code,
+            generation_id=generation,
+            protocol_type="consumer",
+            protocol_name=request.protocols[0].name,
+            leader="me" if generation % 2 else "you",
+            member_id="me",
+            members=[mine] if generation % 2 else [],
+        )
+    if isinstance(request, SyncGroupRequest):
+        plan = Assignment(partitions=parts("t", index)).encode()
+        return SyncGroupResponse(error_code=code, assignment=plan)
+    if isinstance(request, HeartbeatRequest):
+        return HeartbeatResponse(error_code=code)
+    return LeaveGroupResponse(error_code=code)
+
+
+class Fuzzed(Solo):
+    """A member to which anything happens that can happen, and what has to hold all the while."""
+
+    generation = 0
+
+    def play(self, moves: list[object]) -> None:
+        for move in moves:
+            if not isinstance(move, tuple):
+                self.tell(move)  # type: ignore[arg-type]
+            elif move[0] == "wait":
+                self.wait(move[1])
+            else:
+                self.bring(*move)
+            self.check()
+
+    def bring(self, what: str, index: int, code: int) -> None:
+        """Answer or fail one of the requests that are open, the first or a later one."""
+        sent = [action for action in self.said if isinstance(action, Send)]
+        if not sent:
+            return
+        request = sent[index % len(sent)]
+        self.said.remove(request)
+        if what == "fail":
+            self.tell(Failed(request.request))
+            return
+        self.generation += isinstance(request.request, JoinGroupRequest)
+        self.tell(Received(request.request, answer(request.request, code, self.generation, index % 3)))
+
+    def check(self) -> None:
+        who = self.member
+        assert set(who.letting_go or ()) <= set(who.owned)
+        assert (who.state in (MemberState.releasing, MemberState.adopting)) <= (who.letting_go is not None)
+        assert (who.open is not None) <= (who.rebalancing or who.state.value in ("unsubscribing", "closing"))
+        opened = [a for a in self.all if isinstance(a, Revoke | Lose)]
+        assert (who.letting_go is not None) <= bool(opened)
+        if who.identity is not None:
+            assert who.identity.generation >= 0
+        if who.state is MemberState.fenced:
+            assert who.identity is None
+
+
+@given(st.sampled_from([EAGER, COOPERATIVE]), st.booleans(), st.lists(MOVES, max_size=40))
+def test_anything_may_happen_and_close_still_ends_in_time(
+    assignors: tuple[str, ...], static: bool, moves: list[object]
+) -> None:
+    solo = Fuzzed(assignors, group_instance_id="i" if static else None)
+    solo.subscribe()
+    solo.find()
+    solo.play(moves)
+    solo.tell(Close(timeout_ms=1_000))
+    solo.wait(1_000)
+    assert solo.state is MemberState.closed
+    assert sum(isinstance(action, Left) for action in solo.all) == 1
+
+
+@given(st.sampled_from([EAGER, COOPERATIVE]), st.lists(MOVES, max_size=40))
+def test_the_same_events_have_the_same_consequences(assignors: tuple[str, ...], moves: list[object]) -> None:
+    first, again = Fuzzed(assignors), Fuzzed(assignors)
+    for solo in (first, again):
+        solo.subscribe()
+        solo.play(moves)
+    assert repr(first.all) == repr(again.all)
+
+
+@given(st.lists(MOVES, max_size=40))
+def test_a_member_that_is_told_the_truth_again_becomes_stable_again(moves: list[object]) -> None:
+    """Whatever happened, a coordinator that answers well is enough; unless the member was fenced."""
+    solo = Fuzzed(COOPERATIVE)
+    solo.subscribe()
+    solo.play(moves)
+    solo.said.clear()
+    solo.subscribe("t")
+    for _ in range(60):
+        if solo.state is MemberState.stable and not solo.member.rejoin_needed:
+            break
+        solo.poll()
+        if solo.member.finding:
+            solo.find()
+        if solo.member.letting_go is not None:
+            solo.let_go()
+        if solo.member.open is not None:
+            request = solo.member.open
+            solo.generation += isinstance(request, JoinGroupRequest)
+            solo.tell(Received(request, answer(request, 0, solo.generation, 0)))
+        if solo.state is MemberState.planning:
+            solo.tell(Metadata({"t": 3, "u": 1}))
+        solo.wait(1_000)
+    assert solo.state in (MemberState.stable, MemberState.fenced)
+
+
+def test_a_tick_that_is_too_early_does_nothing() -> None:
+    solo = Solo().stable()
+    solo.now += 1
+    assert solo.tell(Tick()) == []

@@ -1,0 +1,313 @@
+"""Members with a rule broken: each has to fail one of the claims that are made about members.
+
+A claim that no mutant fails may still be right; a mutant that no claim fails means that a rule is not tested.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kproto.group import leader, member, member_joining, member_leaving, member_state
+from kproto.group.assignors import ASSIGNORS, Assignor, sticky
+from kproto.group.member import EDGES, Close, Fatal, Member, MemberState, Unsubscribe
+from kproto.group.subscription import Claim
+from tests.group import (
+    test_member_crowd,
+    test_member_joining,
+    test_member_leading,
+    test_member_leaving,
+    test_member_staying,
+)
+
+CODE = [member, member_joining, member_leaving, member_state, leader]
+CLAIMS = [
+    test_member_crowd,
+    test_member_staying,
+    test_member_leading,
+    test_member_joining,
+    test_member_leaving,
+]
+
+Patch = pytest.MonkeyPatch
+MUTANTS: dict[str, Callable[[Patch], None]] = {}
+
+
+def mutant(change: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    MUTANTS[change.__name__] = change
+    return change
+
+
+def replace(patch: Patch, name: str, new: Any) -> None:
+    """Put `new` wherever the code knows `name`."""
+    for module in CODE:
+        if hasattr(module, name):
+            patch.setattr(module, name, new)
+
+
+def claims(*modules: ModuleType) -> Iterator[Callable[[], None]]:
+    """All tests, with all their parameters; those that need a fixture are left out."""
+    for module in modules:
+        for name, test in vars(module).items():
+            if name.startswith("test_"):
+                for values in _parameters(test):
+                    if values.keys() == inspect.signature(test).parameters.keys():
+                        yield partial(test, **values)
+
+
+def _parameters(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{}]
+    for mark in getattr(test, "pytestmark", []):
+        names, cases = mark.args
+        split = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        rows = [dict(zip(split, case if len(split) > 1 else [case], strict=True)) for case in cases]
+        found = [{**one, **row} for one in found for row in rows]
+    yield from found
+
+
+def fails(claim: Callable[[], None]) -> bool:
+    try:
+        claim()
+    except AssertionError:
+        return True
+    return False
+
+
+# Letting go
+
+
+@mutant
+def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
+    def prepare(who: Member, out: Any) -> None:
+        who.prepared = who.prepared or not who.cooperative
+        original(who, out)
+
+    original = member_joining.prepare
+    replace(patch, "prepare", prepare)
+
+
+@mutant
+def a_cooperative_member_takes_over_before_it_let_go(patch: Patch) -> None:
+    def synced(who: Member, answer: Any, out: Any) -> None:
+        keep, who.owned = who.owned, ()
+        original(who, answer, out)
+        if who.state is not MemberState.stable:
+            who.owned = keep
+
+    original = member_joining.synced
+    replace(patch, "synced", synced)
+
+
+@mutant
+def there_is_no_second_join_after_a_revocation(patch: Patch) -> None:
+    def released(who: Member, event: Any, now: int, out: Any) -> None:
+        original(who, event, now, out)
+        who.rejoin_needed = False
+
+    original = member.TABLE["Released"][MemberState.adopting]
+    patch.setitem(member.TABLE["Released"], MemberState.adopting, released)
+
+
+@mutant
+def topics_that_are_not_wanted_any_more_are_kept(patch: Patch) -> None:
+    replace(patch, "wants", lambda who, topic: True)
+
+
+@mutant
+def what_was_let_go_of_is_still_claimed(patch: Patch) -> None:
+    def forget(who: Member) -> None:
+        who.letting_go = None
+
+    replace(patch, "forget_let_go", forget)
+
+
+# Refusals
+
+
+@mutant
+def every_answer_counts_for_the_present(patch: Patch) -> None:
+    replace(patch, "is_present", lambda who, generation, member_id: who.generation is not None)
+
+
+@mutant
+def no_answer_counts_for_the_present(patch: Patch) -> None:
+    replace(patch, "is_present", lambda who, generation, member_id: False)
+
+
+@mutant
+def a_refused_member_keeps_its_partitions(patch: Patch) -> None:
+    def reset(who: Member, reason: str, out: Any, *, keep_id: bool) -> None:
+        keep, who.owned = who.owned, ()
+        original(who, reason, out, keep_id=keep_id)
+        who.owned = keep
+
+    original = member_leaving.reset
+    replace(patch, "reset", reset)
+
+
+@mutant
+def an_unknown_member_keeps_its_id(patch: Patch) -> None:
+    original = member_leaving.forget_membership
+    replace(patch, "forget_membership", lambda who, reason, keep_id: original(who, reason, keep_id=True))
+
+
+@mutant
+def a_fenced_member_fights_back(patch: Patch) -> None:
+    replace(patch, "fence", lambda who, request, out: member_leaving.reset(who, "fenced", out, keep_id=False))
+
+
+@mutant
+def a_fatal_error_keeps_the_partitions(patch: Patch) -> None:
+    def fail(who: Member, error: Any, reason: str, out: Any) -> None:
+        member_state.move(who, MemberState.failed)
+        out.append(Fatal(error))
+
+    replace(patch, "fail", fail)
+
+
+@mutant
+def the_rebalance_is_not_heard_of_in_heartbeats(patch: Patch) -> None:
+    def want(who: Member, reason: str) -> None:
+        if reason != "group is already rebalancing":
+            original(who, reason)
+
+    original = member_state.want_rejoin
+    replace(patch, "want_rejoin", want)
+
+
+# Time
+
+
+@mutant
+def no_heartbeat_goes_out_while_the_application_lets_go(patch: Patch) -> None:
+    fewer = member_state.HEARTBEATING - {MemberState.releasing, MemberState.adopting}
+    replace(patch, "HEARTBEATING", fewer)
+
+
+@mutant
+def the_poll_interval_does_not_count(patch: Patch) -> None:
+    replace(patch, "POLL_WATCHED", set[MemberState]())
+
+
+@mutant
+def a_silent_coordinator_is_waited_for(patch: Patch) -> None:
+    replace(patch, "_session_timed_out", lambda who, now, out: None)
+
+
+@mutant
+def joins_are_not_spaced(patch: Patch) -> None:
+    replace(patch, "_waits", lambda who, now: False)
+
+
+@mutant
+def close_waits_for_ever(patch: Patch) -> None:
+    def close(who: Member, event: Any, now: int, out: Any) -> None:
+        original(who, event, now, out)
+        who.close_at = None
+
+    original = member_leaving.close
+    for state, handler in member.TABLE["Close"].items():
+        if handler is original:
+            patch.setitem(member.TABLE["Close"], state, close)
+
+
+# Leaders
+
+
+@mutant
+def nobody_watches_the_metadata(patch: Patch) -> None:
+    patch.setattr(leader, "snapshot", lambda topics, metadata, with_racks: {})
+
+
+@mutant
+def the_leader_watches_only_its_own_topics(patch: Patch) -> None:
+    original = leader.snapshot
+
+    def snapshot(topics: Any, metadata: Any, with_racks: bool) -> Any:
+        return original([topic for topic in topics if topic == "t"], metadata, with_racks)
+
+    patch.setattr(leader, "snapshot", snapshot)
+
+
+@mutant
+def the_leader_does_not_wait_for_metadata(patch: Patch) -> None:
+    original = leader.topics_of
+    replace(patch, "topics_of", lambda group: original(group) & {"t"})
+
+
+@mutant
+def nobody_remembers_what_existed(patch: Patch) -> None:
+    patch.setattr(leader, "existed_by_now", lambda *_: {})
+
+
+@mutant
+def everything_existed_always(patch: Patch) -> None:
+    patch.setattr(leader, "new_partitions", lambda added, existed: frozenset())
+
+
+@mutant
+def static_members_leave(patch: Patch) -> None:
+    def send_leave(who: Member, reason: str, out: Any) -> Any:
+        config, who.config = who.config, _dynamic(who.config)
+        try:
+            return original(who, reason, out)
+        finally:
+            who.config = config
+
+    original = member_leaving.send_leave
+    replace(patch, "send_leave", send_leave)
+
+
+def _dynamic(config: Any) -> Any:
+    return dataclasses.replace(config, group_instance_id=None)
+
+
+# Assignors
+
+
+@mutant
+def partitions_change_hands_within_one_round(patch: Patch) -> None:
+    plain = Assignor("cooperative-sticky", ASSIGNORS["cooperative-sticky"].assign, cooperative=True)
+    moved = Assignor(plain.name, _at_once, ASSIGNORS[plain.name].user_data, True)
+    patch.setitem(ASSIGNORS, plain.name, moved)
+
+
+def _at_once(partitions: Any, members: Any, racks: Any) -> Any:
+    return sticky.divide(partitions, members, racks, lambda one: Claim(one.owned, one.generation)).plan
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_mutant_fails_a_claim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    assert any(fails(claim) for claim in claims(*CLAIMS)), f"nothing tests against: {name}"
+
+
+def test_the_member_as_it_is_fails_none_of_these_claims() -> None:
+    assert [str(claim) for claim in claims(*CLAIMS) if fails(claim)] == []
+
+
+def test_every_edge_is_walked_by_a_claim_and_no_other() -> None:
+    walked: set[tuple[MemberState, MemberState]] = set()
+
+    def move(who: Member, to: MemberState) -> None:
+        if to is not who.state:
+            walked.add((who.state, to))
+        original(who, to)
+
+    original = member_state.move
+    with pytest.MonkeyPatch.context() as patch:
+        replace(patch, "move", move)
+        for claim in claims(*CLAIMS):
+            claim()
+        for state, way in test_member_leaving.WAYS.items():
+            way().tell(Close())
+            if state not in test_member_leaving.OVER:
+                way().tell(Unsubscribe())
+    missing = {f"{a.value} -> {b.value}" for a, to in EDGES.items() for b in to if (a, b) not in walked}
+    assert sorted(missing) == [], "\n".join(sorted(missing))
