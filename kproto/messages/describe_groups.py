@@ -24,6 +24,7 @@ class DescribedGroup(Struct):
     protocol_type: String
     protocol_data: String
     members: list[DescribedGroupMember]
+    # A bit per AclOperation; the smallest int32 means that nobody asked (KIP-430).
     authorized_operations: Int32 = field("3+", default=-0x80000000)
 
 

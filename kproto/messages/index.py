@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from ..wire.message import Message
+if TYPE_CHECKING:
+    from ..wire.message import Message
 
 Kind = Literal["request", "response", "header", "data", "record"]
 

@@ -49,7 +49,7 @@ class PartitionData(Struct):
     partition_index: Int32
     error_code: Int16
     error_message: String | None = None
-    current_leader: LeaderIdAndEpoch
+    current_leader: LeaderIdAndEpoch  # KIP-951: set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH
 
 
 class LeaderIdAndEpoch(Struct):

@@ -23,7 +23,7 @@ class ShareFetchRequest(Message, api_key=78, versions="1-2", flexible="0+"):
 
 
 class FetchTopic(Struct):
-    topic_id: Uuid = field(map_key=True)
+    topic_id: Uuid = field(map_key=True)  # KIP-516
     partitions: list[FetchPartition]
 
 
@@ -35,6 +35,7 @@ class FetchPartition(Struct):
 class AcknowledgementBatch(Struct):
     first_offset: Int64
     last_offset: Int64
+    # For one offset each, or one for all: 0 gap, 1 accept, 2 release, 3 reject, 4 renew
     acknowledge_types: list[Int8]
 
 
@@ -63,7 +64,7 @@ class PartitionData(Struct):
     error_message: String | None = None
     acknowledge_error_code: Int16
     acknowledge_error_message: String | None = None
-    current_leader: LeaderIdAndEpoch
+    current_leader: LeaderIdAndEpoch  # KIP-951: set with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH
     records: Records
     acquired_records: list[AcquiredRecords]
 

@@ -25,6 +25,7 @@ class DescribedGroup(Struct):
     assignment_epoch: Int32
     assignor_name: String
     members: list[Member]
+    # A bit per AclOperation; the smallest int32 means that nobody asked (KIP-430).
     authorized_operations: Int32 = -0x80000000
 
 
