@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from kproto.error_codes import REFRESH_METADATA, RETRIABLE, ErrorCode
@@ -23,8 +23,9 @@ from kproto.messages.describe_client_quotas import DescribeClientQuotasResponse,
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.json_form import from_json, to_json
 from kproto.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
-from kproto.testing.strategies import from_message
-from kproto.wire.message import Message
+from kproto.testing.strategies import from_message, versioned
+from kproto.wire.message import Message, field
+from kproto.wire.types import Bytes, Int16, Int32, Int64, String
 from tests.conformance import java_bridge
 from tests.conformance.java_bridge import Bridge, Refused
 
@@ -109,6 +110,62 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     leader.__unknown_tags__ = {9: b"x"}
     message = UpdateRaftVoterResponse(throttle_time_ms=0, error_code=0, current_leader=leader)
     kafka_agrees(bridge, message, 0)
+
+
+# Mutants: a declaration with one mistake is not what Kafka has. (One that allows too little, as not null, draws
+# nothing that Kafka minds: tests/messages/test_against_kafka.py sees those.)
+
+
+class OneMistake:
+    """Kafka's names, each declared with something wrong."""
+
+    class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
+        member_id: String  # before generation_id
+        group_id: String
+        generation_id: Int32
+        group_instance_id: String | None = field("3+", default=None)
+
+    class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="3+"):  # a version too early
+        throttle_time_ms: Int32 = field("1+", default=0, ignorable=True)
+        error_code: Int16
+
+    class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
+        throttle_time_ms: Int32 = field("2+", default=0, ignorable=True)  # a version too late
+        error_code: Int16
+        protocol_type: String | None = field("5+", default=None, ignorable=True)
+        protocol_name: String | None = field("5+", default=None, ignorable=True)
+        assignment: Bytes
+
+    class ApiVersionsRequest(Message, api_key=18, versions="0-4", flexible="3+"):
+        client_software_name: String = field("3+", default="x", tag=0)  # tagged
+        client_software_version: String = field("3+", default="", ignorable=True)
+
+    class EndTxnMarker(Message, versions="0"):
+        coordinator_epoch: Int64  # too wide
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        OneMistake.HeartbeatRequest,
+        OneMistake.HeartbeatResponse,
+        OneMistake.SyncGroupResponse,
+        OneMistake.ApiVersionsRequest,
+        OneMistake.EndTxnMarker,
+    ],
+)
+def test_kafka_sees_one_mistake(bridge: Bridge, mutant: type[Message]) -> None:
+    @settings(max_examples=200, deadline=None, database=None, phases=[Phase.generate])
+    @given(versioned(mutant))
+    def check(drawn: tuple[int, Message]) -> None:
+        version, message = drawn
+        try:
+            kafka_agrees(bridge, message, version)
+        except EncodeError as refused:  # what Kafka read is not of our form
+            raise AssertionError from refused
+
+    with pytest.raises((AssertionError, Refused)):
+        check()
 
 
 # What one side refuses, the other refuses too
