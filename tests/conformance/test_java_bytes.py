@@ -112,8 +112,8 @@ def test_a_tagged_struct_counts_as_set_when_only_its_unknown_tags_are(bridge: Br
     kafka_agrees(bridge, message, 0)
 
 
-# Mutants: a declaration with one mistake is not what Kafka has. (One that allows too little, as not null, draws
-# nothing that Kafka minds: tests/messages/test_against_kafka.py sees those.)
+# Mutants: a declaration with one mistake is not what Kafka has. (One that allows too little, as not null,
+# draws nothing that Kafka minds: tests/messages/test_against_kafka.py sees those.)
 
 
 class OneMistake:
