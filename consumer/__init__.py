@@ -2,13 +2,16 @@
 
 from kproto.group.subscription import TopicPartition as TopicPartition
 
+from .aio import AsyncConsumer as AsyncConsumer
+from .aio_cluster import AsyncCluster as AsyncCluster
+from .aio_producer import AsyncProducer as AsyncProducer
 from .blocking import Consumer as Consumer
 from .cluster import Cluster as Cluster
 from .delivery import Delivery as Delivery
 from .delivery import RecordMetadata as RecordMetadata
-from .engine.plans import CommittedOffset as CommittedOffset
 from .engine.plans import FetchedBytes as FetchedBytes
 from .engine.plans import OffsetAt as OffsetAt
+from .engine.requests import CommittedOffset as CommittedOffset
 from .listener import RebalanceListener as RebalanceListener
 from .producer import Producer as Producer
 from .records import ColumnBatch as ColumnBatch
@@ -17,6 +20,9 @@ from .records import GroupChange as GroupChange
 from .shell import GroupMetadata as GroupMetadata
 
 __all__ = [
+    "AsyncCluster",
+    "AsyncConsumer",
+    "AsyncProducer",
     "Cluster",
     "ColumnBatch",
     "CommittedOffset",

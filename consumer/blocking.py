@@ -29,7 +29,8 @@ from .engine import events as ev
 from .engine import plans
 from .engine.consumer import next_deadline
 from .engine.network import NetworkAction, Open, Shut, Write
-from .engine.plans import CommittedOffset, OffsetAt, Plan
+from .engine.plans import OffsetAt, Plan
+from .engine.requests import CommittedOffset, timestamp_of
 from .listener import RebalanceListener
 from .options import ConsumerConfig
 from .records import ColumnBatch, ConsumerRecord
@@ -261,7 +262,7 @@ class Consumer(Shell):
         """Goes on at "earliest", "latest", "committed" or a time in ms; all partitions unless some are
         named."""
         if where != "committed":
-            plans.timestamp_of(where)
+            timestamp_of(where)
         self._give_back()
         self._do(ev.SeekTo(many(partitions), where))
 

@@ -26,7 +26,8 @@ from .engine import plans
 from .engine.connection import Call, Prepared
 from .engine.metadata import ClusterView
 from .engine.network import Network
-from .engine.plans import CommittedOffset, FetchedBytes, OffsetAt, Plan, Rest, Route
+from .engine.plans import FetchedBytes, OffsetAt, Plan, Rest, Route
+from .engine.requests import CommittedOffset
 from .sockets import Sockets
 
 R = TypeVar("R")

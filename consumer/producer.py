@@ -79,7 +79,7 @@ class Producer:
         if (value is not None and not isinstance(value, bytes)) or (
             key is not None and not isinstance(key, bytes)
         ):
-            value, key = _as_bytes("value", value), _as_bytes("key", key)
+            value, key = as_bytes("value", value), as_bytes("key", key)
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         engine = self._engine
@@ -252,7 +252,8 @@ class Producer:
         self.close()
 
 
-def _as_bytes(what: str, data: Any) -> bytes | None:
+def as_bytes(what: str, data: Any) -> bytes | None:
+    """`data` as bytes; TypeError for what is neither bytes-like nor None."""
     if data is None or isinstance(data, bytes):
         return data
     if isinstance(data, (bytearray, memoryview)):

@@ -28,8 +28,8 @@ from ..errors import broker_error, is_retriable
 from ..options import ConsumerOptions
 from .connection import Call
 from .core import Core
-from .plans import most_for_ids, offset_commit_codes, offset_commit_request
 from .positions import PartitionState
+from .requests import most_for_ids, offset_commit_codes, offset_commit_request
 
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 

@@ -28,8 +28,9 @@ from .fetching import Fetcher
 from .finding import Finder
 from .membership import Membership
 from .network import Broken, Data, Network, Opened
-from .plans import Rest, timestamp_of
+from .plans import Rest
 from .positions import PartitionState, Reset
+from .requests import timestamp_of
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
 

@@ -31,8 +31,8 @@ from .connection import Call, Prepared
 from .core import Core, MetadataKeeper
 from .finding import Finder
 from .network import FETCH, SIDE
-from .plans import ISOLATION
 from .positions import PartitionState
+from .requests import ISOLATION
 from .sessions import TOPIC_IDS_FROM, FetchSession, Want, by_id
 
 OFFSET_OUT_OF_RANGE = 1

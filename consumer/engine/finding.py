@@ -27,7 +27,8 @@ from ..errors import broker_error, is_retriable
 from ..options import ConsumerOptions, duration_ms
 from .connection import Call
 from .core import Core, MetadataKeeper
-from .plans import (
+from .positions import PartitionState, Phase, Reset
+from .requests import (
     EARLIEST,
     ISOLATION,
     LATEST,
@@ -37,7 +38,6 @@ from .plans import (
     offset_fetch_request,
     offset_fetch_result,
 )
-from .positions import PartitionState, Phase, Reset
 
 OFFSET_OUT_OF_RANGE = 1
 COORDINATOR_TROUBLE = (14, 15, 16)  # loading, not available, not coordinator

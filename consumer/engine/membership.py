@@ -34,8 +34,8 @@ from .events import CallListener
 from .finding import Finder
 from .metadata import BrokerAddress
 from .network import GROUP, MAIN
-from .plans import coordinator_of, coordinator_request
 from .positions import PartitionState
+from .requests import coordinator_of, coordinator_request
 
 
 @dataclass(slots=True, eq=False)

@@ -4,7 +4,8 @@ Rules that hold here:
 
 * Requests to one broker travel in *lanes*, one connection each: MAIN for everything, GROUP for membership (a
   JoinGroup keeps its connection busy until the group has gathered), FETCH for fetches (they wait at the
-  broker for records), SIDE for fetches that shall not wait behind those. So an offset commit never waits behind a fetch or an open JoinGroup.
+  broker for records), SIDE for fetches that shall not wait behind those. So an offset commit never waits
+  behind a fetch or an open JoinGroup.
 * Connections are opened when the first call needs them, and known by a number that is never used twice:
   events of a connection that is gone are ignored.
 * After a failure a broker is left alone for a while that doubles from reconnect.backoff.ms to its maximum.

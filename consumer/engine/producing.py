@@ -410,6 +410,9 @@ class ProducerEngine:
 
     def _error(self, code: int, batch: OutBatch, answer: PartitionProduceResponse) -> BrokerError:
         words = answer.error_message or ""
+        if answer.record_errors:
+            first = answer.record_errors[0]
+            words = f"{words} record {first.batch_index}: {first.batch_index_error_message or ''}".strip()
         detail = f"{batch.partition}, {batch.count} records" + (f": {words}" if words else "")
         return broker_error(code, "Produce", detail)
 
@@ -433,6 +436,7 @@ class ProducerEngine:
 
     def _give_up(self, batch: OutBatch, error: KprotoError) -> None:
         batch.error = error
+        self.core.report("undelivered", [batch.partition], reason=f"{batch.count} records: {error}")
         if batch.attempts and self.options.enable_idempotence:
             self._id_stale = True  # its sequence numbers are a hole now
         self._end(batch)

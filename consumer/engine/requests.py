@@ -1,0 +1,265 @@
+"""Requests that several parts send, for every version, and what their answers say.
+
+Offsets, epochs and timestamps that don't exist are None; Kafka's -1, -2 and so on stay in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kproto.errors import ConfigError
+from kproto.group.subscription import TopicPartition
+from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+from .connection import Prepared
+from .metadata import NO_TOPIC_ID, ClusterView
+
+EARLIEST, LATEST = -2, -1  # ListOffsets' timestamps
+_SPECS = {
+    "earliest": EARLIEST,
+    "latest": LATEST,
+    "max_timestamp": -3,
+    "earliest_local": -4,
+    "latest_tiered": -5,
+}
+ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group committed for a partition."""
+
+    offset: int
+    metadata: str
+    leader_epoch: int | None
+
+
+def coordinator_request(key: str, key_type: int = 0) -> Prepared:
+    def build(version: int) -> FindCoordinatorRequest:
+        if version >= 4:
+            return FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        return FindCoordinatorRequest(key=key, key_type=key_type)
+
+    return Prepared(FindCoordinatorRequest, build)
+
+
+def coordinator_of(response: FindCoordinatorResponse, version: int) -> int | tuple[int, str]:
+    """The node id, or (error code, the broker's words)."""
+    if version >= 4:
+        if not response.coordinators:
+            return 15, "the broker answers with no coordinator at all"
+        first = response.coordinators[0]
+        return (first.error_code, first.error_message or "") if first.error_code else first.node_id
+    if response.error_code:
+        return response.error_code, response.error_message or ""
+    return response.node_id
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """The partitions, grouped by topic, sorted."""
+    grouped: dict[str, list[TopicPartition]] = {}
+    for partition in sorted(partitions):
+        grouped.setdefault(partition.topic, []).append(partition)
+    return grouped
+
+
+def timestamp_of(spec: str | int) -> int:
+    """ListOffsets' timestamp for "earliest", "latest", "max_timestamp" or a time in milliseconds."""
+    if isinstance(spec, str):
+        if spec not in _SPECS:
+            raise ConfigError("offset", spec, f"allowed: {', '.join(_SPECS)} or a time in milliseconds")
+        return _SPECS[spec]
+    if spec < 0:
+        raise ConfigError("timestamp", spec, "a time in milliseconds since 1970, not negative")
+    return spec
+
+
+def list_offsets_request(
+    view: ClusterView, timestamps: Mapping[TopicPartition, int], isolation: int, timeout_ms: int
+) -> Prepared:
+    """A ListOffsets for one leader; `timestamps` are Kafka's, with -1 and -2."""
+
+    def build(version: int) -> ListOffsetsRequest:
+        topics: list[ListOffsetsTopic] = []
+        for name, partitions in by_topic(timestamps).items():
+            entries: list[ListOffsetsPartition] = []
+            for partition in partitions:
+                known = view.partition(partition)
+                epoch = known.leader_epoch if known is not None and version >= 4 else None
+                entries.append(
+                    ListOffsetsPartition(
+                        partition_index=partition.partition,
+                        current_leader_epoch=-1 if epoch is None else epoch,
+                        timestamp=timestamps[partition],
+                    )
+                )
+            topics.append(ListOffsetsTopic(name=name, partitions=entries))
+        request = ListOffsetsRequest(replica_id=-1, topics=topics)
+        if version >= 2:
+            request.isolation_level = isolation
+        if version >= 10:
+            request.timeout_ms = timeout_ms
+        return request
+
+    return Prepared(ListOffsetsRequest, build)
+
+
+def offset_commit_request(
+    view: ClusterView,
+    group: str,
+    offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
+    *,
+    generation: int = -1,
+    member_id: str = "",
+    instance_id: str | None = None,
+) -> Prepared:
+    """offsets: partition -> (offset, leader epoch, metadata). By names up to v9, by topic ids from v10."""
+
+    def build(version: int) -> OffsetCommitRequest:
+        topics: list[OffsetCommitRequestTopic] = []
+        for name, partitions in by_topic(offsets).items():
+            entries: list[OffsetCommitRequestPartition] = []
+            for partition in partitions:
+                offset, epoch, metadata = offsets[partition]
+                entry = OffsetCommitRequestPartition(
+                    partition_index=partition.partition, committed_offset=offset, committed_metadata=metadata
+                )
+                if version >= 6 and epoch is not None:
+                    entry.committed_leader_epoch = epoch
+                entries.append(entry)
+            if version >= 10:
+                topic_id = view.topic_id(name) or NO_TOPIC_ID
+                topics.append(OffsetCommitRequestTopic(topic_id=topic_id, partitions=entries))
+            else:
+                topics.append(OffsetCommitRequestTopic(name=name, partitions=entries))
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            topics=topics,
+        )
+        if version >= 7:
+            request.group_instance_id = instance_id
+        return request
+
+    return Prepared(OffsetCommitRequest, build)
+
+
+def offset_commit_codes(
+    view: ClusterView, response: OffsetCommitResponse, version: int
+) -> dict[TopicPartition, int]:
+    codes: dict[TopicPartition, int] = {}
+    for topic in response.topics:
+        name = (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name
+        for entry in topic.partitions:
+            codes[TopicPartition(name, entry.partition_index)] = entry.error_code
+    return codes
+
+
+def most_for_ids(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
+    """Caps a version when some topic has no id (brokers before 2.8 don't tell any)."""
+    return None if all(view.topic_id(topic) for topic in topics) else last_with_names
+
+
+def offset_fetch_request(
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    view: ClusterView,
+    *,
+    require_stable: bool = True,
+    member_id: str | None = None,
+    generation: int = -1,
+) -> Prepared:
+    """What a group committed: for these partitions, or for all (None, from v2)."""
+    grouped = None if partitions is None else by_topic(partitions)
+
+    def build(version: int) -> OffsetFetchRequest:
+        if version < 8:
+            topics = (
+                None
+                if grouped is None
+                else [
+                    OffsetFetchRequestTopic(name=name, partition_indexes=[p.partition for p in wanted])
+                    for name, wanted in grouped.items()
+                ]
+            )
+            request = OffsetFetchRequest(group_id=group, topics=topics)
+        else:
+            entries: list[OffsetFetchRequestTopics] | None = None
+            if grouped is not None:
+                entries = []
+                for name, wanted in grouped.items():
+                    indexes = [p.partition for p in wanted]
+                    if version >= 10:
+                        topic_id = view.topic_id(name) or NO_TOPIC_ID
+                        entries.append(OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=indexes))
+                    else:
+                        entries.append(OffsetFetchRequestTopics(name=name, partition_indexes=indexes))
+            wanted_group = OffsetFetchRequestGroup(group_id=group, topics=entries)
+            if version >= 9 and member_id is not None:
+                wanted_group.member_id = member_id
+                wanted_group.member_epoch = generation
+            request = OffsetFetchRequest(groups=[wanted_group])
+        if version >= 7:
+            request.require_stable = require_stable
+        return request
+
+    return Prepared(OffsetFetchRequest, build)
+
+
+def offset_fetch_result(
+    view: ClusterView, response: OffsetFetchResponse, version: int
+) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]]:
+    """(group error code, partition -> committed, None for no commit, or the partition's error code)."""
+    result: dict[TopicPartition, CommittedOffset | int | None] = {}
+
+    def take(name: str, index: int, code: int, offset: int, epoch: int, metadata: str | None) -> None:
+        key = TopicPartition(name, index)
+        if code:
+            result[key] = code
+        elif offset < 0:
+            result[key] = None
+        else:
+            result[key] = CommittedOffset(offset, metadata or "", epoch if epoch >= 0 else None)
+
+    if version < 8:
+        for old in response.topics:
+            for entry in old.partitions:
+                take(
+                    old.name,
+                    entry.partition_index,
+                    entry.error_code,
+                    entry.committed_offset,
+                    entry.committed_leader_epoch,
+                    entry.metadata,
+                )
+        return response.error_code, result
+    if not response.groups:
+        return -1, result
+    for topic in response.groups[0].topics:
+        name = (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name
+        for part in topic.partitions:
+            take(
+                name,
+                part.partition_index,
+                part.error_code,
+                part.committed_offset,
+                part.committed_leader_epoch,
+                part.metadata,
+            )
+    return response.groups[0].error_code, result

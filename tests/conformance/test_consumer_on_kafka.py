@@ -1,0 +1,585 @@
+"""Our clients on a real Kafka and on the embedded broker, alone and in one group with others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from consumer import (
+    AsyncCluster,
+    AsyncConsumer,
+    AsyncProducer,
+    Cluster,
+    Consumer,
+    GroupChange,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
+from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
+
+_names = count(int(time.time() * 1000))
+
+OPTIONS: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 6000,
+    "heartbeat_interval_ms": 300,
+    "metadata_max_age_ms": 500,
+    "auto_commit_interval_ms": 500,
+}
+
+
+@pytest.fixture(params=["real_kafka", "embedded"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The address of a real Kafka, and that of ours."""
+    address: str = request.getfixturevalue(request.param).bootstrap
+    return address
+
+
+@pytest.fixture
+def cluster(bootstrap: str) -> Iterator[Cluster]:
+    with Cluster(bootstrap) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """A new topic with three partitions."""
+    name = f"t{next(_names)}"
+    cluster.create_topics({name: 3})
+    return name
+
+
+pytestmark = pytest.mark.kafka
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+class Member(threading.Thread):
+    """A group member in a thread, as an application would run it."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, **options: Any) -> None:
+        super().__init__(daemon=True)
+        self.consumer = Consumer(bootstrap, group_id=group, **{**OPTIONS, **options})
+        self.topic = topic
+        self.values: list[tuple[int, int, bytes]] = []
+        self.changes: list[GroupChange] = []
+        self.consumer.events(self.changes.append)
+        self.go_on = True
+        self.failure: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.consumer.subscribe([self.topic])
+            while self.go_on:
+                for record in self.consumer.poll(0.1):
+                    self.values.append((record.partition, record.offset, record.value or b""))
+            self.consumer.close()
+        except BaseException as error:
+            self.failure = error
+            raise
+
+    def stop(self) -> None:
+        self.go_on = False
+        self.join(30)
+        assert self.failure is None
+
+
+class Source(threading.Thread):
+    """Produces a number every few milliseconds until told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.bootstrap, self.topic = bootstrap, topic
+        self.sent: list[bytes] = []
+        self.go_on = True
+        self.start()
+
+    def run(self) -> None:
+        with Producer(self.bootstrap, linger_ms=2, metadata_max_age_ms=300) as producer:
+            for number in count():
+                if not self.go_on:
+                    break
+                value = b"%d" % number
+                producer.send(self.topic, value, key=b"k%d" % (number % 50))
+                self.sent.append(value)
+                time.sleep(0.003)
+
+    def stop(self) -> None:
+        self.go_on = False
+        self.join(30)
+
+
+# ---- one client
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_what_is_produced_is_consumed(bootstrap: str, topic: str, compression: str) -> None:
+    with Producer(bootstrap, compression_type=compression) as producer:
+        for number in range(2000):
+            producer.send(
+                topic, b"v%d" % number, key=b"k%d" % number, headers=[("h", b"%d" % number), ("n", None)]
+            )
+    with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
+        consumer.subscribe([topic])
+        seen: dict[int, list[Any]] = defaultdict(list)
+        while sum(map(len, seen.values())) < 2000:
+            for record in consumer.poll(5):
+                number = int((record.value or b"")[1:])
+                assert record.key == b"k%d" % number
+                assert record.headers == (("h", b"%d" % number), ("n", None))
+                seen[record.partition].append(record)
+        assert sorted(int(r.value[1:]) for records in seen.values() for r in records) == list(range(2000))
+        for records in seen.values():
+            assert [record.offset for record in records] == list(range(len(records)))
+
+
+def test_offsets_come_back_to_the_sender(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        deliveries = [producer.send(topic, b"x", partition=2, timestamp=5000 + at) for at in range(300)]
+        assert [delivery.result(10).offset for delivery in deliveries] == list(range(300))
+        assert deliveries[7].result().timestamp == 5007
+
+
+def test_an_idempotent_producer_keeps_order_through_small_batches(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap, batch_size=200, linger_ms=0) as producer:
+        for number in range(2000):
+            producer.send(topic, b"%d" % number, partition=0)
+    with Consumer(bootstrap) as consumer:
+        consumer.assign({TopicPartition(topic, 0): 0})
+        values: list[int] = []
+        while len(values) < 2000:
+            values += [int(record.value or b"") for record in consumer.poll(5)]
+    assert values == list(range(2000))
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_acks(bootstrap: str, topic: str, acks: Any) -> None:
+    with Producer(bootstrap, acks=acks) as producer:
+        place = producer.send(topic, b"x", partition=1).result(10)
+    assert place.offset == (None if acks == 0 else 0)
+    with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 1)])
+        assert [record.value for record in consumer.poll(5)] == [b"x"]
+
+
+def test_columns(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(1000):
+            producer.send(topic, b"%d" % number, partition=number % 3)
+    with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
+        consumer.subscribe([topic])
+        values: list[int] = []
+        while len(values) < 1000:
+            for batch in consumer.poll_columns(5):
+                values += map(int, batch.columns.value.to_pylist())
+        assert sorted(values) == list(range(1000))
+        consumer.commit()
+        assert {p: c.offset for p, c in consumer.committed().items() if c} == {
+            TopicPartition(topic, 0): 334,
+            TopicPartition(topic, 1): 333,
+            TopicPartition(topic, 2): 333,
+        }
+
+
+def test_a_group_goes_on_where_it_stopped(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(900):
+            producer.send(topic, b"%d" % number, partition=number % 3)
+    seen: list[int] = []
+    for _ in range(3):
+        with Consumer(bootstrap, group_id=topic, max_poll_records=100, **OPTIONS) as consumer:
+            consumer.subscribe([topic])
+            for record in consumer:
+                seen.append(int(record.value or b""))
+                if len(seen) % 300 == 0:
+                    break
+    assert sorted(seen) == list(range(900))
+
+
+def test_an_exception_inside_the_loop_commits_only_what_came_before(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(100):
+            producer.send(topic, b"%d" % number, partition=0)
+
+    def fail_at(number: int) -> None:
+        with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
+            consumer.subscribe([topic])
+            for record in consumer:
+                if int(record.value or b"") == number:
+                    raise RuntimeError("the application failed")
+
+    with pytest.raises(RuntimeError):
+        fail_at(37)
+    with Cluster(bootstrap) as cluster:
+        committed = cluster.committed_offsets(topic)[TopicPartition(topic, 0)]
+    assert committed is not None
+    assert committed.offset == 37
+
+
+def test_seek_pause_position_lag_and_offsets_by_time(bootstrap: str, topic: str) -> None:
+    p0 = TopicPartition(topic, 0)
+    with Producer(bootstrap) as producer:
+        for number in range(100):
+            producer.send(topic, b"%d" % number, partition=0, timestamp=1000 * number + 1000)
+    with Consumer(
+        bootstrap, **{k: v for k, v in OPTIONS.items() if k != "auto_commit_interval_ms"}
+    ) as consumer:
+        consumer.assign({p0: 10})
+        assert consumer.poll(5, 1)[0].offset == 10
+        assert consumer.position(p0) == 11
+        assert consumer.lag(p0) == 89
+        consumer.seek(p0, 95)
+        assert [record.offset for record in consumer.poll(5)] == [95, 96, 97, 98, 99]
+        consumer.pause(p0)
+        consumer.seek(p0, 0)
+        assert consumer.poll(0.3) == []
+        consumer.resume(p0)
+        assert consumer.poll(5)[0].offset == 0
+        consumer.seek_to("latest")
+        assert consumer.position(p0) == 100
+        consumer.seek_to(50_000, p0)
+        assert consumer.position(p0) == 49
+        found = consumer.list_offsets({p0: 99_500})
+        assert (found[p0].offset, found[p0].timestamp) == (99, 100_000)
+        assert consumer.list_offsets({p0: 200_000})[p0].offset is None
+
+
+def test_errors_say_what_is_wrong(bootstrap: str) -> None:
+    with Producer(bootstrap) as producer, pytest.raises(UnknownTopic, match="no-such-topic"):
+        producer.send("no-such-topic", b"x")
+    with Consumer(bootstrap) as consumer:
+        with pytest.raises(UnknownTopic, match="no-such-topic"):
+            consumer.partitions_for("no-such-topic")
+        with pytest.raises(IllegalState, match="group_id"):
+            consumer.subscribe(["x"])
+        with pytest.raises(ConfigError, match="did you mean group_id"):
+            Consumer(bootstrap, **{"group.id": "x"})  # type: ignore[arg-type]
+    with Cluster("127.0.0.1:1") as nowhere, pytest.raises(ConnectionFailed, match=r"no broker at 127\.0\.0\.1:1"):
+        nowhere.topics()
+
+
+# ---- groups of ours
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_group_of_three_grows_shrinks_and_loses_nothing(
+    bootstrap: str, cluster: Cluster, topic: str, strategy: str
+) -> None:
+    """A third member joins, partitions are added, one member dies, one leaves, and records arrive."""
+    options = {"partition_assignment_strategy": strategy}
+    source = Source(bootstrap, topic)
+    members = [Member(bootstrap, topic, topic, **options) for _ in range(2)]
+    wait_until(lambda: all(member.values for member in members))
+    members.append(Member(bootstrap, topic, topic, **options))
+    wait_until(lambda: all(len(member.consumer.assignment()) == 1 for member in members))
+    cluster.create_partitions({topic: 6})
+    wait_until(lambda: all(len(member.consumer.assignment()) == 2 for member in members))
+    dead = members.pop()
+    dead.consumer.kill()
+    wait_until(lambda: sorted(len(member.consumer.assignment()) for member in members) == [3, 3])
+    members[0].stop()
+    wait_until(lambda: len(members[1].consumer.assignment()) == 6)
+    time.sleep(0.3)
+    source.stop()
+
+    def seen() -> set[bytes]:
+        return {value for member in [*members, dead] for _, _, value in member.values}
+
+    wait_until(lambda: len(seen()) == len(source.sent))
+    members[1].stop()
+    assert seen() == set(source.sent)
+    clean = [(p, o) for member in members for p, o, _ in member.values]
+    assert len(clean) == len(set(clean)), "two living members read the same record"
+
+
+def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str) -> None:
+    options = {"partition_assignment_strategy": "cooperative-sticky"}
+    owned: dict[TopicPartition, Member] = {}
+    members = [Member(bootstrap, topic, topic, **options)]
+    for _ in range(3):
+        wait_until(lambda: members[0].consumer.assignment() != set())
+        members.append(Member(bootstrap, topic, topic, **options))
+        wait_until(lambda: members[-1].consumer.assignment() != set())
+        members.pop(0).stop()
+    wait_until(lambda: len(members[0].consumer.assignment()) == 3)
+    members[0].stop()
+    assert owned == {}
+
+
+def test_a_listener_hears_and_may_seek_and_commit(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        for number in range(30):
+            producer.send(topic, b"%d" % number, partition=number % 3)
+    calls: list[tuple[str, int]] = []
+
+    class Listener(RebalanceListener):
+        def assigned(self, partitions: Any) -> None:
+            calls.append(("assigned", len(partitions)))
+            for partition in partitions:
+                consumer.seek(partition, 5)
+
+        def revoked(self, partitions: Any) -> None:
+            calls.append(("revoked", len(partitions)))
+            consumer.commit(dict.fromkeys(partitions, 7))
+
+    options = {**OPTIONS, "enable_auto_commit": False}
+    with Consumer(bootstrap, group_id=topic, **options) as consumer:
+        consumer.subscribe([topic], Listener())
+        offsets: list[int] = []
+        while len(offsets) < 15:
+            offsets += [record.offset for record in consumer.poll(5)]
+    assert sorted(set(offsets)) == [5, 6, 7, 8, 9]
+    assert calls[-2:] == [("assigned", 3), ("revoked", 3)]
+    with Cluster(bootstrap) as cluster:
+        assert {c.offset for c in cluster.committed_offsets(topic).values() if c} == {7}
+
+
+def test_a_static_member_comes_back_to_its_partitions(bootstrap: str, topic: str) -> None:
+    options = {**OPTIONS, "group_instance_id": "one"}
+    first = Consumer(bootstrap, group_id=topic, **options)
+    first.subscribe([topic])
+    while len(first.assignment()) < 3:
+        first.poll(0.1)
+    generation = first.group_metadata().generation
+    first.close()
+    with Consumer(bootstrap, group_id=topic, **options) as again:
+        again.subscribe([topic])
+        while len(again.assignment()) < 3:
+            again.poll(0.1)
+        assert again.group_metadata().generation == generation
+
+
+def test_committing_for_a_group_with_members_is_refused(bootstrap: str, cluster: Cluster, topic: str) -> None:
+    with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        with pytest.raises(CommitFailed):
+            cluster.commit_offsets(topic, {TopicPartition(topic, 0): 1})
+
+
+# ---- asyncio
+
+
+def test_asyncio_clients(bootstrap: str) -> None:
+    name = f"t{next(_names)}"
+
+    async def story() -> list[int]:
+        async with AsyncCluster(bootstrap) as cluster:
+            await cluster.create_topics({name: 3})
+            assert len(await cluster.partitions(name)) == 3
+            async with AsyncProducer(bootstrap) as producer:
+                sent = [await producer.send(name, b"%d" % number) for number in range(1000)]
+                places = await asyncio.gather(*(_metadata(one) for one in sent))
+            assert {place.topic for place in places} == {name}
+            seen: list[int] = []
+            async with AsyncConsumer(bootstrap, group_id=name, **OPTIONS) as consumer:
+                consumer.subscribe([name])
+                async for record in consumer:
+                    seen.append(int(record.value or b""))
+                    if len(seen) == 1000:
+                        break
+            committed = await cluster.committed_offsets(name)
+            assert sum(one.offset for one in committed.values() if one) == 1000
+            return seen
+
+    assert sorted(asyncio.run(story())) == list(range(1000))
+
+
+async def _metadata(delivery: Any) -> Any:
+    return await delivery
+
+
+def test_asyncio_members_share_a_group(bootstrap: str, cluster: Cluster, topic: str) -> None:
+    revoked: list[int] = []
+
+    class Listener(RebalanceListener):
+        async def revoked(self, partitions: Any) -> None:
+            await asyncio.sleep(0.2)
+            revoked.append(len(partitions))
+
+    async def story() -> None:
+        options = {**OPTIONS, "partition_assignment_strategy": "cooperative-sticky"}
+        a = AsyncConsumer(bootstrap, group_id=topic, **options)
+        b = AsyncConsumer(bootstrap, group_id=topic, **options)
+        async with a, b:
+            a.subscribe([topic], Listener())
+            while len(a.assignment()) < 3:
+                await a.poll(0.1)
+            b.subscribe([topic])
+            async with asyncio.timeout(20):
+                while len(a.assignment()) + len(b.assignment()) != 3 or not b.assignment():
+                    await asyncio.gather(a.poll(0.1), b.poll(0.1))
+
+    asyncio.run(story())
+    assert len(revoked) >= 2
+    assert revoked[0] == 1
+
+
+# ---- one group with other clients
+
+
+def _kafka_python(bootstrap: str, topic: str, group: str, strategy: str) -> Any:
+    kafka = pytest.importorskip("kafka")
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+
+    assignor = RangePartitionAssignor if strategy == "range" else RoundRobinPartitionAssignor
+    return kafka.KafkaConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[assignor],
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=300,
+        metadata_max_age_ms=500,
+    )
+
+
+def _confluent(bootstrap: str, topic: str, group: str, strategy: str) -> Any:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": strategy,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 300,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_one_group_of_ours_kafka_python_and_librdkafka(
+    bootstrap: str, cluster: Cluster, strategy: str
+) -> None:
+    topic = f"t{next(_names)}"
+    cluster.create_topics({topic: 6})
+    seen: dict[str, list[int]] = {"ours": [], "kafka-python": [], "librdkafka": []}
+    go_on = threading.Event()
+
+    def kafka_python() -> None:
+        consumer = _kafka_python(bootstrap, topic, topic, strategy)
+        while not go_on.is_set():
+            for records in consumer.poll(timeout_ms=100).values():
+                seen["kafka-python"] += [int(record.value) for record in records]
+        consumer.close()
+
+    def librdkafka() -> None:
+        consumer = _confluent(bootstrap, topic, topic, strategy)
+        while not go_on.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                seen["librdkafka"].append(int(message.value()))
+        consumer.close()
+
+    member = Member(bootstrap, topic, topic, partition_assignment_strategy=strategy)
+    others = [
+        threading.Thread(target=kafka_python, daemon=True),
+        threading.Thread(target=librdkafka, daemon=True),
+    ]
+    for other in others:
+        other.start()
+    wait_until(lambda: len(member.consumer.assignment()) == 2, 60)
+    time.sleep(1)
+    with Producer(bootstrap) as producer:
+        for number in range(600):
+            producer.send(topic, b"%d" % number, partition=number % 6)
+    seen["ours"] = []
+    wait_until(lambda: sum(map(len, seen.values())) + len(member.values) >= 600, 60)
+    seen["ours"] = [int(value) for _, _, value in member.values]
+    go_on.set()
+    for other in others:
+        other.join(30)
+    wait_until(lambda: len(member.consumer.assignment()) == 6)
+    member.stop()
+    assert {who: len(set(numbers)) for who, numbers in seen.items()} == dict.fromkeys(seen, 200)
+    assert sorted({number for numbers in seen.values() for number in numbers}) == list(range(600))
+
+
+@pytest.mark.clients
+def test_others_read_what_we_wrote_with_every_codec(bootstrap: str, topic: str) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    sent: list[bytes] = []
+    for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
+        with Producer(bootstrap, compression_type=compression) as producer:
+            for number in range(200):
+                value = f"{compression} {number}".encode()
+                producer.send(topic, value, partition=0, headers=[("a", b"b")])
+                sent.append(value)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-x"})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    values: list[bytes] = []
+    end = time.monotonic() + 20
+    while len(values) < len(sent) and time.monotonic() < end:
+        values += [m.value() for m in consumer.consume(1000, 0.5) if m.error() is None]
+    consumer.close()
+    assert values == sent
+
+
+@pytest.mark.clients
+def test_keys_go_where_kafka_python_sends_them(bootstrap: str, cluster: Cluster) -> None:
+    kafka = pytest.importorskip("kafka")
+    topic = f"t{next(_names)}"
+    cluster.create_topics({topic: 7})
+    theirs = kafka.KafkaProducer(bootstrap_servers=bootstrap)
+    keys = [b"x" * (number % 23) + b"%d" % number for number in range(300)]
+    expected = [theirs.send(topic, key=key, value=b"").get(10).partition for key in keys]
+    theirs.close()
+    with Producer(bootstrap) as producer:
+        found = [producer.send(topic, b"", key=key) for key in keys]
+        assert [delivery.result(10).partition for delivery in found] == expected
+
+
+# ---- librdkafka's mock cluster: a test bed that deviates from Kafka
+
+
+@pytest.fixture
+def mock_cluster() -> Iterator[str]:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"test.mock.num.brokers": 3, "bootstrap.servers": "ignored"})
+    brokers = admin.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    del admin, confluent_kafka
+
+
+@pytest.mark.clients
+def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str) -> None:
+    """Leaders and coordinator on different nodes; what is produced arrives, alone and in a group."""
+    with Cluster(mock_cluster) as cluster:
+        cluster.create_topics({"mocked": 6})
+    with Producer(mock_cluster) as producer:
+        deliveries = [producer.send("mocked", b"%d" % number, key=b"%d" % number) for number in range(500)]
+        assert all(delivery.result(10).offset is not None for delivery in deliveries)
+    with Consumer(mock_cluster, auto_offset_reset="earliest") as alone:
+        alone.assign(alone.partitions_for("mocked"))
+        values: list[int] = []
+        while len(values) < 500:
+            values += [int(record.value or b"") for record in alone.poll(5)]
+    assert sorted(values) == list(range(500))
+    members = [Member(mock_cluster, "mocked", "g", partition_assignment_strategy="range") for _ in range(2)]
+    wait_until(lambda: [len(member.consumer.assignment()) for member in members] == [3, 3], 60)
+    wait_until(lambda: len({value for member in members for _, _, value in member.values}) == 500)
+    for member in members:
+        member.stop()

@@ -1,0 +1,195 @@
+"""Which broker is asked on which connection, and what happens when one breaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from consumer.engine.connection import Call
+from consumer.engine.metadata import BrokerAddress
+from consumer.engine.network import FETCH, GROUP, MAIN, Broken, Data, Network, Open, Opened, Shut, Write
+from kproto.errors import ConnectionFailed, RequestTimedOut
+from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kproto.messages.headers import decode_request, encode_response
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.wire.frame import Frames, frame
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+class Stage:
+    """A network whose sockets are lists."""
+
+    def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:
+        self.network = Network(bootstrap or [("a", 1)], **options)
+        self.now = 0
+        self.opened: list[Open] = []
+        self.shut: list[int] = []
+        self.written: dict[int, Frames] = {}
+        self.requests: list[tuple[int, int, int, Any]] = []
+
+    def knows(self, *brokers: BrokerAddress) -> Stage:
+        self.network.view.brokers = {broker.id: broker for broker in brokers}
+        return self
+
+    def ask(self, **where: Any) -> Call:
+        call = self.network.ask(HEARTBEAT, self.now, **where)
+        self.take()
+        return call
+
+    def take(self) -> None:
+        actions, self.network.actions = self.network.actions, []
+        for action in actions:
+            match action:
+                case Open():
+                    self.opened.append(action)
+                case Shut(key=key):
+                    self.shut.append(key)
+                case Write(key=key, data=data):
+                    for body in self.written.setdefault(key, Frames()).feed(data):
+                        envelope = decode_request(body)
+                        ids = (key, envelope.header.correlation_id, envelope.version)
+                        self.requests.append((*ids, envelope.request))
+
+    def happened(self, event: Any) -> None:
+        self.network.happened(event, self.now)
+        self.take()
+
+    def connect(self, key: int) -> None:
+        """The socket opens and the versions are told."""
+        self.happened(Opened(key))
+        _, correlation, version, _ = self.requests.pop()
+        keys = [ApiVersion(api_key=12, min_version=0, max_version=4)]
+        answer = ApiVersionsResponse(error_code=0, api_keys=keys)
+        self.happened(Data(key, frame(encode_response(answer, version, correlation))))
+
+    def answer(self) -> None:
+        key, correlation, version, _ = self.requests.pop(0)
+        answer = HeartbeatResponse(throttle_time_ms=0, error_code=0)
+        self.happened(Data(key, frame(encode_response(answer, version, correlation))))
+
+    def tick(self, now: int) -> None:
+        self.now = now
+        self.network.tick(now)
+        self.take()
+
+
+def test_a_call_opens_a_connection_and_is_answered() -> None:
+    stage = Stage()
+    call = stage.ask()
+    stage.connect(stage.opened[0].key)
+    stage.answer()
+    assert call.done
+    assert stage.network.finished == [call]
+
+
+def test_each_lane_has_a_connection_of_its_own() -> None:
+    stage = Stage().knows(BrokerAddress(1, "a", 1))
+    for lane in (MAIN, GROUP, FETCH, MAIN):
+        stage.ask(node=1, lane=lane)
+    assert len(stage.opened) == 3
+
+
+def test_a_call_for_any_broker_tries_every_address_before_it_fails() -> None:
+    stage = Stage(("a", 1), ("b", 2), ("c", 3))
+    call = stage.ask()
+    for _ in range(3):
+        assert not call.done
+        stage.happened(Broken(stage.opened[-1].key, "connection refused"))
+    assert sorted((opened.host, opened.port) for opened in stage.opened) == [("a", 1), ("b", 2), ("c", 3)]
+    assert isinstance(call.error, ConnectionFailed)
+    assert str(call.error) == "no broker at a:1, b:2, c:3: connection refused"
+
+
+def test_brokers_that_all_moved_are_found_again_through_the_bootstrap_addresses() -> None:
+    """KIP-899."""
+    stage = Stage(("home", 1)).knows(BrokerAddress(1, "old", 9), BrokerAddress(2, "old", 8))
+    call = stage.ask()
+    while stage.opened[-1].host != "home":
+        stage.happened(Broken(stage.opened[-1].key, "connection refused"))
+    stage.connect(stage.opened[-1].key)
+    stage.answer()
+    assert call.response is not None
+
+
+def test_a_call_for_one_broker_fails_at_once_when_its_connection_fails() -> None:
+    stage = Stage().knows(BrokerAddress(7, "x", 1), BrokerAddress(8, "y", 1))
+    call = stage.ask(node=7)
+    stage.happened(Broken(stage.opened[0].key, "connection refused"))
+    assert isinstance(call.error, ConnectionFailed)
+    assert len(stage.opened) == 1
+
+
+def test_an_unknown_broker_is_an_error_not_a_wait() -> None:
+    assert "doesn't list" in str(Stage().ask(node=5).error)
+
+
+def test_a_broker_that_failed_is_left_alone_for_a_time_that_doubles() -> None:
+    stage = Stage(reconnect_backoff_ms=50, reconnect_backoff_max_ms=150).knows(BrokerAddress(1, "a", 1))
+    for wait in (50, 100, 150, 150):
+        stage.ask(node=1)
+        stage.happened(Broken(stage.opened[-1].key, "connection refused"))
+        waiting = stage.ask(node=1)
+        count = len(stage.opened)
+        assert stage.network.next_deadline() == stage.now + wait
+        stage.tick(stage.now + wait - 1)
+        assert len(stage.opened) == count
+        stage.tick(stage.now + 1)
+        assert len(stage.opened) == count + 1
+        stage.happened(Broken(stage.opened[-1].key, "connection refused"))
+        assert waiting.done
+        stage.network._peers[("a", 1)].failures -= 1  # the second failure of this round doesn't count here
+        stage.tick(stage.now + 1000)
+
+
+def test_a_silent_broker_costs_the_connection_and_all_its_calls() -> None:
+    stage = Stage(request_timeout_ms=100)
+    first, second = stage.ask(), stage.ask(timeout_ms=500)
+    stage.connect(stage.opened[0].key)
+    stage.tick(100)
+    assert isinstance(first.error, RequestTimedOut)
+    assert second.error is not None
+    assert stage.shut == [stage.opened[0].key]
+
+
+def test_a_connection_that_never_opens_is_given_up() -> None:
+    stage = Stage(connection_setup_timeout_ms=300)
+    call = stage.ask()
+    assert stage.network.next_deadline() == 300
+    stage.tick(300)
+    assert "can't be made within 300 ms" in str(call.error)
+
+
+def test_events_of_a_connection_that_is_gone_are_ignored() -> None:
+    stage = Stage()
+    stage.ask()
+    key = stage.opened[0].key
+    stage.happened(Broken(key, "gone"))
+    stage.happened(Opened(key))
+    stage.happened(Data(key, b"\0\0\0\4abcd"))
+    assert stage.requests == []
+
+
+def test_nonsense_from_a_broker_closes_the_connection_and_fails_its_calls() -> None:
+    stage = Stage()
+    call = stage.ask()
+    stage.connect(stage.opened[0].key)
+    stage.happened(Data(stage.opened[0].key, b"\xff\xff\xff\xff"))
+    assert "makes no sense" in str(call.error)
+    assert stage.shut == [stage.opened[0].key]
+
+
+def test_connections_to_addresses_that_no_broker_has_any_more_are_closed() -> None:
+    stage = Stage().knows(BrokerAddress(1, "old", 9))
+    stage.ask(node=1)
+    stage.knows(BrokerAddress(1, "new", 9))
+    stage.network.metadata_changed(stage.now)
+    stage.take()
+    assert stage.shut == [stage.opened[0].key]
+
+
+def test_closing_ends_every_call() -> None:
+    stage = Stage().knows(BrokerAddress(1, "a", 1))
+    calls = [stage.ask(), stage.ask(node=1, lane=FETCH)]
+    stage.network.close(0)
+    assert all(isinstance(call.error, ConnectionFailed) for call in calls)
+    assert stage.ask().done

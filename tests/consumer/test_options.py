@@ -1,0 +1,125 @@
+"""Wrong options are refused at once, by name, with what is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from consumer.addresses import addresses
+from consumer.options import (
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+    consumer_options,
+    duration_ms,
+    producer_options,
+)
+from kproto.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"group_idd": "g"}, "did you mean group_id"),
+        ({"group.id": "g"}, "did you mean group_id"),
+        ({"group_id": ""}, "not empty"),
+        ({"group_id": "g", "heartbeat_interval_ms": 45_000}, r"below session_timeout_ms \(45000\)"),
+        ({"enable_auto_commit": True}, "needs a group_id"),
+        ({"group_instance_id": "x"}, "needs a group_id"),
+        ({"group_id": "g", "group_instance_id": "a b"}, "a-z A-Z 0-9"),
+        ({"group_id": "g", "group_instance_id": ".."}, "neither"),
+        ({"auto_offset_reset": "smallest"}, '"earliest", "latest", "none"'),
+        ({"auto_offset_reset": "by_duration:1h"}, "ISO 8601"),
+        ({"auto_offset_reset": "by_duration:P"}, "ISO 8601"),
+        ({"on_new_partition": 1}, "allowed"),
+        ({"partition_assignment_strategy": "rang"}, "cooperative-sticky"),
+        ({"partition_assignment_strategy": []}, "one or several"),
+        ({"partition_assignment_strategy": ["range", "range"]}, "each once"),
+        ({"isolation_level": "committed"}, "'read_committed'"),
+        ({"max_poll_records": 0}, "a whole number from 1"),
+        ({"max_poll_records": True}, "a whole number"),
+        ({"fetch_min_bytes": 1.5}, "a whole number"),
+        ({"check_crcs": 1}, "True or False"),
+        ({"retry_backoff_ms": 5000}, "at most retry_backoff_max_ms"),
+        ({"request_timeout_ms": 500}, "fetch_max_wait_ms"),
+    ],
+)
+def test_a_wrong_consumer_option_is_named_with_what_is_allowed(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        consumer_options(given)
+    assert caught.value.option in given
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"linger": 1}, "did you mean linger_ms"),
+        ({"acks": 2}, "allowed"),
+        ({"acks": 1, "enable_idempotence": True}, 'acks="all"'),
+        ({"max_in_flight_requests_per_connection": 6}, "at most 5"),
+        ({"compression_type": "brotli"}, "zstd"),
+        ({"delivery_timeout_ms": 1000}, "at least linger_ms"),
+        ({"batch_size": 2**26}, "at most buffer_memory"),
+    ],
+)
+def test_a_wrong_producer_option_is_named_with_what_is_allowed(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        producer_options(given)
+    assert caught.value.option in given
+
+
+def test_a_consumer_without_a_group_commits_nothing() -> None:
+    assert not consumer_options({}).enable_auto_commit
+    assert consumer_options({"group_id": "g"}).enable_auto_commit
+
+
+def test_acks_below_all_turn_idempotence_off() -> None:
+    assert producer_options({}).enable_idempotence
+    assert producer_options({"acks": "all"}).enable_idempotence
+    assert not producer_options({"acks": "1"}).enable_idempotence
+    assert producer_options({"acks": 0}).acks == 0
+
+
+def test_one_assignor_may_be_a_text_and_several_a_list_in_one() -> None:
+    assert consumer_options({"partition_assignment_strategy": "range"}).partition_assignment_strategy == (
+        "range",
+    )
+    several = consumer_options({"partition_assignment_strategy": "range, sticky"})
+    assert several.partition_assignment_strategy == ("range", "sticky")
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"), [("PT1H", 3_600_000), ("P1DT1S", 86_401_000), ("PT0.5S", 500), ("PT1M", 60_000)]
+)
+def test_durations_are_iso_8601(text: str, ms: int) -> None:
+    assert duration_ms(f"by_duration:{text}") == ms
+
+
+@pytest.mark.parametrize(
+    ("options", "config"), [(ConsumerOptions, ConsumerConfig), (ProducerOptions, ProducerConfig)]
+)
+def test_type_checkers_and_we_know_the_same_options(options: Any, config: Any) -> None:
+    assert {field.name for field in fields(options)} == set(config.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", [("a", 9092)]),
+        ("a:1, b:2", [("a", 1), ("b", 2)]),
+        (["a:1", "b"], [("a", 1), ("b", 9092)]),
+        ("PLAINTEXT://a:1", [("a", 1)]),
+        ("[::1]:7", [("::1", 7)]),
+    ],
+)
+def test_addresses(text: Any, expected: list[tuple[str, int]]) -> None:
+    assert addresses(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", " , ", [], "a:x", "a:0", "a:70000", ":1", "::1"])
+def test_wrong_addresses_are_refused(text: Any) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        addresses(text)
