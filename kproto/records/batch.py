@@ -29,7 +29,18 @@ from typing import TYPE_CHECKING
 from ..errors import EncodeError, MissingExtra, RecordError
 from .compression import CODECS, CodecError, codec_number, compress, decompress
 from .crc32c import crc32c
-from .record import Broken, Record, parse_records, record_parts
+from .record import (
+    NOTHING,
+    NULL,
+    TABLED,
+    Broken,
+    Record,
+    encode_headers,
+    parse_records,
+    record_parts,
+    small_varints,
+    zigzag,
+)
 
 if TYPE_CHECKING:
     from .columns import Columns
@@ -37,6 +48,8 @@ if TYPE_CHECKING:
 Data = bytes | bytearray | memoryview
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_UNCHECKED = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
 HEADER_SIZE = _HEADER.size  # 61
 _CRC_AT = 17
 _CRC_FROM = 21  # the CRC covers everything behind it, so that brokers may set offset and leader epoch
@@ -50,7 +63,6 @@ _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
 _WORTH_COLUMNS = 64 << 10  # bytes; below, the loop is as fast
-_JOINED = 4096  # pieces of records that are joined early, while they are in the cache
 _INT32_MAX = (1 << 31) - 1
 _INT64_MAX = (1 << 63) - 1
 
@@ -442,7 +454,7 @@ def encode_batch(
             raise EncodeError("RecordBatch", 2, "records.offset", f"{delta} from the first offset is too far")
         parts += record_parts(
             delta, record.timestamp - base_timestamp, record.key, record.value, record.headers
-        )[0]
+        )
     attributes = codec
     if timestamp_type == "LogAppendTime":
         attributes |= _APPEND_TIME
@@ -480,6 +492,7 @@ class BatchBuilder:
         "_done",
         "_level",
         "_max_timestamp",
+        "_numbers",
         "_parts",
         "_size",
         "max_bytes",
@@ -488,6 +501,7 @@ class BatchBuilder:
     def __init__(self, compression: str = "none", max_bytes: int = 16384, level: int | None = None) -> None:
         self._codec = codec_number(compression)
         self._level = level
+        self._numbers = small_varints()
         self.max_bytes = max_bytes
         self.clear()
 
@@ -513,24 +527,59 @@ class BatchBuilder:
         timestamp: int,
         key: bytes | None,
         value: bytes | None,
-        headers: Iterable[tuple[str, bytes | None]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> bool:
         """Take a record with this `timestamp` (ms); False when it has no room any more."""
+        # The same as `record_parts`, in line: this is the innermost loop of a producer.
         count = self._count
         if count == 0:
             self._base_timestamp = self._max_timestamp = timestamp
-        parts, size = record_parts(count, timestamp - self._base_timestamp, key, value, headers)
-        size += self._size
+        numbers = self._numbers
+        delta = timestamp - self._base_timestamp
+        if 0 <= delta < TABLED:
+            moment = numbers[delta]
+            size = 6 if delta < 64 else 7
+        else:
+            moment = zigzag(delta)
+            size = 5 + len(moment)
+        if count < 64:
+            place = numbers[count]
+        else:
+            place = numbers[count] if count < TABLED else zigzag(count)
+            size += len(place) - 1
+        if key is None:
+            key, key_size = b"", NULL
+        else:
+            width = len(key)
+            size += width
+            key_size = numbers[width] if width < TABLED else zigzag(width)
+            if width > 63:
+                size += len(key_size) - 1
+        if value is None:
+            value, value_size = b"", NULL
+        else:
+            width = len(value)
+            size += width
+            value_size = numbers[width] if width < TABLED else zigzag(width)
+            if width > 63:
+                size += len(value_size) - 1
+        tail = NOTHING
+        if headers:
+            tail = encode_headers(headers)
+            size += len(tail) - 1
+        length = numbers[size] if size < TABLED else zigzag(size)
+        size += self._size + (1 if size < 64 else len(length))
         if size > self.max_bytes and count:
             return False
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
         self._size = size
         self._count = count + 1
-        self._parts += parts
-        if len(self._parts) > _JOINED:
-            self._done.append(b"".join(self._parts))
-            self._parts.clear()
+        parts = self._parts
+        parts += (length, NOTHING, moment, place, key_size, key, value_size, value, tail)
+        if count & 511 == 511:  # join while the pieces are in the cache
+            self._done.append(b"".join(parts))
+            parts.clear()
         return True
 
     def build(
@@ -615,25 +664,18 @@ def finish(
         records = compress(attributes & _CODEC_BITS, records, level)
     size = HEADER_SIZE - _OVERHEAD + len(records)
     try:
-        header = bytearray(
-            _HEADER.pack(
-                base_offset,
-                size,
-                leader_epoch,
-                2,
-                0,
-                attributes,
-                last_delta,
-                base_timestamp,
-                max_timestamp,
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                count,
-            )
+        checked = _CHECKED.pack(
+            attributes,
+            last_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
         )
+        crc = crc32c(records, crc32c(checked))
+        header = _UNCHECKED.pack(base_offset, size, leader_epoch, 2, crc)
     except struct.error as error:
         raise EncodeError("RecordBatch", 2, "header", str(error)) from None
-    crc = crc32c(records, crc32c(memoryview(header)[_CRC_FROM:]))
-    header[_CRC_AT:_CRC_FROM] = crc.to_bytes(4, "big")
-    return b"".join((header, records))
+    return b"".join((header, checked, records))

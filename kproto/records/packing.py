@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-* The bytes are those that `BatchBuilder` makes of the same rows, only the places where batches end may differ:
-  a batch ends where the *largest possible* sizes of its timestamps and offsets would fill it.
+* The bytes are those that `BatchBuilder` makes of the same rows, only the places where batches end may
+  differ: a batch ends where the *largest possible* sizes of its varints would fill it.
 * Everything in front of a record's value is worked out as a matrix of bytes with a mask, then Arrow joins the
   ragged pieces of all records, and batches are slices of that with a header in front.
 
@@ -55,8 +55,8 @@ def encode_columns(
     """Batches of magic 2 with these rows, in order, as a producer sends them: all with base offset 0.
 
     `timestamp` is an array of int64 (ms); `key` and `value` are Arrow arrays of binary or string, lists of
-    bytes and None, or None for nulls only; `headers` has one tuple per row, as `Record.headers`. A batch has at
-    most `max_bytes` before compression, or one row. With a producer id the sequence numbers go on from
+    bytes and None, or None for nulls only; `headers` has one tuple per row, as `Record.headers`. A batch has
+    at most `max_bytes` before compression, or one row. With a producer id the sequence numbers go on from
     `base_sequence`. Raises `EncodeError` for columns that don't fit together, `ConfigError`, and
     `MissingExtra` for the codec.
     """
@@ -117,26 +117,25 @@ def _batches(
     rows = len(moments)
     if rows == 0:
         return
-    key_size, value_size = _sizes(keys), _sizes(values)
-    tail_size = np.ones(rows, np.int64) if tails is None else _sizes(tails)
-    key_width, value_width = _width(_zigzag(key_size)), _width(_zigzag(value_size))
-    known = 1 + key_width + np.maximum(key_size, 0) + value_width + np.maximum(value_size, 0) + tail_size
+    rest = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
+    rest += 1 if tails is None else _sizes(tails)
+    # At most: attributes, three varints that are as wide as any of their column, and the length.
     spread = int(moments.max()) - int(moments.min())
-    longest = int(_width(_zigzag(np.array([spread])))[0]) if spread < 1 << 62 else 10
-    known += longest + int(_width(_zigzag(np.array([rows])))[0])
-    total = np.cumsum(known + _width(_zigzag(known)))
-    firsts = [0]
+    rest += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(rest.max()))
+    rest += _widest(int(rest.max()))
+    total = np.cumsum(rest)
     room = max_bytes - HEADER_SIZE
-    ends = total.tolist()
+    firsts = [0]
+    before = 0
     while firsts[-1] < rows:
-        first = firsts[-1]
-        before = ends[first - 1] if first else 0
-        firsts.append(max(int(np.searchsorted(total, before + room, side="right")), first + 1))
+        behind = max(int(total.searchsorted(before + room, "right")), firsts[-1] + 1)
+        before = int(total[behind - 1])
+        firsts.append(behind)
     start = 0
     while start < len(firsts) - 1:  # as many batches at once as Arrow can join
-        base = ends[firsts[start] - 1] if firsts[start] else 0
+        base = int(total[firsts[start] - 1]) if firsts[start] else 0
         stop = start + 1
-        while stop < len(firsts) - 1 and ends[firsts[stop + 1] - 1] - base < _MOST:
+        while stop < len(firsts) - 1 and int(total[firsts[stop + 1] - 1]) - base < _MOST:
             stop += 1
         low, high = firsts[start], firsts[stop]
         records, places = _encode(
@@ -146,28 +145,35 @@ def _batches(
             None if tails is None else tails.slice(low, high - low),
             np.array(firsts[start : stop + 1]) - low,
         )
-        for first, end in zip(firsts[start:stop], firsts[start + 1 : stop + 1], strict=True):
-            yield records[places[first - low] : places[end - low]], first, end - first
+        for index, first in enumerate(firsts[start:stop]):
+            count = firsts[start + index + 1] - first
+            yield records[places[index] : places[index + 1]], first, count
         start = stop
+
+
+def _widest(number: int) -> int:
+    """The bytes that a varint of any number up to this one takes at most."""
+    return (2 * number).bit_length() // 7 + 1
 
 
 def _encode(
     moments: Int64s, keys: Any, values: Any, tails: Any, firsts: Int64s
 ) -> tuple[memoryview, list[int]]:
-    """All records of some batches in one stretch, and where each starts; `firsts`: first rows of batches."""
+    """All records of some batches in one stretch, and where batches start; `firsts`: their first rows."""
     count = np.diff(firsts)
     offset = np.arange(len(moments)) - np.repeat(firsts[:-1], count)
     moment = _zigzag(moments - np.repeat(moments[firsts[:-1]], count))
-    place = _zigzag(offset)
+    place = offset << 1
     key_size, value_size = _sizes(keys), _sizes(values)
     key_zigzag, value_zigzag = _zigzag(key_size), _zigzag(value_size)
     widths = [_width(moment), _width(place), _width(key_zigzag), _width(value_zigzag)]
-    size = 2 + np.maximum(key_size, 0) + np.maximum(value_size, 0) + sum(widths[1:], widths[0])
-    if tails is not None:
-        size += _sizes(tails) - 1
-    length = _zigzag(size)
+    size = np.maximum(key_size, 0) + np.maximum(value_size, 0)
+    for width in widths:
+        size += width
+    size += 2 if tails is None else _sizes(tails) + 1
+    length = size << 1
     nothing = np.zeros(len(moments), np.int64)
-    front = [(length, _width(length)), (nothing, nothing + 1)]
+    front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
     front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
     joined = pc.binary_join_element_wise(
         _varints(front),
@@ -181,7 +187,7 @@ def _encode(
     )
     _, offsets, data = joined.buffers()
     places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-    return memoryview(data), places.tolist()
+    return memoryview(data), places[firsts].tolist()
 
 
 def _sizes(column: Any) -> Int64s:
@@ -202,9 +208,9 @@ def _zigzag(values: Int64s) -> Int64s:
     return (values << 1) ^ (values >> 63)
 
 
-def _width(zigzags: Int64s) -> Int64s:
+def _width(zigzags: Int64s) -> NDArray[np.int8]:
     """How many bytes the varints of these take."""
-    width = np.ones(len(zigzags), np.int64)
+    width = np.ones(len(zigzags), np.int8)
     unsigned = zigzags.view(np.uint64)
     highest = int(unsigned.max()) if len(unsigned) else 0
     for limit in _LIMITS:
@@ -214,25 +220,28 @@ def _width(zigzags: Int64s) -> Int64s:
     return width
 
 
-def _varints(fields: list[tuple[Int64s, Int64s]]) -> Any:
+def _varints(fields: list[tuple[Int64s, NDArray[np.int8]]]) -> Any:
     """A BinaryArray of several varints in a row, given as (zigzags, widths)."""
     rows = len(fields[0][0])
     most = [int(width.max()) for _, width in fields]
     cells = np.empty((rows, sum(most)), np.uint8)
     mask = np.ones((rows, sum(most)), np.bool_)
     column = 0
+    size = np.zeros(rows, np.int32)
     for (zigzags, width), widest in zip(fields, most, strict=True):
-        unsigned = zigzags.view(np.uint64)
+        size += width
         for byte in range(widest):
-            cell = (unsigned >> np.uint64(7 * byte)).astype(np.uint8)
+            cell = (zigzags >> (7 * byte)).astype(np.uint8)
+            if byte == 9:
+                cell &= 1  # the 64th bit
             if byte + 1 < widest:
                 cell &= 0x7F
-                cell |= (width > byte + 1).astype(np.uint8) << 7
+                cell |= (width > byte + 1).view(np.uint8) << 7
             if byte:
                 mask[:, column] = width > byte
             cells[:, column] = cell
             column += 1
     offsets = np.zeros(rows + 1, np.int32)
-    np.cumsum(sum((width for _, width in fields[1:]), fields[0][1]), out=offsets[1:])
-    content = cells[mask]
+    np.cumsum(size, out=offsets[1:])
+    content = cells.ravel() if len(offsets) and int(offsets[-1]) == cells.size else cells[mask]
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(content)])

@@ -12,7 +12,7 @@ See Kafka's `DefaultRecord` and `ByteUtils`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -208,6 +208,8 @@ def _wrap(value: int) -> int:
 
 def zigzag(value: int) -> bytes:
     """A signed number as Kafka's varint or varlong; beyond 64 bits it wraps, as in Java."""
+    if 0 <= value < 64:
+        return _ONE_BYTE[value]
     rest = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while rest > 127:
@@ -217,18 +219,18 @@ def zigzag(value: int) -> bytes:
     return bytes(out)
 
 
+_ONE_BYTE = [bytes((2 * number,)) for number in range(64)]
 TABLED = 8192
 """Numbers from 0 up to this one have a varint of one or two bytes, and are kept."""
 
-_NOTHING = b"\x00"
-_NULL = b"\x01"
+NOTHING = b"\x00"
+NULL = b"\x01"
 
 
 @cache
-def _tables() -> tuple[list[bytes], list[bytes]]:
-    """The varints of small numbers; and with the attributes of a record in front, as for timestamps."""
-    numbers = [zigzag(number) for number in range(TABLED)]
-    return numbers, [_NOTHING + number for number in numbers]
+def small_varints() -> list[bytes]:
+    """The varints of the numbers below `TABLED`."""
+    return [zigzag(number) for number in range(TABLED)]
 
 
 def record_parts(
@@ -236,45 +238,26 @@ def record_parts(
     timestamp_delta: int,
     key: bytes | None,
     value: bytes | None,
-    headers: Iterable[tuple[str, bytes | None]],
-) -> tuple[tuple[bytes, ...], int]:
-    """One record in pieces to be joined, and the number of its bytes."""
-    numbers, moments = _tables()
-    moment = moments[timestamp_delta] if 0 <= timestamp_delta < TABLED else _NOTHING + zigzag(timestamp_delta)
-    place = numbers[offset_delta] if 0 <= offset_delta < TABLED else zigzag(offset_delta)
-    if key is None:
-        key, key_size, size = b"", _NULL, 1
-    else:
-        size = len(key)
-        key_size = numbers[size] if size < TABLED else zigzag(size)
-        size += len(key_size)
-    if value is None:
-        value, value_size = b"", _NULL
-        size += 1
-    else:
-        more = len(value)
-        value_size = numbers[more] if more < TABLED else zigzag(more)
-        size += more + len(value_size)
-    tail = encode_headers(headers) if headers else _NOTHING
-    size += len(moment) + len(place) + len(tail)
-    length = numbers[size] if size < TABLED else zigzag(size)
-    return (length, moment, place, key_size, key, value_size, value, tail), size + len(length)
+    headers: Sequence[tuple[str, bytes | None]],
+) -> list[bytes]:
+    """One record in pieces to be joined."""
+    parts = [b"", NOTHING, zigzag(timestamp_delta), zigzag(offset_delta)]
+    for content in (key, value):
+        parts += (NULL,) if content is None else (zigzag(len(content)), content)
+    parts.append(encode_headers(headers) if headers else NOTHING)
+    parts[0] = zigzag(sum(map(len, parts)))
+    return parts
 
 
-def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """The end of a record: the number of its headers, and they."""
-    numbers, _ = _tables()
-    parts = [b""]
-    count = 0
-    for count, (name, content) in enumerate(headers, 1):  # noqa: B007
-        parts += (_name(name), _NULL if content is None else _sized(content, numbers))
-    parts[0] = zigzag(count)
+    parts = [zigzag(len(headers))]
+    for name, content in headers:
+        if content is None:
+            parts += (_name(name), NULL)
+        else:
+            parts += (_name(name), zigzag(len(content)), content)
     return b"".join(parts)
-
-
-def _sized(content: bytes, numbers: list[bytes]) -> bytes:
-    size = len(content)
-    return (numbers[size] if size < TABLED else zigzag(size)) + content
 
 
 @lru_cache(1024)
