@@ -39,7 +39,7 @@ from __future__ import annotations
 import keyword
 import re
 import struct
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import repeat
@@ -47,7 +47,7 @@ from typing import Any
 
 from . import calls
 from .interpret import decode_tags, encode_tags, smallest, uvarint
-from .message import FRESH, Array, Field, Message, StructType, check_version
+from .message import Array, Field, Message, StructType, check_version
 from .source import build
 from .types import Primitive
 
@@ -185,26 +185,30 @@ class _Decoder(_Source):
 
     def struct(self, cls: StructType, variable: str) -> None:
         """Fill the object that `variable` holds."""
-        self.defaults([f for f in cls.__fields__ if not self.is_plain(f)], variable)
+        self.absent(cls, variable)
         for f in cls.__fields__:
             if self.is_plain(f):
-                self.field(f, f"{variable}.{f.name} = %s")
+                self.field(f, f"{variable}.{f.slot} = %s")
         if self.flexible:
-            self.run("B", "tags")
-            self.flush()
-            arguments = f"{variable}, buf, p - 1, {self.message.__name__!r}, {self.version}"
-            self.line(f"if tags: p = read_tags({arguments})")
+            read_tags = f"read_tags({variable}, buf, p%s, {self.message.__name__!r}, {self.version})"
+            if self.codes:
+                self.run("B", "tags")
+                self.flush()
+                self.line(f"if tags: p = {read_tags % ' - 1'}")
+            else:
+                self.line(f"if buf[p]: p = {read_tags % ''}")
+                self.line("else: p += 1")
+
+    def absent(self, cls: StructType, variable: str) -> None:
+        """Fill in what the bytes don't have at a fixed place."""
+        self.defaults([f for f in cls.__fields__ if not self.is_plain(f)], variable)
 
     def defaults(self, fields: list[Field], variable: str) -> None:
-        """Fill in what the bytes don't have at a fixed place."""
+        """Give the fields, and the unknown tags, what a new object has there."""
         same: dict[str, list[str]] = {"None": ["_tags"]}
         for f in fields:
-            if f.default is FRESH:
-                assert isinstance(f.kind, StructType)
-                inner = self.object_variable(f.kind)
-                self.new(f.kind, inner)
-                self.defaults(list(f.kind.__fields__), inner)
-                self.line(f"{variable}.{f.name} = {inner}")
+            if f.is_made_late:
+                same["None"].append(f.slot)
             elif isinstance(f.kind, Array) and f.initial() is not None:
                 self.line(f"{variable}.{f.name} = []")
             elif isinstance(f.kind, StructType) and f.initial() is not None:
@@ -249,8 +253,8 @@ class _Decoder(_Source):
         else:
             text = kind.name == "string"
             with self.length("h" if text else "i", store, nullable, compact):
-                self.line("q = p + n - 1" if compact else "q = p + n")
-                self.line(store % ("buf[p:q].decode()" if text else "buf[p:q]") + "; p = q")
+                content = f"buf[p : (p := p + n{' - 1' if compact else ''})]"
+                self.line(store % (f"{content}.decode()" if text else content))
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
@@ -281,8 +285,11 @@ class _Decoder(_Source):
                 items, item = self.variable(f.name), self.object_variable(element)
                 cls = self.name(element.__name__, element)
                 self.line(f"{items} = [*map(new, repeat({cls}, n))]; {store % items}")
-                with self.block(f"for {item} in {items}:"):
-                    self.struct(element, item)
+                if self.is_fixed(element):
+                    self.fixed_elements(element, items, item)
+                else:
+                    with self.block(f"for {item} in {items}:"):
+                        self.struct(element, item)
             elif element.code:
                 table = self.name(f"unpack_n_{_spell([element.code])}", _UNPACKERS[element.code])
                 values = f"{table}[n](buf, p)"
@@ -294,6 +301,30 @@ class _Decoder(_Source):
                 self.line(f"{items} = []; {store % items}")
                 with self.block("for _ in repeat(None, n):"):
                     self.primitive(element, f"{items}.append(%s)", False, compact)
+
+    def is_fixed(self, cls: StructType) -> bool:
+        """All that this version has of the struct, but for its tags, are numbers."""
+        plain = [f for f in cls.__fields__ if self.is_plain(f)]
+        return bool(plain) and all(
+            isinstance(f.kind, Primitive) and f.kind.code not in ("", "16s") for f in plain
+        )
+
+    def fixed_elements(self, cls: StructType, items: str, item: str) -> None:
+        """Fill all elements in one go; where one of them has tags, begin again and take them one by one."""
+        fields = [f for f in cls.__fields__ if self.is_plain(f)]
+        codes = tuple(f.kind.code for f in fields if isinstance(f.kind, Primitive)) + ("B",) * self.flexible
+        targets = [f"{item}.{f.slot}" for f in fields] + ["tags"] * self.flexible
+        size = struct.calcsize(">" + "".join(codes))
+        unpack = self.name(f"iter_unpack_{_spell([*codes])}", _iter_unpack(codes))
+        self.line(f"q = p + n * {size}{'; tags = 0' if self.flexible else ''}")
+        with self.block(f"for {item}, ({', '.join(targets)},) in zip({items}, {unpack}(buf[p:q])):"):
+            self.absent(cls, item)
+            if self.flexible:
+                self.line("if tags: break")
+        self.line("if not tags: p = q" if self.flexible else "p = q")
+        if self.flexible:
+            with self.block("else:"), self.block(f"for {item} in {items}:"):
+                self.struct(cls, item)
 
 
 class _Encoder(_Source):
@@ -322,7 +353,7 @@ class _Encoder(_Source):
 
     def struct(self, cls: StructType, variable: str) -> None:
         set_but_absent = [
-            self.differs(f, f"{variable}.{f.name}")
+            self.differs(f, f"{variable}.{f.slot}")
             for f in cls.__fields__
             if self.version not in f.versions and not f.ignorable
         ]
@@ -344,8 +375,9 @@ class _Encoder(_Source):
         if isinstance(f.kind, Array):
             return f"{value} != {self.name('EMPTY', _EMPTY)}"
         if isinstance(f.kind, StructType):
-            parts = [self.differs(part, f"{value}.{part.name}") for part in f.kind.__fields__]
-            return " or ".join([*([f"{value} is None"] if f.nullable else []), *parts, f"{value}._tags"])
+            parts = [self.differs(part, f"{value}.{part.slot}") for part in f.kind.__fields__]
+            some = " or ".join([*parts, f"{value}._tags"])
+            return f"({value} is not None and ({some}))" if f.is_made_late else f"({value} is None or {some})"
         return f"{value} != {self.constant(f)}"
 
     def tags(self, cls: StructType, variable: str) -> None:
@@ -353,7 +385,7 @@ class _Encoder(_Source):
         self.run("x", "")
         self.flush()
         tagged = [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
-        conditions = [f"{variable}._tags", *(self.differs(f, f"{variable}.{f.name}") for f in tagged)]
+        conditions = [f"{variable}._tags", *(self.differs(f, f"{variable}.{f.slot}") for f in tagged)]
         arguments = f"{variable}, {self.name(cls.__name__, cls)}, {self.message.__name__!r}, {self.version}"
         with self.block(f"if {' or '.join(conditions)}:"):
             self.line(f"w[-1] = w[-1][:-1] + write_tags({arguments})")
@@ -442,6 +474,11 @@ _EMPTY: list[Any] = []
 @cache
 def _unpack(codes: tuple[str, ...]) -> Callable[[bytes, int], tuple[Any, ...]]:
     return struct.Struct(">" + "".join(codes)).unpack_from
+
+
+@cache
+def _iter_unpack(codes: tuple[str, ...]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+    return struct.Struct(">" + "".join(codes)).iter_unpack
 
 
 @cache

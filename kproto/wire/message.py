@@ -59,6 +59,7 @@ class _Marker:
 
 
 REQUIRED = _Marker("REQUIRED")
+_NULL = _Marker("None")
 FRESH: Any = _Marker("FRESH")
 """The default of a struct field: a new struct, all of its parts at their defaults."""
 
@@ -143,6 +144,16 @@ class Field:
     always_rigid: bool
     """The field keeps its int16 or int32 length in flexible versions."""
 
+    @property
+    def is_made_late(self) -> bool:
+        """The object holds None until somebody looks at the field; see `_made_late`."""
+        return self.default is FRESH and not self.nullable
+
+    @property
+    def slot(self) -> str:
+        """The attribute that holds the value. Writing a value other than None to it is always right."""
+        return f"_{self.name}" if self.is_made_late else self.name
+
     def initial(self) -> Any:
         """A new value for a field that nobody set: its default, or Kafka's zero of its type."""
         if self.default is FRESH:
@@ -178,7 +189,11 @@ class StructType(type):
         for key in annotations:
             given = namespace.pop(key, REQUIRED)
             options[key] = given if isinstance(given, _Options) else field(default=given)
-        namespace.setdefault("__slots__", tuple(annotations))
+        late = {
+            key for key, given in options.items() if given.default is FRESH and "None" not in annotations[key]
+        }
+        namespace.setdefault("__slots__", tuple(f"_{key}" if key in late else key for key in annotations))
+        namespace |= {key: _made_late(key) for key in late}
         namespace["__options__"] = options
         namespace["__resolved__"] = None
         return super().__new__(mcs, name, bases, namespace, **keywords)
@@ -189,6 +204,27 @@ class StructType(type):
         if cls.__resolved__ is None:
             cls.__resolved__ = _resolve(cls, ())
         return cls.__resolved__
+
+
+def _made_late(name: str) -> property:
+    """A field with a fresh struct as its default, which is made when somebody looks at it.
+
+    Most are never looked at, and a fetch response has three of them for each partition. The slot holds None
+    until then, and `_NULL` for a None that was really set (which `encode` refuses).
+    """
+    slot = f"_{name}"
+
+    def get(self: Struct) -> object:
+        value: object = getattr(self, slot)
+        if value is None:
+            value = next(f.initial() for f in type(self).__fields__ if f.name == name)
+            setattr(self, slot, value)
+        return None if value is _NULL else value
+
+    def put(self: Struct, value: object) -> None:
+        setattr(self, slot, _NULL if value is None else value)
+
+    return property(get, put)
 
 
 class _Tags:
@@ -436,6 +472,11 @@ def _initialiser(cls: StructType) -> Callable[..., None]:
         value = f.name
         if f.default is REQUIRED:
             parameters.append(f.name)
+        elif f.is_made_late:
+            parameters.append(f"{f.name}=_missing")
+            body.append(f"    if {f.name} is _missing: self.{f.slot} = None")
+            body.append(f"    else: self.{f.name} = {f.name}")
+            continue
         elif f.default is FRESH or f.default == []:
             # A new one each time, so the parameter's default can only say that nothing was given.
             parameters.append(f"{f.name}=_missing")

@@ -54,10 +54,11 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         "} > end + 10**9: raise",
         stays_small,
     ),
-    "compact lengths are one too long": ('"q = p + n - 1" if compact', '"q = p + n" if compact', reads),
+    "compact lengths are one too long": ("' - 1' if compact else ''})]", "'' if compact else ''})]", reads),
     "long lengths are read as short ones": ("if n > 127:", "if n > 255:", reads),
     "a null struct is read as one that follows": ('"if n < 0: " + store', '"if n < -9: " + store', reads),
-    "tag sections are skipped": ("if tags: p = read_tags", "if tags > 9: p = read_tags", reads),
+    "tags of elements of fixed size are skipped": ('self.line("if tags: break")', "pass", reads),
+    "tag sections are skipped": ("if buf[p]: p = ", "if buf[p] > 9: p = ", reads),
     "defaults of absent fields are forgotten": ("if not self.is_plain(f)]", "if f.tagged]", reads),
     "long lengths are written as short ones": (
         "if n < 128 else {without}",
