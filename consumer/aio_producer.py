@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Unpack
@@ -56,7 +56,7 @@ class AsyncProducer:
         *,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Iterable[Header] = (),
+        headers: Sequence[Header] = (),
     ) -> Delivery:
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
         if self._closed:

@@ -14,7 +14,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, Unpack
@@ -68,7 +68,7 @@ class Producer:
         *,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Iterable[Header] = (),
+        headers: Sequence[Header] = (),
     ) -> Delivery:
         """Queues a record and returns its delivery. `timestamp` is in ms, now unless given.
 
@@ -105,7 +105,7 @@ class Producer:
         value: bytes | None,
         partition: int | None,
         timestamp: int,
-        headers: Iterable[Header],
+        headers: Sequence[Header],
     ) -> tuple[OutBatch, int]:
         """Tries again whenever something happened. The lock is held, and given up while waiting."""
         deadline = time.monotonic() + self.options.max_block_ms / 1000

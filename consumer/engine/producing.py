@@ -16,7 +16,7 @@ Rules that hold here:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
@@ -69,6 +69,7 @@ class OutBatch:
         "deadline",
         "done",
         "error",
+        "failures",
         "log_append_time",
         "order",
         "partition",
@@ -94,6 +95,7 @@ class OutBatch:
         self.sequence = -1
         self.size = 0
         self.attempts = 0
+        self.failures = 0
         self.retry_at = 0
         self.base_offset: int | None = None
         self.log_append_time: int | None = None
@@ -174,7 +176,7 @@ class ProducerEngine:
         value: bytes | None,
         partition: int | None,
         timestamp: int,
-        headers: Iterable[Header],
+        headers: Sequence[Header],
     ) -> tuple[OutBatch, int] | Full:
         """Puts a record into its batch: (batch, index in it). Raises BrokerError for a topic that can't be
         written to, and MESSAGE_TOO_LARGE's BrokerError for a record above max_request_size."""
@@ -392,8 +394,9 @@ class ProducerEngine:
         if code == MESSAGE_TOO_LARGE and batch.count > 1:
             self._split(lane, batch)
         elif code in LOST_IDENTITY and self.options.enable_idempotence:
-            if code == OUT_OF_ORDER_SEQUENCE_NUMBER and lane.under_way and lane.under_way[0] is not batch:
-                self._retry(batch)  # an earlier one is still to come back
+            earlier = any(other.order < batch.order for other in (*lane.under_way, *lane.waiting))
+            if code == OUT_OF_ORDER_SEQUENCE_NUMBER and earlier:
+                self._retry(batch, innocent=True)  # of course: the batch before it is not there yet
             else:
                 self._id_stale = True
                 if code == OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -421,14 +424,24 @@ class ProducerEngine:
         batch.log_append_time = append_time if append_time >= 0 else None
         self._end(batch)
 
-    def _retry(self, batch: OutBatch) -> None:
-        """Back to the front of the queue, in the old order; the lane waits until all is back."""
+    def _retry(self, batch: OutBatch, *, innocent: bool = False) -> None:
+        """Back into the queue, in the old order; the lane waits until all is back.
+
+        An `innocent` batch failed only because the one before it did: it waits for no backoff of its own.
+        """
         lane = self._lanes[batch.partition]
         lane.under_way.remove(batch)
         lane.halted = True
-        options = self.options
-        wait = min(options.retry_backoff_max_ms, options.retry_backoff_ms << min(batch.attempts - 1, 10))
-        batch.retry_at = self.core.now + wait
+        if not innocent:
+            options = self.options
+            batch.retry_at = self.core.now + min(
+                options.retry_backoff_max_ms, options.retry_backoff_ms << min(batch.failures, 10)
+            )
+            batch.failures += 1
+        self._put_back(lane, batch)
+
+    @staticmethod
+    def _put_back(lane: _Lane, batch: OutBatch) -> None:
         at = 0
         while at < len(lane.waiting) and lane.waiting[at].order < batch.order:
             at += 1
@@ -501,7 +514,8 @@ class ProducerEngine:
             part.callbacks = [both]
         lane.under_way.remove(batch)
         lane.halted = True
-        lane.waiting.extendleft(reversed(parts))
+        for part in parts:
+            self._put_back(lane, part)
 
     # ---- the producer's id
 

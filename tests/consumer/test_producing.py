@@ -1,0 +1,257 @@
+"""The producer's engine in virtual time, against the embedded broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.engine.producing import Full
+from kproto.errors import BrokerError, RequestTimedOut, UnknownTopic
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kproto.records.batch import batches, rows
+from tests.consumer.world import Client, World, tp
+
+
+def log_of(world: World, topic: str, partition: int) -> list[str]:
+    found = world.broker.topics.named(topic)
+    assert found is not None
+    log = found.partitions[partition].log
+    data = b"".join(log.read(0, 2**30, at_least_one=True))
+    return [(record.value or b"").decode() for record in rows(data)]
+
+
+def refuse(request: ProduceRequest, code: int) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=entry.index, error_code=code, base_offset=-1)
+                    for entry in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def numbers(*ends: int) -> list[str]:
+    return [str(number) for number in range(*ends)]
+
+
+def test_a_batch_waits_for_linger_ms_and_goes_out_whole() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=100)
+    first = a.must_send("t", "0")
+    sent_at = world.now
+    for number in range(1, 20):
+        assert a.must_send("t", str(number)) is first
+    a.tick()
+    assert world.run(1000, until=lambda: first.done)
+    assert 90 <= world.now - sent_at <= 130
+    assert log_of(world, "t", 0) == numbers(0, 20)
+    assert first.base_offset == 0
+    assert len(world.asked(a, ProduceRequest)) == 1
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=60_000, delivery_timeout_ms=200_000, batch_size=1000)
+    first = a.must_send("t", "x" * 600)
+    second = a.must_send("t", "x" * 600)
+    assert second is not first
+    a.tick()
+    assert world.run(100, until=lambda: first.done)
+    assert not second.done
+
+
+def test_flush_sends_what_there_is() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=60_000, delivery_timeout_ms=200_000)
+    batch = a.must_send("t", "x")
+    a.engine.flush()
+    a.tick()
+    assert world.run(100, until=lambda: batch.done)
+    assert a.engine.open_records == 0
+    assert a.engine.buffered == 0
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 7, 13, 19, 20])
+def test_order_is_kept_through_retries_with_five_requests_under_way(code: int) -> None:
+    """Every third Produce is refused: after it, all that was under way comes back and goes out in order."""
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, batch_size=1)
+    turn = [0]
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, ProduceRequest):
+            turn[0] += 1
+            if turn[0] % 3 == 0:
+                return refuse(request, code)
+        return None
+
+    world.tamper = tamper
+    for number in range(200):
+        a.must_send("t", str(number))
+        if number % 10 == 9:
+            a.tick()
+            world.run(7)
+    a.engine.flush()
+    assert world.run(120_000, until=lambda: a.engine.open_records == 0)
+    assert log_of(world, "t", 0) == numbers(0, 200)
+
+
+def test_connections_that_break_cost_neither_records_nor_order_nor_copies() -> None:
+    world = World({"t": 2})
+    a = world.producer(linger_ms=0, batch_size=50)
+    for number in range(300):
+        a.must_send("t", str(number), partition=number % 2)
+        if number % 5 == 0:
+            a.tick()
+            world.run(3)
+        if number % 40 == 20:
+            world.cut(a)
+    a.engine.flush()
+    assert world.run(60_000, until=lambda: a.engine.open_records == 0)
+    for partition in range(2):
+        assert log_of(world, "t", partition) == numbers(partition, 300, 2)
+
+
+def test_an_answer_that_got_lost_makes_no_second_copy() -> None:
+    """KIP-98: the broker knows the sequence number already."""
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0)
+    batch = a.must_send("t", "once")
+    a.tick()
+    world.run(until=lambda: log_of(world, "t", 0) == ["once"])
+    assert not batch.done
+    world.cut(a)
+    assert world.run(5000, until=lambda: batch.done)
+    assert log_of(world, "t", 0) == ["once"]
+    assert batch.error is None
+
+
+def test_a_batch_that_is_too_large_is_split() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=50, batch_size=10_000)
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, ProduceRequest):
+            [batch] = batches(request.topic_data[0].partition_data[0].records or b"")
+            if batch.size > 1500:
+                return refuse(request, 10)
+        return None
+
+    world.tamper = tamper
+    for number in range(40):
+        batch = a.must_send("t", f"{number:0100}")
+    a.engine.flush()
+    a.tick()
+    assert world.run(10_000, until=lambda: a.engine.open_records == 0)
+    assert [int(value) for value in log_of(world, "t", 0)] == list(range(40))
+    assert batch.error is None
+    assert batch.base_offset == 0
+    after = a.must_send("t", "after")
+    a.engine.flush()
+    a.tick()
+    assert world.run(1000, until=lambda: after.done)
+    assert after.base_offset == 40
+
+
+def test_a_single_record_that_is_too_large_is_an_error() -> None:
+    world = World({"t": 1})
+    a = world.producer()
+    world.tamper = lambda client, request, version: (
+        refuse(request, 10) if isinstance(request, ProduceRequest) else None
+    )
+    batch = a.must_send("t", "x")
+    a.engine.flush()
+    a.tick()
+    assert world.run(1000, until=lambda: batch.done)
+    assert isinstance(batch.error, BrokerError)
+    assert batch.error.code == 10
+
+
+def test_after_a_batch_was_given_up_the_rest_goes_out_under_a_new_id() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, batch_size=1)
+    bad = [True]
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, ProduceRequest) and bad.pop() if bad else False:
+            return refuse(request, 87)
+        return None
+
+    world.tamper = tamper
+    sent = [a.must_send("t", str(number)) for number in range(10)]
+    a.tick()
+    assert world.run(10_000, until=lambda: a.engine.open_records == 0)
+    assert [batch.error is None for batch in sent] == [False] + [True] * 9
+    assert log_of(world, "t", 0) == numbers(1, 10)
+    assert len(world.asked(a, InitProducerIdRequest)) == 2
+
+
+def test_the_buffer_is_bounded_and_frees_itself() -> None:
+    world = World({"t": 1})
+    a = world.producer(buffer_memory=10_000, batch_size=1000, linger_ms=5)
+    a.must_send("t", "x" * 500)
+    taken = 0
+    while not isinstance(a.send("t", "x" * 500), Full):
+        taken += 1
+    assert 10 < taken < 20
+    assert a.engine.buffered <= 10_000
+    a.tick()
+    world.run(100)
+    assert a.engine.buffered == 0
+    assert not isinstance(a.send("t", "x"), Full)
+
+
+def test_every_delivery_ends_at_the_latest_after_delivery_timeout_ms() -> None:
+    world = World({"t": 1})
+    a = world.producer(delivery_timeout_ms=3000, request_timeout_ms=1000)
+    batch = a.must_send("t", "x")
+    at = world.now
+    world.down = True
+    world.cut(a)
+    a.tick()
+    assert world.run(10_000, until=lambda: batch.done)
+    assert isinstance(batch.error, RequestTimedOut)
+    assert 2900 <= world.now - at <= 4001
+
+
+def test_a_topic_that_does_not_exist_is_said_soon() -> None:
+    world = World({})
+    a = world.producer()
+    at = world.now
+    with pytest.raises(UnknownTopic, match="nowhere"):
+        a.must_send("nowhere", "x")
+    assert world.now - at < 5000
+
+
+def test_new_partitions_get_records_after_the_next_look_at_the_metadata() -> None:
+    world = World({"t": 1})
+    a = world.producer(metadata_max_age_ms=500, linger_ms=0)
+    a.must_send("t", "x", key="a")
+    world.grow("t", 8)
+    world.run(1000)
+    used = {a.must_send("t", "x", key=str(number)).partition for number in range(100)}
+    assert used == {tp("t", index) for index in range(8)}
+
+
+def test_without_acks_nothing_is_waited_for() -> None:
+    world = World({"t": 1})
+    a = world.producer(acks=0, linger_ms=0)
+    batch = a.must_send("t", "x")
+    a.tick()
+    world.run(10)
+    assert batch.done
+    assert batch.base_offset is None
+    assert log_of(world, "t", 0) == ["x"]
