@@ -251,6 +251,8 @@ def test_compressed_batches_go_through_as_they_came(
     topic = embedded.broker.topics.named("packed")
     assert topic is not None
     stored = topic.partitions[0].log.read(0, 1 << 30, at_least_one=True)
-    assert {batch.compression for chunk in stored for batch in batches(chunk)} == {codec}
+    codecs = {batch.compression for chunk in stored for batch in batches(chunk)}
+    assert codec in codecs
+    assert codecs <= {codec, "none"}  # kafka-python leaves a batch alone that compression would make larger
     with member(client, embedded.bootstrap, "packed", "unpackers", "range", SESSION_MS) as one:
         wait("all records", [one], lambda: numbers([one]) == set(range(500)))
