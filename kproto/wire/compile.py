@@ -10,7 +10,7 @@ A generated decoder looks like this (FetchRequest v12, shortened):
         if not 0 < n < 128: n, p = long_length(buf, p, n)
         n -= 1
         if n * 3 > end - p: raise Malformed
-        topics = fetch_request.topics = [*map(new, repeat(FetchTopic, n))]
+        topics = [*map(new, repeat(FetchTopic, n))] if n else []; fetch_request.topics = topics
         for fetch_topic in topics:
             ...
         if p > end: raise Malformed
@@ -284,9 +284,10 @@ class _Decoder(_Source):
             if isinstance(element, StructType):
                 items, item = self.variable(f.name), self.object_variable(element)
                 cls = self.name(element.__name__, element)
-                self.line(f"{items} = [*map(new, repeat({cls}, n))]; {store % items}")
+                self.line(f"{items} = [*map(new, repeat({cls}, n))] if n else []; {store % items}")
                 if self.is_fixed(element):
-                    self.fixed_elements(element, items, item)
+                    with self.block("if n:"):
+                        self.fixed_elements(element, items, item)
                 else:
                     with self.block(f"for {item} in {items}:"):
                         self.struct(element, item)
@@ -295,7 +296,7 @@ class _Decoder(_Source):
                 values = f"{table}[n](buf, p)"
                 if element.name == "uuid":
                     values = f"map({self.name('uuid_of', _UUID_OF)}, {values})"
-                self.line(store % f"[*{values}]" + f"; p += n * {element.size}")
+                self.line(store % f"[*{values}] if n else []" + f"; p += n * {element.size}")
             else:
                 items = self.variable(f.name)
                 self.line(f"{items} = []; {store % items}")

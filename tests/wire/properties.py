@@ -18,6 +18,7 @@ from kproto.testing.strategies import from_message, versioned
 from kproto.wire import Message, Struct, interpret
 from kproto.wire.compile import Decoder, Encoder
 from kproto.wire.message import UNREADABLE
+from tests.wire.declared import Arrays, Point
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,18 @@ def decodes_as_the_interpreter(make: Make, cls: type[Message], share: int = 1) -
         assert make.decoder(cls, version)(data, 0) == interpret.decode(cls, data, 0, version)
 
     check()
+
+
+def sees_the_tags_of_each_element(make: Make) -> None:
+    """Elements of fixed size are read in one go; one with tags among zeros must not pass for two without."""
+    for tagged in range(3):
+        points = [Point(x=0, y=0, up=False) for _ in range(3)]
+        points[tagged].__unknown_tags__ = {9: bytes(12)}
+        message = Arrays(
+            bools=[], bytes8=[], u16s=[], i64s=[], floats=[], ids=[], names=[], blobs=[], points=points
+        )
+        data = interpret.encode(message, 1)
+        assert make.decoder(Arrays, 1)(data, 0) == (message, len(data))
 
 
 def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:

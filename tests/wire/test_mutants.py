@@ -23,6 +23,10 @@ def reads(make: Make) -> None:
         properties.decodes_as_the_interpreter(make, cls)
 
 
+def sees_tags(make: Make) -> None:
+    properties.sees_the_tags_of_each_element(make)
+
+
 def writes(make: Make) -> None:
     for cls in (Arrays, Nullable, Ranges, Tagged):
         properties.encodes_as_the_interpreter(make, cls)
@@ -57,7 +61,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
     "compact lengths are one too long": ("' - 1' if compact else ''})]", "'' if compact else ''})]", reads),
     "long lengths are read as short ones": ("if n > 127:", "if n > 255:", reads),
     "a null struct is read as one that follows": ('"if n < 0: " + store', '"if n < -9: " + store', reads),
-    "tags of elements of fixed size are skipped": ('self.line("if tags: break")', "pass", reads),
+    "tags of elements of fixed size are skipped": ('self.line("if tags: break")', "pass", sees_tags),
     "tag sections are skipped": ("if buf[p]: p = ", "if buf[p] > 9: p = ", reads),
     "defaults of absent fields are forgotten": ("if not self.is_plain(f)]", "if f.tagged]", reads),
     "long lengths are written as short ones": (
@@ -108,6 +112,6 @@ def test_a_compiler_is_caught_in_which(name: str) -> None:
     assert not isinstance(caught.value, NameError | SyntaxError)
 
 
-@pytest.mark.parametrize("check", [reads, writes, refuses, survives, stays_small])
+@pytest.mark.parametrize("check", [reads, sees_tags, writes, refuses, survives, stays_small])
 def test_the_compiler_itself_passes_what_its_mutants_fail(check: Callable[[Make], None]) -> None:
     check(Make(compile_module.decoder, compile_module.encoder))
