@@ -229,9 +229,12 @@ class Consumer(Shell):
         self._row += 1
         return record
 
-    def _give_back(self, *, also_last: bool = False) -> None:
-        if self._rows and (event := self._unread(also_last=also_last)) is not None:
+    def _give_back(self, *, also_last: bool = False) -> bool:
+        """Returns what an iteration didn't come to; True when there was something."""
+        event = self._unread(also_last=also_last) if self._rows else None
+        if event is not None:
             self._do(event)
+        return event is not None
 
     # ---- positions
 
@@ -350,8 +353,8 @@ class Consumer(Shell):
         future: Future[None] = Future()
         try:
             if self._crash is None:
-                self._give_back(also_last=not processed)
-                self._do(ev.Close(future, leave, int(timeout * 1000), processed))
+                gave_back = self._give_back(also_last=not processed)
+                self._do(ev.Close(future, leave, int(timeout * 1000), processed or gave_back))
                 self._serve_until(future, timeout + 1)
         finally:
             self._end()

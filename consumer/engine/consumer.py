@@ -409,6 +409,9 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
 }
 
 
+AFTER_THE_END = (Opened, Data, Broken, ev.Tick, ev.Close, ev.ServeListener, ev.ListenerReturned)
+
+
 def step(engine: Engine, event: Event, now: int) -> list[Action]:
     """Lets `event` happen at `now` and returns what to do, in order.
 
@@ -416,7 +419,7 @@ def step(engine: Engine, event: Event, now: int) -> list[Action]:
     """
     core = engine.core
     core.now = now
-    if engine.closed and not isinstance(event, (Opened, Data, Broken, ev.Tick, ev.Close)):
+    if engine.closed and not isinstance(event, AFTER_THE_END):
         raise IllegalState("this consumer is closed; make a new one")
     TABLE[type(event)](engine, event)
     # Bytes that complete no answer change nothing that the parts could act on.

@@ -268,8 +268,9 @@ def test_errors_say_what_is_wrong(bootstrap: str) -> None:
             consumer.subscribe(["x"])
         with pytest.raises(ConfigError, match="did you mean group_id"):
             Consumer(bootstrap, **{"group.id": "x"})  # type: ignore[arg-type]
-    with Cluster("127.0.0.1:1") as nowhere, pytest.raises(ConnectionFailed, match=r"no broker at 127\.0\.0\.1:1"):
+    with Cluster("127.0.0.1:1") as nowhere, pytest.raises(ConnectionFailed) as caught:
         nowhere.topics()
+    assert str(caught.value) == "no broker at 127.0.0.1:1: connection refused"
 
 
 # ---- groups of ours
@@ -566,10 +567,11 @@ def mock_cluster() -> Iterator[str]:
 
 @pytest.mark.clients
 def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str) -> None:
-    """Leaders and coordinator on different nodes; what is produced arrives, alone and in a group."""
-    with Cluster(mock_cluster) as cluster:
-        cluster.create_topics({"mocked": 6})
-    with Producer(mock_cluster) as producer:
+    """Leaders and coordinator on different nodes; what is produced arrives, alone and in a group.
+
+    The mock knows no CreateTopics; a topic that it makes itself has four partitions.
+    """
+    with Producer(mock_cluster, allow_auto_create_topics=True) as producer:
         deliveries = [producer.send("mocked", b"%d" % number, key=b"%d" % number) for number in range(500)]
         assert all(delivery.result(10).offset is not None for delivery in deliveries)
     with Consumer(mock_cluster, auto_offset_reset="earliest") as alone:
@@ -579,7 +581,7 @@ def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str) -> None:
             values += [int(record.value or b"") for record in alone.poll(5)]
     assert sorted(values) == list(range(500))
     members = [Member(mock_cluster, "mocked", "g", partition_assignment_strategy="range") for _ in range(2)]
-    wait_until(lambda: [len(member.consumer.assignment()) for member in members] == [3, 3], 60)
+    wait_until(lambda: [len(member.consumer.assignment()) for member in members] == [2, 2], 60)
     wait_until(lambda: len({value for member in members for _, _, value in member.values}) == 500)
     for member in members:
         member.stop()
