@@ -19,7 +19,7 @@ settings.register_profile("ci", max_examples=200, deadline=None, suppress_health
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
 
-JUDGES = {"java", "kafka", "clients", "spark"}
+JUDGES = {"java", "kafka", "clients", "spark", "tshark"}
 _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 

@@ -24,7 +24,7 @@ from uuid import UUID, uuid5
 
 from ..errors import ConfigError, DecodeError
 from ..group import classic, coordinator
-from ..messages.headers import UnsupportedRequest, decode_request, encode_response
+from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
 from ..wire.message import Message
 from .call import PARKED, Call, Closing, Node
 from .handlers import index
@@ -138,7 +138,10 @@ class Broker:
         node: Node,
         *,
         cluster_id: str = "kproto-embedded-broker",
+        highest: Mapping[str, int] | None = None,
     ) -> None:
+        """`highest` makes it seem an older Kafka: API name -> the highest version that it serves."""
+        self.highest: Final = index.highest_by_key(highest or {})
         self.settings: Final = settings
         self.node: Final = node
         self.cluster_id: Final = cluster_id
@@ -292,19 +295,14 @@ class Broker:
         try:
             envelope = decode_request(frame)
         except UnsupportedRequest as error:
-            if error.header.request_api_key != index.API_VERSIONS:
-                return str(error)
-            response = index.unsupported_api_versions()
-            self._actions.append(
-                Reply(connection.conn, encode_response(response, 0, error.header.correlation_id))
-            )
-            connection.sending = True
-            return None
+            return self._unserved(connection, error.header, str(error))
         except DecodeError as error:
             return str(error)
-        handler = index.HANDLERS.get(envelope.header.request_api_key)
-        if handler is None or envelope.version > index.versions(envelope.header.request_api_key).max_version:
-            return f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
+        key = envelope.header.request_api_key
+        handler = index.HANDLERS.get(key)
+        if handler is None or envelope.version > index.versions(self, key).max_version:
+            why = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
+            return self._unserved(connection, envelope.header, why)
         call = Call(connection.conn, connection.host, envelope, random_id, now)
         connection.current = call
         result = handler(self, call)
@@ -314,6 +312,15 @@ class Broker:
             connection.current = None
         elif result is not PARKED:
             self.answer(connection.conn, result)
+        return None
+
+    def _unserved(self, connection: Connection, header: RequestHeader, why: str) -> str | None:
+        """Close on a request that isn't served, but tell who asked for the versions which there are."""
+        if header.request_api_key != index.API_VERSIONS:
+            return why
+        response = index.unsupported_api_versions(self)
+        self._actions.append(Reply(connection.conn, encode_response(response, 0, header.correlation_id)))
+        connection.sending = True
         return None
 
     _table: ClassVar[Mapping[type[Event], Callable[[Any, Any, int], None]]] = {

@@ -49,6 +49,7 @@ from .broker import (
     step,
 )
 from .call import Node
+from .handlers.index import highest_by_key
 from .settings import Settings, check_topic_config
 
 Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], object]
@@ -68,7 +69,8 @@ class Server:
 
     `topics` maps names to partition counts; `settings` are under Kafka's own names, such as
     "group.initial.rebalance.delay.ms". Clients are told `advertised_host`, which is `host` unless that means
-    every address of the machine. Raises ConfigError at once for settings that are not allowed. Next:
+    every address of the machine. `highest` makes it seem an older Kafka: {"Fetch": 11} serves Fetch up to
+    version 11. Raises ConfigError at once for settings that are not allowed. Next:
     `async with`, or `start` and `stop`; a server that was stopped can be started again, and still has its
     records, offsets and groups.
     """
@@ -81,7 +83,10 @@ class Server:
         port: int = 0,
         *,
         advertised_host: str | None = None,
+        highest: Mapping[str, int] | None = None,
     ) -> None:
+        self._highest = dict(highest or {})
+        highest_by_key(self._highest)  # refused here, not at the start
         self._topics = dict(topics or {})
         self._settings = Settings.from_properties(settings or {})
         self._host = host
@@ -116,7 +121,8 @@ class Server:
             self._port = listening.getsockname()[1]
             if self._broker is None:
                 node = Node(self._settings.node_id, self._advertised, self._port)
-                broker = Broker(self._settings, node, cluster_id=_text_id(uuid.uuid4()))
+                cluster_id = _text_id(uuid.uuid4())
+                broker = Broker(self._settings, node, cluster_id=cluster_id, highest=self._highest)
                 for name, partitions in self._topics.items():
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
@@ -368,9 +374,11 @@ def running(
     settings: Mapping[str, str | int] | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
+    *,
+    highest: Mapping[str, int] | None = None,
 ) -> Generator[Server]:
     """A server in a thread and event loop of its own, for code that blocks; it stops with the block."""
-    server = Server(topics, settings, host, port)
+    server = Server(topics, settings, host, port, highest=highest)
     started: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def serve() -> None:

@@ -149,7 +149,7 @@ def _from_jars(properties: dict[str, str]) -> Iterator[RealKafka]:
 
 def _answers(port: int, broker: subprocess.Popen[bytes] | None, seconds: float = 60) -> bool:
     """Wait until the broker answers Metadata with itself in it."""
-    from consumer import Cluster
+    from consumer.cluster import Cluster
     from kproto.errors import KprotoError
     from kproto.messages.metadata import MetadataRequest
 

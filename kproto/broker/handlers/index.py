@@ -1,6 +1,6 @@
 """Which handler serves which API, and ApiVersions (key 18), which tells clients so.
 
-Only what is served is advertised, with all versions that Kafka 4.3 has.
+Only what is served is advertised: all versions that Kafka 4.3 has, unless the broker shall seem older.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ...error_codes import ErrorCode
+from ...errors import ConfigError
 from ...messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from ...messages.index import request_class
+from ...messages.index import API_NAMES, request_class
 from ..call import Call, Result
 from . import configs, epochs, fetch, groups, init_producer_id, list_offsets, metadata, produce, topics
 
@@ -33,21 +34,21 @@ def api_versions(broker: Broker, call: Call) -> Result:
     said = (request.client_software_name, request.client_software_version)
     if call.version >= 3 and not all(_SOFTWARE.fullmatch(word) for word in said):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=0, api_keys=served())
+    return ApiVersionsResponse(error_code=0, api_keys=served(broker))
 
 
-def unsupported_api_versions() -> ApiVersionsResponse:
+def unsupported_api_versions(broker: Broker) -> ApiVersionsResponse:
     """The answer, in version 0, to an unknown version of ApiVersions: the client tries again (KIP-511)."""
-    own = [api for api in served() if api.api_key == API_VERSIONS]
+    own = [api for api in served(broker) if api.api_key == API_VERSIONS]
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=own)
 
 
-def served() -> list[ApiVersion]:
+def served(broker: Broker) -> list[ApiVersion]:
     """Every API of this broker with its versions."""
-    return [versions(key) for key in sorted(HANDLERS)]
+    return [versions(broker, key) for key in sorted(HANDLERS)]
 
 
-def versions(key: int) -> ApiVersion:
+def versions(broker: Broker, key: int) -> ApiVersion:
     """The versions of a served API as they are advertised."""
     declared = request_class(key).__versions__
     low, high = declared.min, declared.max
@@ -57,7 +58,18 @@ def versions(key: int) -> ApiVersion:
         low = 0
     if key == INIT_PRODUCER_ID:
         high = 5  # version 6 (KIP-939) is not stable in Kafka 4.3, which does not advertise it
-    return ApiVersion(api_key=key, min_version=low, max_version=high)
+    return ApiVersion(api_key=key, min_version=low, max_version=min(high, broker.highest.get(key, high)))
+
+
+def highest_by_key(highest: Mapping[str, int]) -> dict[int, int]:
+    """API name -> highest version, by key. Raises ConfigError for an API or version that isn't served."""
+    keys = {API_NAMES[key]: key for key in HANDLERS}
+    for name, version in highest.items():
+        if name not in keys:
+            raise ConfigError("highest", name, f"allowed: {', '.join(sorted(keys))}")
+        if version not in (declared := request_class(keys[name]).__versions__):
+            raise ConfigError(f"highest[{name!r}]", version, f"allowed: {declared}")
+    return {keys[name]: version for name, version in highest.items()}
 
 
 HANDLERS: Final[Mapping[int, Handler]] = {

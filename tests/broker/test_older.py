@@ -1,0 +1,49 @@
+"""A broker that seems an older Kafka: it advertises less, refuses the rest, and clients follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer import Cluster, Consumer, Producer
+from kproto.broker.server import Server, running
+from kproto.errors import ConfigError
+from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+OLD = {
+    "ApiVersions": 2,
+    "Fetch": 11,
+    "Produce": 7,
+    "Metadata": 5,
+    "JoinGroup": 4,
+    "OffsetCommit": 6,
+    "OffsetFetch": 5,
+}
+
+
+def test_it_advertises_no_more_than_it_was_told() -> None:
+    with running(highest=OLD) as server, Cluster(server.bootstrap) as cluster:
+        answer = cluster.request(ApiVersionsRequest(client_software_name="", client_software_version=""))
+        assert isinstance(answer, ApiVersionsResponse)
+        advertised = {api.api_key: api.max_version for api in answer.api_keys}
+    assert (advertised[1], advertised[3], advertised[11]) == (11, 5, 4)
+
+
+def test_our_client_works_with_it() -> None:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with running(topics={"t": 2}, settings=settings, highest=OLD) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(20):
+                producer.send("t", b"%d" % number)
+        with Consumer(server.bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe(["t"])
+            seen: list[bytes | None] = []
+            while len(seen) < 20:
+                seen += [record.value for record in consumer.poll(5.0)]
+            consumer.commit()
+    assert sorted(int(value or b"-1") for value in seen) == list(range(20))
+
+
+@pytest.mark.parametrize("highest", [{"Nonsense": 1}, {"Fetch": 3}, {"Fetch": 99}])
+def test_what_it_can_not_seem_is_refused_at_once(highest: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="allowed"):
+        Server(highest=highest)

@@ -1,0 +1,118 @@
+"""tshark reads a captured conversation of our client and our broker, and finds nothing malformed.
+
+Debian's tshark knows Kafka's versions of some years ago, so the broker seems that old.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from consumer import Consumer, Producer
+from kproto.broker.server import running
+from kproto.capture import frames
+from tests.conformance.judges import missing
+
+pytestmark = pytest.mark.tshark
+
+# The highest versions that tshark 4.0 dissects; ApiVersions 4 is as 3 on the wire.
+KNOWN = {
+    "Produce": 8,
+    "Fetch": 11,
+    "ListOffsets": 5,
+    "Metadata": 9,
+    "OffsetCommit": 8,
+    "OffsetFetch": 7,
+    "FindCoordinator": 3,
+    "JoinGroup": 7,
+    "LeaveGroup": 4,
+    "InitProducerId": 3,
+    "OffsetForLeaderEpoch": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def conversation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A capture of a producer and a group of one, and the broker's port."""
+    tshark = shutil.which("tshark") or missing("tshark")
+    path = tmp_path_factory.mktemp("tshark") / "kafka.pcapng"
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with running(topics={"flights": 2}, settings=settings, highest=KNOWN) as server:
+        port = server.bootstrap.rpartition(":")[2]
+        order = [tshark, "-i", "lo", "-f", f"tcp port {port}", "-w", str(path), "-q"]
+        with subprocess.Popen(order, stderr=subprocess.PIPE, text=True) as capture:
+            assert capture.stderr is not None
+            for line in capture.stderr:  # until it says that it captures
+                if "Capture started" in line or "Capturing on" in line:
+                    break
+            else:
+                missing("tshark with the right to capture on lo")
+            time.sleep(1)
+            _talk(server.bootstrap)
+            time.sleep(1)
+            capture.terminate()
+            capture.communicate(timeout=20)
+    return path, int(port)
+
+
+def _talk(bootstrap: str) -> None:
+    with Producer(bootstrap, enable_idempotence=True) as producer:
+        for number in range(100):
+            producer.send("flights", b"v%d" % number, key=b"k", headers=[("h", b"x")])
+    with Consumer(bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["flights"])
+        seen = 0
+        while seen < 100:
+            seen += len(consumer.poll(5.0))
+        consumer.commit()
+
+
+def _fields(conversation: tuple[Path, int], *fields: str) -> list[list[str]]:
+    path, port = conversation
+    wanted = [word for field in fields for word in ("-e", field)]
+    order = [
+        "tshark",
+        "-r",
+        str(path),
+        "-d",
+        f"tcp.port=={port},kafka",
+        "-Y",
+        "kafka",
+        "-T",
+        "fields",
+        *wanted,
+    ]
+    told = subprocess.run(order, capture_output=True, text=True, check=True).stdout
+    return [line.split("\t") for line in told.splitlines()]
+
+
+def test_no_packet_is_malformed(conversation: tuple[Path, int]) -> None:
+    rows = _fields(conversation, "frame.number", "_ws.malformed", "kafka.api_key")
+    assert len(rows) > 20
+    assert [row for row in rows if row[1]] == []
+
+
+def test_tshark_names_what_was_said(conversation: tuple[Path, int]) -> None:
+    rows = _fields(conversation, "kafka.topic_name", "kafka.consumer_group", "kafka.client_id")
+    said = {word for row in rows for cell in row for word in cell.split(",")}
+    assert {"flights", "g", "kproto"} <= said
+
+
+def test_tshark_and_kproto_see_the_same_requests(conversation: tuple[Path, int]) -> None:
+    rows = _fields(conversation, "tcp.dstport", "kafka.api_key", "kafka.api_version")
+    theirs: list[tuple[int, int]] = []
+    for port, keys, versions in rows:
+        if int(port) == conversation[1]:
+            theirs += zip(map(int, keys.split(",")), map(int, versions.split(",")), strict=True)
+    ours = []
+    for frame in frames(*conversation):
+        assert frame.dissection is not None
+        assert frame.dissection.error is None, frame.title
+        body = frame.dissection.parts[1]
+        if body.message.__name__.endswith("Request"):
+            ours.append((body.message.__api_key__, body.version))
+    assert sorted(ours) == sorted(theirs)
