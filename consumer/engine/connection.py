@@ -15,7 +15,7 @@ Rules that hold here:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,6 +140,7 @@ class Connection:
         self.closed = False
         self.is_open = False
         self.versions: dict[int, tuple[int, int]] = {}
+        self.caps: Mapping[int, int] = {}
         self.waiting: deque[Call] = deque()
         self.in_flight: deque[tuple[int, Call]] = deque()
         self.finished: list[Call] = []
@@ -181,6 +182,7 @@ class Connection:
                 api_name(message), -1, f"the broker at {self.address} doesn't know this request"
             )
         lowest, highest = self.versions[key]
+        highest = min(highest, self.caps.get(key, highest))
         version = min(highest, ours.max if most is None else min(most, ours.max))
         if version < max(lowest, ours.min):
             detail = (

@@ -112,6 +112,8 @@ class Network:
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.view = ClusterView()
+        # API key -> the highest version to speak, for brokers that claim more than they can read.
+        self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
         self._backoff = (reconnect_backoff_ms, reconnect_backoff_max_ms)
@@ -221,6 +223,7 @@ class Network:
         host, port = address
         deadline = now + self._setup_timeout
         connection = Connection(self._next_key, host, port, self.client_id, deadline=deadline)
+        connection.caps = self.caps
         self._connections[connection.key] = connection
         self._lanes[(host, port, lane)] = connection
         self.actions.append(Open(connection.key, host, port))
