@@ -1,18 +1,21 @@
 """How fast Spark reads Kafka: this source, a ceiling for any Python source, and Spark's own source.
 
-    python benchmarks/spark.py --kafka localhost:9092            a broker of your own, best not on the same
-    cores python benchmarks/spark.py                                   against the embedded broker, which
-    then sets the pace python benchmarks/spark.py --kafka localhost:9092 --jvm      also Spark's own source
-    (its jars come from Maven) python benchmarks/spark.py --kafka localhost:9092 --alone    only this
-    source's `read`, without a JVM
+    python benchmarks/spark.py                                 against the embedded broker, which then sets
+    the pace python benchmarks/spark.py --kafka localhost:9092          a broker of your own, best not on
+    the same cores python benchmarks/spark.py --kafka ... --jvm JARS          also Spark's own source, from
+    a folder of jars python benchmarks/spark.py --kafka ... --alone             only this source's `read`,
+    without a JVM
 
-The ceiling is a Python source that repeats one ready Arrow batch: what Spark itself costs. Runs are
-interleaved, and the median is shown: on a shared machine one run says nothing.
+The jars are, from Maven: spark-sql-kafka-0-10_2.13 and spark-token-provider-kafka-0-10_2.13 (the newest
+there are), kafka-clients and commons-pool2. The ceiling is a Python source that repeats one ready Arrow
+batch: what Spark itself costs. Runs are interleaved, and the median is shown; on a shared machine CPU
+seconds say more than the clock.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -38,7 +41,6 @@ from consumer.spark.schema import full
 from kproto.records.batch import encode_batch
 from kproto.records.record import Record
 
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"  # there is no 4.3.0
 PARTITIONS = 2
 BATCH_BYTES = 100_000  # of one record batch, as a busy producer makes them
 
@@ -116,18 +118,38 @@ def alone(bootstrap: str, topic: str, rows: int, runs: int) -> None:
         print(f"read alone: {rows / took / 1e6:6.2f} M rows/s, {cpu / rows * 1e6:5.2f} CPU-s per M rows")
 
 
+def cpu_seconds() -> float:
+    """What this process and all below it, the JVM and its workers, have used. The broker isn't among them."""
+    parents: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(stat.parent.name)] = int(fields[1])
+        used[int(stat.parent.name)] = sum(map(int, fields[11:15]))
+    found, ours = 0, {os.getpid()}
+    while len(ours) > found:
+        found = len(ours)
+        ours |= {pid for pid, parent in parents.items() if parent in ours}
+    return sum(used[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(runs: int, rows: int, what: dict[str, Callable[[], Any]]) -> None:
     """Run all of them in turns and print the medians."""
-    took: dict[str, list[float]] = {name: [] for name in what}
+    took: dict[str, list[tuple[float, float]]] = {name: [] for name in what}
     for turn in range(runs + 1):
         for name, act in what.items():
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), cpu_seconds()
             act()
             if turn:  # the first one warms up
-                took[name].append(time.perf_counter() - began)
-    for name, times in took.items():
-        median, best = statistics.median(times), min(times)
-        print(f"{name:<34} {rows / median / 1e6:6.2f} M rows/s (best {rows / best / 1e6:5.2f})", flush=True)
+                took[name].append((time.perf_counter() - began, cpu_seconds() - cpu))
+    for name, pairs in took.items():
+        median, best = statistics.median(p[0] for p in pairs), min(p[0] for p in pairs)
+        cpu = statistics.median(p[1] for p in pairs)
+        speed = f"{rows / median / 1e6:6.2f} M rows/s (best {rows / best / 1e6:5.2f})"
+        print(f"{name:<38} {speed}, {cpu / rows * 1e6:5.2f} CPU-s per M rows", flush=True)
 
 
 def batches(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
@@ -202,7 +224,7 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=1_000_000)
     arguments.add_argument("--bytes", type=int, default=100)
     arguments.add_argument("--runs", type=int, default=3)
-    arguments.add_argument("--jvm", action="store_true")
+    arguments.add_argument("--jvm", type=Path, metavar="JARS")
     arguments.add_argument("--alone", action="store_true")
     arguments.add_argument("--only", choices=("batch", "stream", "latency"))
     given = arguments.parse_args()
@@ -216,7 +238,7 @@ def main() -> None:
         if given.alone:
             alone(bootstrap, topic, given.rows, given.runs)
             return
-        settings = {"spark.jars.packages": CONNECTOR} if given.jvm else {}
+        settings = {"spark.jars": ",".join(map(str, given.jvm.glob("*.jar")))} if given.jvm else {}
         spark = session("benchmark", settings=settings)
         spark.dataSource.register(Ceiling)
         formats = {"kproto": "kproto", **({"Spark's own": "kafka"} if given.jvm else {})}

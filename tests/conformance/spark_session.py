@@ -25,7 +25,9 @@ def spark() -> Iterator[Any]:
     judges.java()
     from consumer.spark import session
 
-    started = session("tests", settings={"spark.driver.memory": "512m", "spark.sql.session.timeZone": "UTC"})
+    started = session(
+        "tests", quick=True, settings={"spark.driver.memory": "512m", "spark.sql.session.timeZone": "UTC"}
+    )
     yield started
     started.stop()
 

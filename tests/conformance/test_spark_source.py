@@ -262,7 +262,7 @@ def test_a_source_checkout_works_from_any_folder(embedded: Any, tmp_path: Path) 
     program.write_text(
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
         "from consumer.spark import session\n"
-        f"frame = session(cores=1).read.format('kproto').options(**{kafka.options()!r}).load()\n"
+        f"frame = session(cores=1, quick=True).read.format('kproto').options(**{kafka.options()!r}).load()\n"
         "print('rows', frame.count())\n"
     )
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "SPARK_LOCAL_IP")}
