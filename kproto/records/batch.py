@@ -577,7 +577,7 @@ class BatchBuilder:
         self._count = count + 1
         parts = self._parts
         parts += (length, NOTHING, moment, place, key_size, key, value_size, value, tail)
-        if count & 511 == 511:  # join while the pieces are in the cache
+        if count & 127 == 127:  # join while the pieces are in the cache
             self._done.append(b"".join(parts))
             parts.clear()
         return True

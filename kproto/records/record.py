@@ -210,7 +210,11 @@ def zigzag(value: int) -> bytes:
     """A signed number as Kafka's varint or varlong; beyond 64 bits it wraps, as in Java."""
     if 0 <= value < 64:
         return _ONE_BYTE[value]
-    rest = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
+    rest = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
+    if rest < 1 << 14:
+        return bytes((rest & 127 | 128, rest >> 7)) if rest > 127 else bytes((rest,))
+    if rest < 1 << 21:
+        return bytes((rest & 127 | 128, rest >> 7 & 127 | 128, rest >> 14))
     out = bytearray()
     while rest > 127:
         out.append(rest & 127 | 128)
@@ -256,7 +260,8 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
         if content is None:
             parts += (_name(name), NULL)
         else:
-            parts += (_name(name), zigzag(len(content)), content)
+            size = len(content)
+            parts += (_name(name), _ONE_BYTE[size] if size < 64 else zigzag(size), content)
     return b"".join(parts)
 
 

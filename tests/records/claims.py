@@ -1,0 +1,278 @@
+"""Claims about record batches, each a function of what is judged: kproto's records, or a mutant of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.records.drawn import HEADERS, NOW, Drawn, batch, field_of_batches
+
+Claim = Callable[["Package"], None]
+
+
+class Package:
+    """A package of records: the modules of `kproto.records`, or of a copy with one line changed."""
+
+    def __init__(
+        self, batch: ModuleType, columns: ModuleType, vectors: ModuleType, errors: ModuleType
+    ) -> None:
+        self.batch: Any = batch
+        self.columns: Any = columns
+        self.vectors: Any = vectors
+        self.error: type[Exception] = errors.RecordError
+        self.is_mutant = not errors.__name__.startswith("kproto.")
+
+    def encode(self, drawn: list[Drawn]) -> bytes:
+        return b"".join(
+            self.batch.encode_batch([self.batch.Record(*row) for row in one.rows], **one.told)
+            for one in drawn
+        )
+
+    def read(self, data: bytes, **asked: Any) -> list[Any]:
+        """The slow and obvious way: batch after batch, row after row."""
+        skipped = self.batch.AbortedTransactions(asked.get("aborted", ()))
+        found: list[Any] = []
+        for one in self.batch.batches(data, check_crc=asked.get("check_crc", True)):
+            if skipped.skips(one) or (one.is_control and not asked.get("control")):
+                continue
+            found += [row for row in one.records() if row.offset >= asked.get("from_offset", row.offset)]
+        return found
+
+    def examples(self, most: int | None = None) -> settings:
+        """How to look for counterexamples. Of a mutant any will do: it needn't be small."""
+        number = max(most or 0, settings().max_examples)
+        if self.is_mutant:
+            number = max(number, 100)
+            return settings(max_examples=number, derandomize=True, database=None, phases=(Phase.generate,))
+        return settings(max_examples=number)
+
+    def hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make the fast ways work on the few rows that tests have."""
+        for module, name, value in (
+            (self.columns, "_FEW", 1),
+            (self.columns, "_MANY_BATCHES", 0),
+            (self.vectors, "_LANES", 3),
+            (self.vectors, "_SHORTEST_PIECE", 3),
+            (self.vectors, "_FEW_LANES", 1),
+        ):
+            monkeypatch.setattr(module, name, value)
+
+
+def as_tuples(rows: list[Any]) -> list[tuple[Any, ...]]:
+    return [(row.offset, row.timestamp, row.key, row.value, row.headers) for row in rows]
+
+
+def expected(one: Drawn) -> list[tuple[Any, ...]]:
+    if one.told.get("timestamp_type") == "LogAppendTime":
+        return [(row[0], one.told["max_timestamp"], *row[2:]) for row in one.rows]
+    return [tuple(row) for row in one.rows]
+
+
+def what_is_written_is_read(package: Package) -> None:
+    @package.examples()
+    @given(field_of_batches())
+    def claim(drawn: list[Drawn]) -> None:
+        found = package.read(package.encode(drawn), control=True)
+        assert as_tuples(found) == [row for one in drawn for row in expected(one)]
+
+    claim()
+
+
+def headers_of_batches_are_read_as_written(package: Package) -> None:
+    @package.examples()
+    @given(batch())
+    def claim(one: Drawn) -> None:
+        (found,) = package.batch.batches(package.encode([one]))
+        assert {name: getattr(found, name) for name in one.told} == one.told
+        assert found.count == len(one.rows)
+        assert found.size == len(found.data)
+
+    claim()
+
+
+def control_batches_are_no_rows(package: Package) -> None:
+    @package.examples()
+    @given(field_of_batches())
+    def claim(drawn: list[Drawn]) -> None:
+        found = package.batch.rows(package.encode(drawn))
+        data = [row for one in drawn if not one.told.get("is_control") for row in expected(one)]
+        assert as_tuples(found) == data
+
+    claim()
+
+
+def a_cut_last_batch_is_not_there(package: Package) -> None:
+    @package.examples()
+    @given(field_of_batches(most=2), st.data())
+    def claim(drawn: list[Drawn], data: st.DataObject) -> None:
+        whole = package.encode(drawn)
+        cut = whole[: data.draw(st.integers(0, len(whole)))]
+        there, size = [], 0
+        for one in drawn:
+            size += len(package.encode([one]))
+            if size <= len(cut):
+                there.append(one)
+        rows = [row for one in there for row in expected(one)]
+        assert as_tuples(package.read(cut, control=True)) == rows
+
+    claim()
+
+
+def a_changed_bit_is_noticed(package: Package) -> None:
+    """Behind the CRC: what is before it (offset, epoch) a broker may change."""
+
+    @package.examples()
+    @given(batch(), st.data())
+    def claim(one: Drawn, data: st.DataObject) -> None:
+        whole = bytearray(package.encode([one]))
+        whole[data.draw(st.integers(17, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        try:
+            package.read(bytes(whole))
+        except package.error:
+            return
+        raise AssertionError("not noticed")
+
+    claim()
+
+
+def a_wrong_count_is_noticed(package: Package) -> None:
+    @package.examples()
+    @given(batch(), st.integers(-2, 20))
+    def claim(one: Drawn, count: int) -> None:
+        whole = bytearray(package.encode([one]))
+        if count == len(one.rows):
+            return
+        whole[57:61] = count.to_bytes(4, "big", signed=True)
+        try:
+            package.read(bytes(whole), check_crc=False, control=True)
+        except package.error:
+            return
+        raise AssertionError("not noticed")
+
+    claim()
+
+
+def columns_are_the_rows(package: Package) -> None:
+    @package.examples()
+    @given(field_of_batches(), st.booleans(), st.integers(0, 60) | st.none(), st.booleans())
+    def claim(drawn: list[Drawn], control: bool, start: int | None, committed: bool) -> None:
+        data = package.encode(drawn)
+        asked: dict[str, Any] = {"control": control}
+        if start is not None:
+            asked["from_offset"] = (drawn[0].told["base_offset"] if drawn else 0) + start
+        if committed:
+            asked["aborted"] = [(0, 0), (1, asked.get("from_offset", 5)), (1, 1 << 41)]
+        found = package.columns.columns(data, **asked)
+        rows = package.read(data, **asked)
+        assert as_tuples(found.rows()) == as_tuples(rows)
+        assert found.offset.tolist() == [row.offset for row in rows]
+        assert found.timestamp.tolist() == [row.timestamp for row in rows]
+        assert found.key.to_pylist() == [row.key for row in rows]
+        assert found.value.to_pylist() == [row.value for row in rows]
+        assert found.headers == [row.headers for row in rows]
+        assert found.counts == [len(rows)]
+
+    claim()
+
+
+def columns_see_through_batches_in_values(package: Package) -> None:
+    """Values that look like records must not pass for records."""
+
+    @package.examples()
+    @given(st.integers(2, 40), st.integers(6, 60), st.integers(1, 3))
+    def claim(inner: int, count: int, every: int) -> None:
+        told = {"last_offset": 99}
+        value = package.encode([Drawn([(at, NOW, b"a", b"b", ()) for at in range(inner)], told)])[61:]
+        rows = [(at, NOW + at, b"k", b"" if at % every else value, ()) for at in range(count)]
+        data = package.encode([Drawn(list(rows), {"last_offset": count - 1})])
+        assert as_tuples(package.columns.columns(data).rows()) == rows
+
+    claim()
+
+
+def broken_records_are_the_same_errors(package: Package) -> None:
+    """With any byte changed and no CRC, both ways read the same rows, or both refuse."""
+
+    few = st.none() | st.sampled_from([b"", b"\0" * 3, b"\0" * 70, b"\1" * 200])
+
+    @package.examples(300)
+    @given(st.lists(st.tuples(few, few, HEADERS), min_size=1, max_size=4), st.data())
+    def claim(contents: list[Any], data: st.DataObject) -> None:
+        rows = [(at, NOW + at, *content) for at, content in enumerate(contents)]
+        whole = bytearray(package.encode([Drawn(rows)]))
+        for _ in range(data.draw(st.integers(1, 2))):
+            place = data.draw(st.integers(0, len(whole) - 1) | st.integers(61, min(len(whole) - 1, 70)))
+            change = data.draw(st.integers(-6, 6) | st.integers(0, 255))
+            whole[place] = whole[place] + change & 255
+
+        def outcome(read: Callable[[], list[Any]]) -> Any:
+            try:
+                return as_tuples(read())
+            except package.error as error:
+                return error.args[:4]
+
+        wanted = outcome(lambda: package.read(bytes(whole), check_crc=False))
+        columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False).rows())
+        if isinstance(wanted, tuple) and "headers" in wanted[2]:
+            assert isinstance(columns, tuple)  # whose places count from the record's headers
+        else:
+            assert columns == wanted
+
+    claim()
+
+
+def aborted_records_are_left_out(package: Package) -> None:
+    """Against a model: a transaction is open from its first offset to its producer's abort marker."""
+
+    @package.examples(150)
+    @given(st.lists(st.tuples(st.sampled_from("dmcp"), st.integers(0, 2)), max_size=20))
+    def claim(story: list[tuple[str, int]]) -> None:
+        drawn: list[Drawn] = []
+        kept: list[int] = []
+        aborted: list[tuple[int, int]] = []
+        first: dict[int, int] = {}
+        pending: dict[int, list[int]] = {}
+        for offset, (what, producer) in enumerate(story):
+            told: dict[str, Any] = {"last_offset": offset, "producer_id": producer, "is_transactional": True}
+            key = b"k"
+            if what == "d":
+                first.setdefault(producer, offset)
+                pending.setdefault(producer, []).append(offset)
+            elif what == "p":
+                told["is_transactional"] = False
+                kept.append(offset)
+            else:
+                told["is_control"] = True
+                key = b"\0\0\0\0" if what == "m" else b"\0\0\0\1"
+                mine = pending.pop(producer, [])
+                start = first.pop(producer, None)
+                if what == "c":
+                    kept += mine
+                elif start is not None:
+                    aborted.append((producer, start))
+            drawn.append(Drawn([(offset, NOW, key, b"v", ())], told))
+        kept += [offset for left in pending.values() for offset in left]
+        data = package.encode(drawn)
+        assert [row.offset for row in package.batch.rows(data, aborted=aborted)] == sorted(kept)
+        assert package.columns.columns(data, aborted=aborted).offset.tolist() == sorted(kept)
+
+    claim()
+
+
+CLAIMS: list[Claim] = [
+    what_is_written_is_read,
+    headers_of_batches_are_read_as_written,
+    control_batches_are_no_rows,
+    a_cut_last_batch_is_not_there,
+    a_changed_bit_is_noticed,
+    a_wrong_count_is_noticed,
+    columns_are_the_rows,
+    columns_see_through_batches_in_values,
+    broken_records_are_the_same_errors,
+    aborted_records_are_left_out,
+]

@@ -1,0 +1,134 @@
+"""The claims about record batches hold for kproto, and every mutant of it breaks one."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import kproto
+from tests.records import claims
+from tests.records.claims import Claim, Package
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("cramjam")
+
+SOURCE = Path(kproto.__file__).parent
+
+
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> Package:
+    modules = ("records.batch", "records.columns", "records.vectors", "errors")
+    package = Package(*(importlib.import_module(f"{name}.{module}") for module in modules))
+    package.hurry(monkeypatch)
+    return package
+
+
+@dataclass
+class Mutant:
+    file: str
+    before: str
+    after: str
+    broken: Claim
+
+
+MUTANTS = {
+    "the CRC is not checked": Mutant(
+        "batch", "crc32c(checked[at + _CRC_FROM : stop]) != crc", "False", claims.a_changed_bit_is_noticed
+    ),
+    "rows that are left over are ignored": Mutant(
+        "batch", "    if at != stop:", "    if at > stop:", claims.a_wrong_count_is_noticed
+    ),
+    "control batches pass for data": Mutant(
+        "batch", "(batch.is_control and not control)", "False", claims.control_batches_are_no_rows
+    ),
+    "a batch ends with its last record": Mutant(
+        "batch",
+        "batch.base_offset + last_delta",
+        "batch.base_offset + max(batch.count - 1, 0)",
+        claims.headers_of_batches_are_read_as_written,
+    ),
+    "gaps are closed": Mutant(
+        "record",
+        "record.offset = base_offset + ((delta >> 1) ^ -(delta & 1))",
+        "record.offset, base_offset = base_offset, base_offset + 1",
+        claims.what_is_written_is_read,
+    ),
+    "LogAppendTime is forgotten": Mutant(
+        "record", "if append_time is not None:", "if False:", claims.what_is_written_is_read
+    ),
+    "a null value is empty": Mutant(
+        "record", "record.value = None", 'record.value = b""', claims.what_is_written_is_read
+    ),
+    "an abort marker ends nothing": Mutant(
+        "batch", "del self._open[batch.producer_id]", "pass", claims.aborted_records_are_left_out
+    ),
+    "a cut batch is an error": Mutant(
+        "batch",
+        "return  # cut",
+        'raise RecordError("RecordBatch", -1, "size", at)',
+        claims.a_cut_last_batch_is_not_there,
+    ),
+    "columns: gaps are closed": Mutant(
+        "vectors",
+        "fields.offset[low:high] += offset",
+        "fields.offset[low:high] += np.arange(high - low)",
+        claims.columns_are_the_rows,
+    ),
+    "columns: nulls are empty": Mutant(
+        "columns",
+        "_taken(data, fields.key, fields.null_key, chosen)",
+        "_taken(data, fields.key, None, chosen)",
+        claims.columns_are_the_rows,
+    ),
+    "columns: long varints are taken for short ones": Mutant(
+        "vectors",
+        "slow = np.flatnonzero((shortest == 0) | (used > 8))",
+        "slow = np.flatnonzero(shortest < 0)",
+        claims.columns_are_the_rows,
+    ),
+    "columns: LogAppendTime is forgotten": Mutant(
+        "columns", "if table[_APPENDED].any():", "if False:", claims.columns_are_the_rows
+    ),
+    "columns: fields may end before the record": Mutant(
+        "vectors",
+        "if (plain & (value_end + 1 != end)).any():",
+        "if False:",
+        claims.broken_records_are_the_same_errors,
+    ),
+}
+
+
+@pytest.fixture
+def original(monkeypatch: pytest.MonkeyPatch) -> Package:
+    return load("kproto", monkeypatch)
+
+
+@pytest.mark.parametrize("claim", claims.CLAIMS, ids=lambda claim: claim.__name__)
+def test_the_claim_holds(claim: Claim, original: Package) -> None:
+    claim(original)
+
+
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_claim_kills_the_mutant(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = MUTANTS[name]
+    copy = f"mutant_{list(MUTANTS).index(name)}"
+    shutil.copytree(SOURCE / "records", tmp_path / copy / "records")
+    shutil.copy(SOURCE / "errors.py", tmp_path / copy)
+    (tmp_path / copy / "__init__.py").touch()
+    file = tmp_path / copy / "records" / f"{mutant.file}.py"
+    text = file.read_text()
+    assert mutant.before in text, "the mutant's line is gone from the source: mutate another one"
+    file.write_text(text.replace(mutant.before, mutant.after))
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        package = load(copy, monkeypatch)
+        with pytest.raises((AssertionError, package.error, IndexError, ExceptionGroup)):
+            mutant.broken(package)
+    finally:
+        for module in [module for module in sys.modules if module.split(".")[0] == copy]:
+            del sys.modules[module]
