@@ -1,0 +1,303 @@
+"""What holds for every assignor, on every input."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import ConfigError
+from kproto.group.assignors import ASSIGNORS, Assignor, chosen, is_cooperative
+from kproto.group.assignors.members import in_order, racks_matter
+from kproto.group.assignors.sticky import assign as sticky
+from kproto.group.subscription import Subscription
+from tests.group.dividing import (
+    Plan,
+    again,
+    check,
+    divide,
+    no_single_move_would_help,
+    questions,
+    said,
+    text,
+    wants,
+)
+
+NAMES = sorted(ASSIGNORS)
+every = pytest.mark.parametrize("name", NAMES)
+STICKY = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+Question = tuple[dict[str, int], dict[str, Subscription], dict[str, list[frozenset[str]]]]
+
+
+def settled(
+    name: str, topics: dict[str, int], members: dict[str, Subscription], racks: object = None
+) -> Plan:
+    """The plan when everybody has joined again as often as it takes: twice."""
+    plan = divide(name, topics, None, **members)
+    return divide(name, topics, None, **again(plan, members, 9))
+
+
+# Any claims, however wrong
+
+
+@every
+@given(question=questions() | questions(racks=True))
+def test_the_rules_hold_whatever_members_claim(name: str, question: Question) -> None:
+    topics, members, racks = question
+    spoken = {m: said(name, one) if name == "sticky" else one for m, one in members.items()}
+    check(name, topics, members, ASSIGNORS[name].assign(topics, spoken, racks))
+
+
+@every
+@given(question=questions(racks=True), data=st.data())
+def test_the_order_of_members_and_topics_does_not_matter(
+    name: str, question: Question, data: st.DataObject
+) -> None:
+    topics, members, racks = question
+    other_topics = dict(data.draw(st.permutations(list(topics.items()))))
+    other_members = dict(data.draw(st.permutations(list(members.items()))))
+    assign = ASSIGNORS[name].assign
+    assert assign(topics, members, racks) == assign(other_topics, other_members, racks)
+
+
+@every
+@given(question=questions(racks=True))
+def test_new_names_in_the_same_order_change_nothing(name: str, question: Question) -> None:
+    topics, members, racks = question
+    renamed = {f"x{m}y": one for m, one in members.items()}
+    assign = ASSIGNORS[name].assign
+    before = {f"x{m}y": given for m, given in assign(topics, members, racks).items()}
+    assert assign(topics, renamed, racks) == before
+
+
+@given(question=questions(honest=True))
+def test_a_cooperative_group_has_everything_after_the_second_round(question: Question) -> None:
+    topics, members, _ = question
+    plan = settled("cooperative-sticky", topics, members)
+    wanted = {topic for member in members.values() for topic in member.topics}
+    assert sum(map(len, plan.values())) == sum(topics.get(topic, 0) for topic in wanted)
+    no_single_move_would_help(members, plan)
+
+
+@STICKY
+@given(question=questions(honest=True))
+def test_a_settled_group_does_not_move(name: str, question: Question) -> None:
+    topics, members, _ = question
+    plan = settled(name, topics, members)
+    once_more = again(plan, members, 10)
+    assert text(divide(name, topics, None, **once_more)) == text(plan)
+
+
+@given(question=questions(honest=True), data=st.data())
+def test_who_leaves_alike_members_disturbs_nobody_else(question: Question, data: st.DataObject) -> None:
+    """AbstractStickyAssignorTest.testReassignmentAfterOneConsumerLeaves."""
+    topics, members, _ = question
+    members = {m: wants(" ".join(sorted(topics))) for m in members}
+    plan = settled("sticky", topics, members)
+    gone = data.draw(st.sampled_from(sorted(members)))
+    rest = {m: one for m, one in again(plan, members, 10).items() if m != gone}
+    if rest:
+        then = divide("sticky", topics, None, **rest)
+        assert all(set(plan[m]) <= set(then[m]) for m in rest)
+
+
+@given(question=questions(honest=True))
+def test_nobody_swaps_partitions_of_one_topic(question: Question) -> None:
+    """AbstractStickyAssignorTest: for a pair of members, no topic has moves in both directions."""
+    topics, members, _ = question
+    plan = divide("sticky", topics, None, **members)
+    holder = {one: m for m, member in members.items() for one in member.owned}
+    moves = {
+        (one.topic, holder[one], m)
+        for m, given in plan.items()
+        for one in given
+        if one in holder and holder[one] != m
+    }
+    assert not any((topic, to, source) in moves for topic, source, to in moves)
+
+
+def test_the_answer_does_not_depend_on_pythonhashseed() -> None:
+    program = (
+        "from tests.group.dividing import *\n"
+        "topics = {'t%d' % i: 1 + i % 5 for i in range(12)}\n"
+        "names = sorted(topics)\n"
+        "every = [TopicPartition(t, p) for t in names for p in range(topics[t])]\n"
+        "racks = {t: [frozenset('abc'[(i + p) % 3] for p in range(1 + i % 2)) for i in range(n)]"
+        " for t, n in topics.items()}\n"
+        "for name in sorted(ASSIGNORS):\n"
+        "    for same in (0, 1):\n"
+        "        members = {'m%d' % i: Subscription(topics=tuple(names[same and i % 4:]),\n"
+        "            owned=tuple(every[i * 3:i * 3 + 6]), generation=i % 3, rack_id='abc'[i % 3])\n"
+        "            for i in range(9)}\n"
+        "        spoken = {m: said(name, s) for m, s in members.items()}\n"
+        "        print(ASSIGNORS[name].assign(topics, spoken, racks))\n"
+    )
+    answers: set[str] = set()
+    for seed in ("0", "1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        order = [sys.executable, "-c", program]
+        done = subprocess.run(order, env=environment, capture_output=True, text=True, check=True)
+        answers.add(done.stdout)
+    assert len(answers) == 1
+    assert answers.pop().count("t11") > 0
+
+
+# Shapes that are easy to get wrong
+
+
+@every
+def test_a_member_without_topics_gets_nothing(name: str) -> None:
+    """testOneConsumerNoTopic."""
+    assert text(divide(name, {"t": 2}, a=wants(""))) == {"a": ""}
+
+
+@every
+def test_a_topic_that_does_not_exist_is_ignored(name: str) -> None:
+    """testOneConsumerNonexistentTopic."""
+    assert text(divide(name, {}, a=wants("t"))) == {"a": ""}
+
+
+@every
+def test_one_member_gets_everything(name: str) -> None:
+    """testOneConsumerOneTopic, testOneConsumerMultipleTopics."""
+    assert text(divide(name, {"t": 2, "u": 1}, a=wants("t u"))) == {"a": "t-0 t-1 u-0"}
+
+
+@every
+def test_only_topics_that_are_wanted_are_given(name: str) -> None:
+    """testOnlyAssignsPartitionsFromSubscribedTopics."""
+    assert text(divide(name, {"t": 3, "other": 3}, a=wants("t"))) == {"a": "t-0 t-1 t-2"}
+
+
+@every
+def test_of_two_members_the_first_gets_the_only_partition(name: str) -> None:
+    """testTwoConsumersOneTopicOnePartition."""
+    assert text(divide(name, {"t": 1}, a=wants(), b=wants())) == {"a": "t-0", "b": ""}
+
+
+@every
+def test_two_members_get_one_of_two_partitions_each(name: str) -> None:
+    """testTwoConsumersOneTopicTwoPartitions."""
+    assert text(divide(name, {"t": 2}, a=wants(), b=wants())) == {"a": "t-0", "b": "t-1"}
+
+
+@every
+def test_a_topic_that_is_named_twice_counts_once(name: str) -> None:
+    assert text(divide(name, {"t": 2}, a=wants("t t"), b=wants("t"))) == {"a": "t-0", "b": "t-1"}
+
+
+@every
+def test_no_members_are_no_plan(name: str) -> None:
+    assert ASSIGNORS[name].assign({"t": 2}, {}, {}) == {}
+
+
+@STICKY
+@pytest.mark.parametrize("owned", ["t-9", "t--1", "gone-0", "t-0 t-0"])
+def test_a_claim_to_what_is_not_there_is_ignored(name: str, owned: str) -> None:
+    """Java answers such claims with an exception, or gives a partition twice."""
+    assert text(divide(name, {"t": 2}, a=wants("t", owned, 3), b=wants())) == {"a": "t-0", "b": "t-1"}
+
+
+@STICKY
+def test_a_claim_to_an_unwanted_topic_is_ignored(name: str) -> None:
+    """Java gives the partition to the member, or ends in a NullPointerException."""
+    plan = divide(name, {"t": 1, "u": 1}, a=wants("t", "u-0", 3), b=wants("u"))
+    assert text(plan)["a"] == "t-0"
+
+
+@every
+def test_the_member_that_wants_nothing_gets_nothing_even_if_it_comes_first(name: str) -> None:
+    """In Java a member with an empty subscription that comes first in hash order gets partitions."""
+    assert text(divide(name, {"t": 2}, a=wants(""), b=wants("t"), c=wants("t"))) == {
+        "a": "",
+        "b": "t-0",
+        "c": "t-1",
+    }
+
+
+# Members in order, racks, names
+
+
+def test_dynamic_members_stand_in_order_of_their_ids() -> None:
+    """AbstractPartitionAssignorTest.testMemberInfoSortingWithoutGroupInstanceId."""
+    assert in_order({"b": wants(), "a": wants(), "c": wants()}) == ["a", "b", "c"]
+
+
+def test_static_members_stand_in_order_of_their_instances() -> None:
+    """AbstractPartitionAssignorTest.testMemberInfoSortingWithAllGroupInstanceId."""
+    members = {"a": wants(instance_id="z"), "b": wants(instance_id="x"), "c": wants(instance_id="y")}
+    assert in_order(members) == ["b", "c", "a"]
+
+
+def test_static_members_stand_before_dynamic_ones() -> None:
+    """AbstractPartitionAssignorTest.testMemberInfoSortingSomeGroupInstanceId."""
+    assert in_order({"a": wants(), "b": wants(instance_id="x"), "c": wants()}) == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("members", "partitions", "matter"),
+    [
+        ("", ["a", "b"], False),
+        ("ab", ["", ""], False),
+        ("ab", ["c", "d"], False),
+        ("ab", ["ab", "ab"], False),
+        ("a", ["ab", "ab"], False),
+        ("ab", ["a", "b"], True),
+        ("ab", ["abc", "ab"], True),
+        ("a", ["a", "b"], True),
+    ],
+)
+def test_racks_matter_where_some_are_near_and_not_all_are_everywhere(
+    members: str, partitions: list[str], matter: bool
+) -> None:
+    """AbstractPartitionAssignorTest.testUseRackAwareAssignment."""
+    assert racks_matter(members, [frozenset(racks) for racks in partitions]) is matter
+
+
+def test_assignors_are_chosen_by_name_in_order() -> None:
+    """ConsumerPartitionAssignorTest.shouldInstantiateListOfAssignors."""
+    assert [one.name for one in chosen(["sticky", "range"])] == ["sticky", "range"]
+
+
+@pytest.mark.parametrize("names", [["range", "range"], ["nope"], []])
+def test_unknown_and_repeated_assignors_are_refused(names: list[str]) -> None:
+    """ConsumerPartitionAssignorTest.shouldThrowKafkaExceptionOnAssignorNotFound, ...WithSameName."""
+    with pytest.raises(ConfigError):
+        chosen(names)
+
+
+def test_an_assignor_of_ones_own_may_be_chosen() -> None:
+    """ConsumerPartitionAssignorTest.shouldInstantiateFromClassType."""
+    mine = Assignor("mine", sticky)
+    assert chosen([mine, "range"])[0] is mine
+
+
+def test_assignors_without_a_common_protocol_are_refused() -> None:
+    only = Assignor("only", sticky, cooperative=True, eager=False)
+    with pytest.raises(ConfigError):
+        is_cooperative([only, ASSIGNORS["range"]])
+
+
+# Speed
+
+
+@every
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_thousand_members_and_ten_thousand_partitions_take_less_than_seconds(
+    name: str, mixed: bool
+) -> None:
+    """The goal is half a second of CPU; the bound is wide because test machines are busy."""
+    topics = {f"t{index:04}": 10 for index in range(1_000)}
+    names = sorted(topics)
+    members = {
+        f"m{index:04}": Subscription(topics=tuple(names[index % 7 :: 2] if mixed else names), generation=1)
+        for index in range(1_000)
+    }
+    start = time.process_time()
+    ASSIGNORS[name].assign(topics, members, {})
+    assert time.process_time() - start < 3

@@ -1,0 +1,134 @@
+"""The range assignor: blocks per topic, static members, racks."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.group.subscription import Subscription
+from tests.group.dividing import divide, text, wants
+
+
+def in_ranges(
+    topics: dict[str, int], racks: dict[str, str] | None = None, **members: Subscription
+) -> dict[str, str]:
+    """`racks` in words: {"t": "ab b -"} has t-0 in racks a and b, t-1 in b, t-2 nowhere."""
+    where = {
+        t: [frozenset(word.replace("-", "")) for word in words.split()] for t, words in (racks or {}).items()
+    }
+    return text(divide("range", topics, where, **members))
+
+
+def test_members_share_only_topics_that_both_want() -> None:
+    """RangeAssignorTest.testMultipleConsumersMixedTopics."""
+    plan = in_ranges({"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
+    assert plan == {"a": "t-0", "b": "t-1 u-0 u-1", "c": "t-2"}
+
+
+def test_the_first_members_get_one_more_of_each_topic() -> None:
+    """RangeAssignorTest.testTwoConsumersTwoTopicsSixPartitions."""
+    plan = in_ranges({"t": 3, "u": 3}, a=wants("t u"), b=wants("t u"))
+    assert plan == {"a": "t-0 t-1 u-0 u-1", "b": "t-2 u-2"}
+
+
+def test_static_members_are_ordered_by_instance() -> None:
+    """RangeAssignorTest.testTwoStaticConsumersTwoTopicsSixPartitions."""
+    plan = in_ranges({"t": 3, "u": 3}, a=wants("t u", instance_id="z"), b=wants("t u", instance_id="y"))
+    assert plan == {"a": "t-2 u-2", "b": "t-0 t-1 u-0 u-1"}
+
+
+def test_a_static_member_comes_before_a_dynamic_one() -> None:
+    """RangeAssignorTest.testOneStaticConsumerAndOneDynamicConsumerTwoTopicsSixPartitions."""
+    plan = in_ranges({"t": 3, "u": 3}, a=wants("t u"), b=wants("t u", instance_id="z"))
+    assert plan == {"a": "t-2 u-2", "b": "t-0 t-1 u-0 u-1"}
+
+
+@pytest.mark.parametrize("dynamic", ["a", "m", "zz"])
+def test_static_members_keep_theirs_when_a_dynamic_one_changes_its_id(dynamic: str) -> None:
+    """RangeAssignorTest.testStaticMemberRangeAssignmentPersistent."""
+    plan = in_ranges(
+        {"t": 5, "u": 4},
+        None,
+        b=wants("t u", instance_id="1"),
+        c=wants("t u", instance_id="2"),
+        **{dynamic: wants("t u")},
+    )
+    assert (plan["b"], plan["c"]) == ("t-0 t-1 u-0 u-1", "t-2 t-3 u-2")
+
+
+def test_static_members_keep_theirs_when_their_own_ids_change() -> None:
+    """RangeAssignorTest.testStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
+    by_instance: list[dict[str, str]] = []
+    for ids in (("x", "y", "z"), ("z", "x", "y")):
+        members = {m: wants("t u", instance_id=str(n)) for n, m in enumerate(ids)}
+        plan = in_ranges({"t": 4, "u": 4}, None, **members)
+        by_instance.append({str(n): plan[m] for n, m in enumerate(ids)})
+    assert by_instance[0] == by_instance[1]
+
+
+def test_topics_alike_stay_together() -> None:
+    """RangeAssignorTest.testCoPartitionedAssignmentWithSameSubscription."""
+    plan = in_ranges({f"t{n}": 6 for n in range(1, 4)}, a=wants("t1 t2 t3"), b=wants("t1 t2 t3"))
+    assert plan["a"] == "t1-0 t1-1 t1-2 t2-0 t2-1 t2-2 t3-0 t3-1 t3-2"
+
+
+# Racks. RangeAssignorTest.testRackAware...: uniform and other subscriptions, and every way to fall back.
+
+
+def test_each_member_gets_what_is_in_its_rack() -> None:
+    plan = in_ranges(
+        {"t": 4},
+        {"t": "b a b a"},
+        a=wants("t", rack_id="a"),
+        b=wants("t", rack_id="b"),
+    )
+    assert plan == {"a": "t-1 t-3", "b": "t-0 t-2"}
+
+
+@pytest.mark.parametrize("racks", [None, {"t": "ab ab ab ab"}, {"t": "c d c d"}, {"t": "- - - -"}])
+def test_racks_that_make_no_difference_change_nothing(racks: dict[str, str] | None) -> None:
+    plan = in_ranges({"t": 4}, racks, a=wants("t", rack_id="a"), b=wants("t", rack_id="b"))
+    assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
+
+
+def test_racks_of_partitions_change_nothing_where_members_have_none() -> None:
+    assert in_ranges({"t": 4}, {"t": "b a b a"}, a=wants("t"), b=wants("t")) == {
+        "a": "t-0 t-1",
+        "b": "t-2 t-3",
+    }
+
+
+def test_balance_comes_before_racks() -> None:
+    plan = in_ranges({"t": 4}, {"t": "a a a b"}, a=wants("t", rack_id="a"), b=wants("t", rack_id="b"))
+    assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
+
+
+def test_a_member_without_a_rack_is_near_to_everything() -> None:
+    plan = in_ranges({"t": 4}, {"t": "a b a b"}, a=wants("t"), b=wants("t", rack_id="b"))
+    assert plan == {"a": "t-0 t-1", "b": "t-2 t-3"}
+
+
+def test_topics_alike_stay_together_where_racks_allow_it() -> None:
+    """RangeAssignorTest.testRackAwareAssignmentWithCoPartitioning."""
+    racks = {"t": "b a b a", "u": "b a b a"}
+    plan = in_ranges({"t": 4, "u": 4}, racks, a=wants("t u", rack_id="a"), b=wants("t u", rack_id="b"))
+    assert plan == {"a": "t-1 t-3 u-1 u-3", "b": "t-0 t-2 u-0 u-2"}
+
+
+def test_topics_alike_whose_racks_differ_still_stay_together() -> None:
+    racks = {"t": "a a b b", "u": "b b a a"}
+    plan = in_ranges({"t": 4, "u": 4}, racks, a=wants("t u", rack_id="a"), b=wants("t u", rack_id="b"))
+    assert plan == {"a": "t-0 t-1 u-0 u-1", "b": "t-2 t-3 u-2 u-3"}
+
+
+def test_static_members_keep_theirs_with_racks_too() -> None:
+    """RangeAssignorTest.testRackAwareStaticMemberRangeAssignmentPersistentAfterMemberIdChanges."""
+    racks = {"t": "a b a b"}
+    plans: list[dict[str, str]] = []
+    for x, y in (("m1", "m2"), ("m2", "m1")):
+        members = {
+            x: wants("t", instance_id="1", rack_id="a"),
+            y: wants("t", instance_id="2", rack_id="b"),
+        }
+        plan = in_ranges({"t": 4}, racks, **members)
+        plans.append({"1": plan[x], "2": plan[y]})
+    assert plans[0] == plans[1] == {"1": "t-0 t-2", "2": "t-1 t-3"}

@@ -1,0 +1,354 @@
+"""The sticky assignors: quotas, claims and generations, different topics, racks; and what is withheld."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.group.assignors import ASSIGNORS
+from kproto.group.subscription import Subscription, cooperative_user_data, sticky_user_data
+from tests.group.dividing import Plan, again, divide, moved, no_single_move_would_help, text, tp, wants
+
+BOTH = pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
+
+
+def rounds(name: str, topics: dict[str, int], members: dict[str, Subscription]) -> dict[str, Subscription]:
+    """The members when the group has come to rest, with what they hold then."""
+    for generation in range(10, 13):
+        plan = divide(name, topics, None, **members)
+        members = again(plan, members, generation)
+    return members
+
+
+def held(members: dict[str, Subscription]) -> dict[str, str]:
+    return {m: " ".join(sorted(map(str, one.owned))) for m, one in members.items()}
+
+
+# The same topics
+
+
+def test_the_extra_partition_goes_to_the_first_member() -> None:
+    """testConsumerOwningMinQuotaExpectedMaxQuota."""
+    plan = divide("sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0 u-1", 1), b=wants("t u", "t-1 u-2", 1))
+    assert text(plan) == {"a": "t-0 u-0 u-1", "b": "t-1 u-2"}
+
+
+def test_of_too_many_large_members_one_lets_go_of_its_last() -> None:
+    """testMaxQuotaConsumerMoreThanNumExpectedMaxCapacityMembers."""
+    members = {
+        "a": wants("t u", "t-0 u-0", 1),
+        "b": wants("t u", "t-1 u-1", 1),
+        "c": wants("t u", "u-2 t-2", 1),
+    }
+    members["d"] = wants("t u")
+    plan = divide("sticky", {"t": 3, "u": 3}, None, **members)
+    assert sorted(len(given) for given in plan.values()) == [1, 1, 2, 2]
+    assert len(moved(plan, members)) == 1
+
+
+def test_a_small_member_that_keeps_all_is_filled_up() -> None:
+    """testAllConsumersAreUnderMinQuota."""
+    plan = divide(
+        "sticky", {"t": 2, "u": 3}, a=wants("t u", "t-0", 1), b=wants("t u", "t-1", 1), c=wants("t u")
+    )
+    assert text(plan) == {"a": "t-0 u-1", "b": "t-1 u-2", "c": "u-0"}
+
+
+@BOTH
+def test_a_newcomer_gets_its_share_and_nothing_else_moves(name: str) -> None:
+    """testAddRemoveConsumerOneTopic, testReassignmentAfterOneConsumerAdded."""
+    members = rounds(name, {"t": 6}, {"a": wants(), "b": wants()})
+    before = held(members)
+    members = rounds(name, {"t": 6}, {**members, "c": wants()})
+    after = held(members)
+    assert len(members["c"].owned) == 2
+    assert all(set(after[m].split()) < set(before[m].split()) for m in "ab")
+
+
+@BOTH
+def test_what_a_leaver_had_is_shared_and_nothing_else_moves(name: str) -> None:
+    """testReassignmentAfterOneConsumerLeaves, testStickiness."""
+    members = rounds(name, {"t": 8}, {m: wants() for m in "abcd"})
+    before = held(members)
+    after = held(rounds(name, {"t": 8}, {m: one for m, one in members.items() if m != "b"}))
+    assert all(set(after[m].split()) > set(before[m].split()) for m in "ac")
+    assert sorted(len(parts.split()) for parts in after.values()) == [2, 3, 3]
+
+
+@BOTH
+def test_a_newcomer_gets_partitions_of_both_topics(name: str) -> None:
+    """testTopicBalanceAfterReassignment."""
+    members = rounds(name, {"t": 12, "u": 12}, {"a": wants("t u"), "b": wants("t u")})
+    members = rounds(name, {"t": 12, "u": 12}, {**members, "c": wants("t u")})
+    assert {one.topic for one in members["c"].owned} == {"t", "u"}
+
+
+@BOTH
+def test_two_come_and_two_go(name: str) -> None:
+    """testAddRemoveTwoConsumersTwoTopics."""
+    topics = {"t": 3, "u": 4}
+    members = rounds(name, topics, {"a": wants("t u"), "b": wants("t u")})
+    members = rounds(name, topics, {**members, "c": wants("t u"), "d": wants("t u")})
+    assert sorted(len(one.owned) for one in members.values()) == [1, 2, 2, 2]
+    kept = held(members)
+    members = rounds(name, topics, {m: members[m] for m in "cd"})
+    assert all(set(held(members)[m].split()) >= set(kept[m].split()) for m in "cd")
+
+
+@BOTH
+def test_a_new_topic_is_shared_and_the_old_ones_stay(name: str) -> None:
+    """testAddRemoveTopicTwoConsumers."""
+    members = rounds(name, {"t": 3}, {"a": wants("t u"), "b": wants("t u")})
+    before = held(members)
+    members = rounds(name, {"t": 3, "u": 3}, members)
+    assert all(set(held(members)[m].split()) > set(before[m].split()) for m in "ab")
+    members = rounds(name, {"u": 3}, members)
+    assert sorted(len(one.owned) for one in members.values()) == [1, 2]
+
+
+@BOTH
+def test_partitions_of_a_deleted_topic_vanish(name: str) -> None:
+    """testAssignmentUpdatedForDeletedTopic, testNoExceptionThrownWhenOnlySubscribedTopicDeleted."""
+    members = rounds(name, {"t": 1, "u": 3}, {"a": wants("t u")})
+    assert held(rounds(name, {"t": 1}, members)) == {"a": "t-0"}
+    assert held(rounds(name, {}, members)) == {"a": ""}
+
+
+def test_the_last_partition_goes_to_the_empty_member() -> None:
+    """testAllConsumersReachExpectedQuotaAndAreConsideredFilled."""
+    plan = divide("sticky", {"t": 4}, a=wants("t", "t-0 t-1", 1), b=wants("t", "t-2", 1), c=wants("t", "", 1))
+    assert text(plan) == {"a": "t-0 t-1", "b": "t-2", "c": "t-3"}
+
+
+@BOTH
+def test_two_hundred_members_stay_balanced_when_one_goes(name: str) -> None:
+    """testSameSubscriptions."""
+    topics = {f"t{n}": n % 10 + 1 for n in range(1, 16)}
+    everything = " ".join(sorted(topics))
+    members = rounds(name, topics, {f"m{n:03}": wants(everything) for n in range(9)})
+    del members["m005"]
+    members = rounds(name, topics, members)
+    sizes = [len(one.owned) for one in members.values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
+# Claims and generations
+
+
+@BOTH
+@pytest.mark.parametrize("older", [1, None])
+def test_of_two_claims_the_older_one_does_not_count(name: str, older: int | None) -> None:
+    """testOwnedPartitionsAreInvalidatedForConsumerWithStaleGeneration, ...WithNoGeneration."""
+    members = {
+        "a": wants("t u", "t-0 t-2 u-1", 5),
+        "b": wants("t u", "t-1 u-0 u-2", 5),
+        "c": wants("t u", "t-0 t-2 u-1", older),
+    }
+    plan = divide(name, {"t": 3, "u": 3}, None, **members)
+    assert set(plan["a"]) <= {tp("t-0"), tp("t-2"), tp("u-1")}
+    assert set(plan["b"]) <= {tp("t-1"), tp("u-0"), tp("u-2")}
+    assert (len(plan["a"]), len(plan["b"])) == (2, 2)
+
+
+@BOTH
+def test_each_partition_stays_with_its_newest_claim(name: str) -> None:
+    """testEnsurePartitionsAssignedToHighestGeneration."""
+    members = {
+        "a": wants("t u v", "t-0 u-0 v-0", 10),
+        "b": wants("t u v", "t-1 u-1 v-1 t-0 u-0 v-0", 9),
+        "c": wants("t u v", "t-2 u-2 v-2 u-0", 8),
+    }
+    assert text(divide(name, {"t": 3, "u": 3, "v": 3}, None, **members)) == {
+        "a": "t-0 u-0 v-0",
+        "b": "t-1 u-1 v-1",
+        "c": "t-2 u-2 v-2",
+    }
+
+
+@BOTH
+def test_old_claims_that_nobody_disputes_are_kept(name: str) -> None:
+    """testNoReassignmentOnCurrentMembers."""
+    members = {
+        "a": wants("t u", "t-0 u-0", 7),
+        "b": wants("t u", "t-1 u-1", 5),
+        "c": wants("t u", "", None),
+    }
+    plan = divide(name, {"t": 3, "u": 3}, None, **members)
+    assert text(plan) == {"a": "t-0 u-0", "b": "t-1 u-1", "c": "t-2 u-2"}
+
+
+@BOTH
+def test_the_newest_of_three_generations_has_the_partition(name: str) -> None:
+    """testSubscriptionNotEqualAndAssignSamePartitionWith3Generation."""
+    members = {
+        "a": wants("t u", "t-0", 1),
+        "b": wants("t v", "t-0", 2),
+        "c": wants("t w", "t-0", 3),
+    }
+    plan = divide(name, {"t": 1, "u": 1, "v": 1, "w": 1}, None, **members)
+    for m in "ab":
+        assert tp("t-0") not in plan[m]
+
+
+@pytest.mark.parametrize("topics", [{"t": 3}, {"t": 4}])
+def test_what_two_claim_in_one_generation_is_taken_from_both(topics: dict[str, int]) -> None:
+    """CooperativeStickyAssignorTest.testAllConsumersHaveOwnedPartitionInvalidatedWhenClaimedBy...Equal..."""
+    members = {"a": wants("t", "t-0 t-1", 1), "b": wants("t", "t-0 t-2", 1), "c": wants("t", "", 1)}
+    plan = divide("cooperative-sticky", topics, None, **members)
+    assert tp("t-0") not in [one for given in plan.values() for one in given]
+    members = again(plan, members, 2)
+    plan = divide("cooperative-sticky", topics, None, **members)
+    assert sum(map(len, plan.values())) == topics["t"]
+
+
+def test_a_member_that_missed_a_generation_gets_back_what_nobody_took() -> None:
+    """StickyAssignorTest.testAssignmentWithMultipleGenerations1."""
+    topics = {"t": 6}
+    first = divide("sticky", topics, a=wants(), b=wants(), c=wants())
+    joined = again(first, {"a": wants(), "b": wants(), "c": wants()}, 1)
+    second = divide("sticky", topics, a=joined["a"], b=joined["b"])
+    members = again(second, {"a": wants(), "b": wants()}, 2)
+    del members["a"]
+    plan = divide("sticky", topics, b=members["b"], c=joined["c"])
+    assert set(plan["b"]) <= set(members["b"].owned)
+    assert len(plan["b"]) == len(plan["c"]) == 3
+
+
+def test_conflicting_old_claims_do_not_spoil_the_balance() -> None:
+    """StickyAssignorTest.testAssignmentWithConflictingPreviousGenerations."""
+    members = {
+        "a": wants("t", "t-0 t-1 t-4", 1),
+        "b": wants("t", "t-0 t-2 t-3", 1),
+        "c": wants("t", "t-3 t-4 t-5", 2),
+    }
+    plan = divide("sticky", {"t": 6}, None, **members)
+    assert sorted(len(given) for given in plan.values()) == [2, 2, 2]
+
+
+# What members say
+
+
+def test_the_sticky_assignor_reads_only_user_data() -> None:
+    """StickyAssignorTest.testMemberDataWillHonorUserData."""
+    data = sticky_user_data([tp("t-1")], 3)
+    members = {
+        "a": Subscription(topics=("t",), owned=(tp("t-0"),), generation=9, user_data=data),
+        "b": Subscription(topics=("t",)),
+    }
+    assert text(ASSIGNORS["sticky"].assign({"t": 2}, members, {})) == {"a": "t-1", "b": "t-0"}
+
+
+def test_the_sticky_assignor_reads_user_data_without_a_generation() -> None:
+    """StickyAssignorTest.testSchemaBackwardCompatibility."""
+    members = {
+        "a": Subscription(topics=("t",), user_data=sticky_user_data([tp("t-1")], 1)),
+        "b": Subscription(topics=("t",), user_data=sticky_user_data([tp("t-0"), tp("t-1")], 1)[:-4]),
+    }
+    assert text(ASSIGNORS["sticky"].assign({"t": 2}, members, {})) == {"a": "t-1", "b": "t-0"}
+
+
+@pytest.mark.parametrize("form", [cooperative_user_data(3), sticky_user_data([tp("t-1")], 3)])
+def test_the_cooperative_assignor_takes_the_generation_of_older_members_from_user_data(form: bytes) -> None:
+    """testMemberDataWithInconsistentData, testAssignorWithOldVersionSubscriptions."""
+    members = {
+        "a": Subscription(topics=("t",), owned=(tp("t-0"),), user_data=form),
+        "b": Subscription(topics=("t",), owned=(tp("t-0"),), user_data=cooperative_user_data(2)),
+    }
+    assert tp("t-0") in ASSIGNORS["cooperative-sticky"].assign({"t": 2}, members, {})["a"]
+
+
+def test_an_empty_claim_is_honoured_whatever_its_generation() -> None:
+    """CooperativeStickyAssignorTest.testMemberDataWithEmptyPartitionsAndHigherGeneration."""
+    plan = divide("cooperative-sticky", {"t": 2}, a=wants("t", "", 9), b=wants("t", "t-0", 1))
+    assert text(plan) == {"a": "t-1", "b": "t-0"}
+
+
+# What is withheld
+
+
+def test_what_moves_is_withheld_for_one_round() -> None:
+    """CooperativeStickyAssignorTest.testUniformSubscriptionTransferOwnershipListIsRight."""
+    members = {"a": wants("t", "t-0 t-1 t-2 t-3", 1), "b": wants("t")}
+    first = divide("cooperative-sticky", {"t": 4}, None, **members)
+    assert text(first) == {"a": "t-0 t-1", "b": ""}
+    second = divide("cooperative-sticky", {"t": 4}, None, **again(first, members, 2))
+    assert text(second) == {"a": "t-0 t-1", "b": "t-2 t-3"}
+
+
+def test_what_nobody_holds_is_given_at_once() -> None:
+    members = {"a": wants("t", "t-0", 1), "b": wants("t")}
+    assert text(divide("cooperative-sticky", {"t": 2}, None, **members)) == {"a": "t-0", "b": "t-1"}
+
+
+def test_what_moves_for_racks_is_withheld_too() -> None:
+    racks = {"t": [frozenset("a"), frozenset("b")]}
+    members = {"a": wants("t", "t-1", 1, rack_id="a"), "b": wants("t", "t-0", 1, rack_id="b")}
+    first = divide("cooperative-sticky", {"t": 2}, racks, **members)
+    assert text(first) == {"a": "", "b": ""}
+    second = divide("cooperative-sticky", {"t": 2}, racks, **again(first, members, 2))
+    assert text(second) == {"a": "t-0", "b": "t-1"}
+
+
+# Different topics
+
+
+@BOTH
+def test_members_with_different_topics_share_what_they_can(name: str) -> None:
+    """testMultipleConsumersMixedTopicSubscriptions."""
+    plan = divide(name, {"t": 3, "u": 2}, a=wants("t"), b=wants("t u"), c=wants("t"))
+    assert text(plan) == {"a": "t-0 t-2", "b": "u-0 u-1", "c": "t-1"}
+
+
+def test_it_is_balanced_where_round_robin_is_not() -> None:
+    """testPoorRoundRobinAssignmentScenario."""
+    members = {
+        "a": wants("t1 t2 t3 t4 t5"),
+        "b": wants("t1 t3 t5"),
+        "c": wants("t1 t3 t5"),
+        "d": wants("t1 t2 t3 t4 t5"),
+    }
+    plan = divide("sticky", {f"t{n}": 2 if n % 2 == 0 else 1 for n in range(1, 6)}, None, **members)
+    assert sorted(len(given) for given in plan.values()) == [1, 2, 2, 2]
+
+
+def test_a_new_topic_makes_partitions_move_towards_balance() -> None:
+    """testNewSubscription, testMoveExistingAssignments."""
+    members = {
+        "a": wants("t u", "t-0 t-1 t-2 t-3", 1),
+        "b": wants("t u v", "u-0", 1),
+        "c": wants("u v", "", 1),
+    }
+    plan: Plan = divide("sticky", {"t": 4, "u": 2, "v": 1}, None, **members)
+    no_single_move_would_help(members, plan)
+    assert sorted(len(given) for given in plan.values()) == [2, 2, 3]
+
+
+def test_a_partition_goes_back_to_the_member_that_had_it_before() -> None:
+    """The previous owner is asked before the least loaded one."""
+    members = {
+        "a": wants("t", "t-0 t-1 t-2", 5),
+        "b": wants("t u"),
+        "c": wants("t", "t-0", 4),
+    }
+    plan = divide("sticky", {"t": 3}, None, **members)
+    assert tp("t-0") in plan["c"]
+
+
+def test_racks_are_honoured_with_different_topics_too() -> None:
+    """testRackAwareAssignmentWithNonEqualSubscription."""
+    racks = {"t": [frozenset("a"), frozenset("b")], "u": [frozenset("b"), frozenset("a")]}
+    plan = divide(
+        "sticky",
+        {"t": 2, "u": 2},
+        racks,
+        a=wants("t u", rack_id="a"),
+        b=wants("t u", rack_id="b"),
+        c=wants("x", rack_id="c"),
+    )
+    assert text(plan) == {"a": "t-0 u-1", "b": "t-1 u-0", "c": ""}
+
+
+def test_racks_are_honoured_with_the_same_topics() -> None:
+    """testRackAwareAssignmentWithUniformSubscription."""
+    racks = {"t": [frozenset("b"), frozenset("a"), frozenset("b"), frozenset("a")]}
+    plan = divide("sticky", {"t": 4}, racks, a=wants(rack_id="a"), b=wants(rack_id="b"))
+    assert text(plan) == {"a": "t-1 t-3", "b": "t-0 t-2"}

@@ -1,0 +1,195 @@
+"""What members and leaders say inside JoinGroup and SyncGroup."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import DecodeError
+from kproto.group.subscription import (
+    NO_CLAIM,
+    Assignment,
+    Claim,
+    Subscription,
+    TopicPartition,
+    cooperative_user_data,
+    read_cooperative_generation,
+    read_sticky_user_data,
+    read_subscription,
+    sticky_user_data,
+)
+from tests.group.solo import parts
+
+FULL = Subscription(
+    topics=("bar", "foo"), user_data=b"\1", owned=parts("bar", 0) + parts("foo", 1), generation=4, rack_id="r"
+)
+names = st.text("abc", min_size=1, max_size=4)
+partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 9)), max_size=6, unique=True).map(
+    lambda found: tuple(sorted(found))
+)
+subscriptions = st.builds(
+    Subscription,
+    topics=st.lists(names, max_size=4, unique=True).map(lambda found: tuple(sorted(found))),
+    user_data=st.none() | st.binary(max_size=5),
+    owned=partitions,
+    generation=st.none() | st.integers(0, 2**31 - 1),
+    rack_id=st.none() | names,
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "read"),
+    [
+        (0, Subscription(topics=FULL.topics, user_data=FULL.user_data)),
+        (1, Subscription(topics=FULL.topics, user_data=FULL.user_data, owned=FULL.owned)),
+        (2, Subscription(topics=FULL.topics, user_data=FULL.user_data, owned=FULL.owned, generation=4)),
+        (3, FULL),
+    ],
+)
+def test_older_versions_leave_out_what_they_do_not_have(version: int, read: Subscription) -> None:
+    """ConsumerProtocolTest.serializeDeserializeSubscriptionAllVersions."""
+    assert Subscription.decode(FULL.encode(version)) == read
+
+
+@given(subscriptions)
+def test_a_subscription_is_read_as_it_was_written(subscription: Subscription) -> None:
+    """ConsumerProtocolTest.serializeDeserializeMetadata."""
+    assert Subscription.decode(subscription.encode()) == subscription
+
+
+def test_the_bytes_are_version_topics_user_data_owned_generation_rack() -> None:
+    expected = bytes.fromhex(
+        "0003 00000001 0001 74 00000004 ffffffff 00000000 ffffffff ffff".replace(" ", "")
+    )
+    assert Subscription(topics=("t",), user_data=cooperative_user_data(-1)).encode() == expected
+
+
+def test_the_instance_id_is_not_on_the_wire() -> None:
+    """ConsumerProtocolTest.serializeDeserializeMetadataAndGroupInstanceId."""
+    data = Subscription(topics=("t",), instance_id="i").encode()
+    assert Subscription.decode(data).instance_id is None
+    assert Subscription.decode(data, "j").instance_id == "j"
+
+
+def test_no_user_data_stays_no_user_data() -> None:
+    """ConsumerProtocolTest.serializeDeserializeNullSubscriptionUserData, and of the assignment's."""
+    assert Subscription.decode(Subscription().encode()).user_data is None
+    assert Subscription.decode(Subscription(user_data=b"").encode()).user_data == b""
+    assert Assignment.decode(Assignment().encode()).user_data is None
+
+
+def test_topics_are_written_in_order() -> None:
+    """ConsumerProtocolTest.serializeSubscriptionShouldOrderTopics."""
+    assert Subscription(topics=("foo", "bar")).encode() == Subscription(topics=("bar", "foo")).encode()
+
+
+def test_owned_partitions_are_written_in_order() -> None:
+    """ConsumerProtocolTest.serializeSubscriptionShouldOrderOwnedPartitions."""
+    mixed = parts("foo", 1, 0) + parts("bar", 2) + parts("foo", 2)
+    assert Subscription.decode(Subscription(owned=mixed).encode()).owned == tuple(sorted(mixed))
+
+
+def test_new_fields_under_an_old_version_are_ignored() -> None:
+    """ConsumerProtocolTest.deserializeNewSubscriptionWithOldVersion."""
+    data = b"\0\0" + FULL.encode(3)[2:]
+    assert Subscription.decode(data) == Subscription(topics=FULL.topics, user_data=FULL.user_data)
+
+
+def test_a_future_version_is_read_as_the_newest_one() -> None:
+    """ConsumerProtocolTest.deserializeFutureSubscriptionVersion, deserializeFutureAssignmentVersion."""
+    assert Subscription.decode(b"\0\x64" + FULL.encode()[2:] + b"more") == FULL
+    some = Assignment(partitions=parts("t", 1))
+    assert Assignment.decode(b"\0\x64" + some.encode()[2:] + b"more") == some
+
+
+def test_a_negative_version_is_refused() -> None:
+    with pytest.raises(DecodeError):
+        Subscription.decode(b"\xff\xff" + FULL.encode()[2:])
+
+
+@given(subscriptions, st.data())
+def test_every_prefix_of_a_subscription_raises_only_decode_error(
+    subscription: Subscription, data: st.DataObject
+) -> None:
+    encoded = subscription.encode()
+    with pytest.raises(DecodeError):
+        Subscription.decode(encoded[: data.draw(st.integers(0, len(encoded) - 1))])
+
+
+@given(st.binary(max_size=60))
+def test_a_leader_can_read_anything(data: bytes) -> None:
+    assert read_subscription(data, "i").instance_id == "i"
+
+
+def test_a_leader_reads_saramas_short_version_1() -> None:
+    data = b"\0\1" + Subscription(topics=("t",)).encode(0)[2:]
+    assert read_subscription(data).topics == ("t",)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@given(some=partitions, user_data=st.none() | st.binary(max_size=5))
+def test_an_assignment_is_read_as_it_was_written(
+    version: int, some: tuple[TopicPartition, ...], user_data: bytes | None
+) -> None:
+    """ConsumerProtocolTest.serializeDeserializeAssignmentAllVersions."""
+    assignment = Assignment(partitions=some, user_data=user_data)
+    assert Assignment.decode(assignment.encode(version)) == assignment
+
+
+def test_no_bytes_are_no_partitions() -> None:
+    assert Assignment.decode(b"") == Assignment()
+
+
+def test_one_byte_is_no_assignment() -> None:
+    with pytest.raises(DecodeError):
+        Assignment.decode(b"\0")
+
+
+# User data
+
+
+@given(partitions, st.integers(0, 2**31 - 1))
+def test_sticky_user_data_is_read_as_it_was_written(
+    some: tuple[TopicPartition, ...], generation: int
+) -> None:
+    assert read_sticky_user_data(sticky_user_data(some, generation)) == Claim(some, generation)
+
+
+@given(partitions)
+def test_sticky_user_data_without_a_generation_is_read_too(some: tuple[TopicPartition, ...]) -> None:
+    """StickyAssignorTest.testSchemaBackwardCompatibility."""
+    assert read_sticky_user_data(sticky_user_data(some, 1)[:-4]) == Claim(some, None)
+
+
+@given(partitions.filter(bool), st.integers(0, 99))
+def test_kafka_pythons_version_in_front_is_read_too(
+    some: tuple[TopicPartition, ...], generation: int
+) -> None:
+    assert read_sticky_user_data(b"\0\1" + sticky_user_data(some, generation)) == Claim(some, generation)
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\1", b"\xff" * 12, b"\0\0\0\1\0"])
+def test_unreadable_sticky_user_data_claims_nothing(data: bytes | None) -> None:
+    assert read_sticky_user_data(data) == NO_CLAIM
+
+
+@given(st.binary(max_size=40))
+def test_any_sticky_user_data_is_read_somehow(data: bytes) -> None:
+    assert isinstance(read_sticky_user_data(data), Claim)
+
+
+def test_the_generation_of_cooperative_user_data_is_read_as_it_was_written() -> None:
+    """CooperativeStickyAssignorTest.testEncodeAndDecodeGeneration."""
+    assert read_cooperative_generation(cooperative_user_data(10)) == 10
+
+
+@pytest.mark.parametrize("data", [None, b"", b"\0\0\1", cooperative_user_data(-1)])
+def test_there_may_be_no_generation(data: bytes | None) -> None:
+    """CooperativeStickyAssignorTest.testDecodeGeneration."""
+    assert read_cooperative_generation(data) is None
+
+
+@pytest.mark.parametrize("some", [(), parts("t", 0, 1)])
+def test_librdkafkas_and_franz_gos_sticky_form_is_read_too(some: tuple[TopicPartition, ...]) -> None:
+    assert read_cooperative_generation(sticky_user_data(some, 10)) == 10
