@@ -1,9 +1,9 @@
 """Kafka's own four assignors are asked the same questions: equal answers, where Java has only one.
 
 Java keeps members in hash maps. Each question is therefore asked several times with other member ids in the
-same order: where all answers are the same and all members want the same topics, ours has to be that one. Where
-they differ (more members hold one more partition than may keep it), and with different topics, ours may not be
-worse: in balance, then in partitions kept, then in racks matched.
+same order: where all answers are the same and all members want the same topics, ours has to be that one.
+Where they differ (more members hold one more partition than may keep it), and with different topics, ours
+may not be worse: in balance, then in partitions kept, then in racks matched.
 """
 
 from __future__ import annotations
