@@ -218,8 +218,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
 
         wanted = outcome(lambda: package.read(bytes(whole), check_crc=False))
         columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False).rows())
-        if isinstance(wanted, tuple) and "headers" in wanted[2]:
-            assert isinstance(columns, tuple)  # whose places count from the record's headers
+        if isinstance(columns, tuple) and "headers" in columns[2]:
+            assert isinstance(wanted, tuple)  # its place counts from the start of the batch
         else:
             assert columns == wanted
 
