@@ -47,8 +47,7 @@ class Package:
         """How to look for counterexamples. Of a mutant any will do: it needn't be small."""
         number = max(most or 0, settings().max_examples)
         if self.is_mutant:
-            number = max(number, 100)
-            return settings(max_examples=number, derandomize=True, database=None, phases=(Phase.generate,))
+            return settings(max_examples=2000, derandomize=True, database=None, phases=(Phase.generate,))
         return settings(max_examples=number)
 
     def hurry(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +197,7 @@ def columns_see_through_batches_in_values(package: Package) -> None:
 def broken_records_are_the_same_errors(package: Package) -> None:
     """With any byte changed and no CRC, both ways read the same rows, or both refuse."""
 
-    few = st.none() | st.sampled_from([b"", b"\0" * 3, b"\0" * 70, b"\1" * 200])
+    few = st.sampled_from([b"\0" * 3, b"", None, b"\0" * 70, b"\1" * 200])
 
     @package.examples(300)
     @given(st.lists(st.tuples(few, few, HEADERS), min_size=1, max_size=4), st.data())
@@ -206,8 +205,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
         rows = [(at, NOW + at, *content) for at, content in enumerate(contents)]
         whole = bytearray(package.encode([Drawn(rows)]))
         for _ in range(data.draw(st.integers(1, 2))):
-            place = data.draw(st.integers(0, len(whole) - 1) | st.integers(61, min(len(whole) - 1, 70)))
-            change = data.draw(st.integers(-6, 6) | st.integers(0, 255))
+            place = data.draw(st.integers(0, len(whole) - 1) | st.integers(61, min(len(whole) - 1, 68)))
+            change = data.draw(st.sampled_from([-2, 2, -4, -1, 1]) | st.integers(0, 255))
             whole[place] = whole[place] + change & 255
 
         def outcome(read: Callable[[], list[Any]]) -> Any:

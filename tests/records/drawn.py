@@ -45,7 +45,7 @@ def batch(
     """A batch whose offsets rise, maybe with gaps, maybe with nothing left."""
     base = draw(FIRSTS) if start is None else start + draw(st.sampled_from([0, 0, 5]))
     count = draw(st.integers(0, most))
-    moments = WILD_MOMENTS if draw(st.integers(0, 9)) == 0 else MOMENTS
+    moments = WILD_MOMENTS if draw(st.integers(0, 19)) == 0 else MOMENTS
     gaps = draw(st.booleans())
     offset = base + (draw(STEPS) if gaps else 0)
     rows = []

@@ -84,11 +84,8 @@ MUTANTS = {
         "_taken(data, fields.key, None, chosen)",
         claims.columns_are_the_rows,
     ),
-    "columns: long varints are taken for short ones": Mutant(
-        "vectors",
-        "slow = np.flatnonzero((shortest == 0) | (used > 8))",
-        "slow = np.flatnonzero(shortest < 0)",
-        claims.columns_are_the_rows,
+    "columns: long varints are put together wrongly": Mutant(
+        "vectors", "<< (7 * byte)", "<< (8 * byte)", claims.columns_are_the_rows
     ),
     "columns: LogAppendTime is forgotten": Mutant(
         "columns", "if table[_APPENDED].any():", "if False:", claims.columns_are_the_rows
