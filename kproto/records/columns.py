@@ -173,7 +173,12 @@ def columns_of(
     Raises `RecordError` at the first broken batch of any part, `MissingExtra`, and `IllegalState` for more
     than 2 GiB of records.
     """
-    listed = [_list(part, index, check_crc, control, max_decompressed) for index, part in enumerate(parts)]
+    try:
+        listed = [
+            _list(part, index, check_crc, control, max_decompressed) for index, part in enumerate(parts)
+        ]
+    except RecordError:
+        return _slow(parts, check_crc, control, max_decompressed)  # which finds the first of all errors
     table = np.concatenate([some for some, _ in listed], 1) if listed else _NO_BATCHES
     if int(table[_COUNT].sum()) >= _FEW:
         found = _fast(parts, [sources for _, sources in listed], table, max_decompressed)
