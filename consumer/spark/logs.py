@@ -123,9 +123,11 @@ class Logs:
             partitions, ids = self.assigned(sought, strict=strict)
             return View(self.ends(partitions), ids)
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def ends(
+        self, partitions: Iterable[TopicPartition], isolation: str | None = None
+    ) -> dict[TopicPartition, int]:
         """The end of each log: its last stable offset, if only committed records are read."""
-        return self._offsets(dict.fromkeys(partitions, "latest"))
+        return self._offsets(dict.fromkeys(partitions, "latest"), isolation)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The start of each log."""
@@ -190,11 +192,14 @@ class Logs:
     def _timeout(self) -> float:
         return self.options.number("default.api.timeout.ms", API_TIMEOUT_MS) / 1000
 
-    def _offsets(self, wants: Mapping[TopicPartition, str]) -> dict[TopicPartition, int]:
+    def _offsets(
+        self, wants: Mapping[TopicPartition, str], isolation: str | None = None
+    ) -> dict[TopicPartition, int]:
         if not wants:
             return {}
+        level = isolation or self.isolation
         answers = self._retried(
-            lambda: self.cluster.list_offsets(wants, isolation=self.isolation, timeout=self._timeout)
+            lambda: self.cluster.list_offsets(wants, isolation=level, timeout=self._timeout)
         )
         return {p: at.offset or 0 for p, at in answers.items()}
 

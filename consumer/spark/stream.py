@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -34,12 +35,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kproto.errors import KprotoError
+from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
 from .arrow import RecordBatch
 from .logs import Logs
-from .offsets import DataLoss, Offsets, View, advance, changes, ranges, split, waiting, waits
+from .offsets import Changes, DataLoss, Offsets, View, advance, changes, ranges, split, waiting, waits
 from .options import Everywhere, Options
 from .rows import Slice, read
 from .schema import checked
@@ -145,8 +146,8 @@ class Planner:
         """The end of the next batch; the very `start` if there is none. `patient` heeds
         minOffsetsPerTrigger.
         """
-        view = self._look(start)
-        starts, movable = self._starts(start, view)
+        view, found = self._changes(start)
+        starts, movable = self._starts(start, view, found)
         end = advance(start, view, starts, pinned=movable, limit=most, ceiling=self._ceiling)
         if end is start:
             return start
@@ -174,33 +175,50 @@ class Planner:
         """Close the connections."""
         self.logs.close()
 
-    def _look(self, start: Offsets) -> View:
+    def _look(self, start: Offsets, *, afresh: bool = False) -> View:
         """The logs as of now, or of a moment ago. A new query insists that all of them are there."""
         now = self._clock()
-        if self._view is not None and now - self._ends_at < ENDS_MAX_AGE_S:
+        if self._view is not None and now - self._ends_at < ENDS_MAX_AGE_S and not afresh:
             return self._view
         max_age = self.options.number("metadata.max.age.ms", TOPICS_MAX_AGE_MS) / 1000
-        if now - self._topics_at >= max_age:
+        view = None
+        if now - self._topics_at < max_age and not afresh:
+            with suppress(UnknownTopic):  # then it is high time to look for topics
+                view = View(self.logs.ends(self._partitions), self._ids)
+        if view is None:
             if not start.positions and self._first is None:
                 view = self.logs.view()
             else:
                 view = self.logs.view({p.topic for p in start.positions}, strict=False)
             self._partitions, self._ids, self._topics_at = list(view.ends), view.ids, self._clock()
-        else:
-            view = View(self.logs.ends(self._partitions), self._ids)
         self._view, self._ends_at = view, self._clock()
         return view
 
-    def _starts(
-        self, start: Offsets, view: View
-    ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """A first position for every partition that needs one, and which of them can't wait for records."""
+    def _changes(self, start: Offsets) -> tuple[View, Changes]:
+        """The logs, and what happened to them. Raises DataLoss unless that is allowed."""
+        view = self._look(start)
         found = changes(start, view)
         if found.losses:
-            if self.options.fail_on_data_loss:
-                raise DataLoss(found.losses)
-            for loss in found.losses:
-                log.warning("failOnDataLoss=false: %s", loss)
+            # A log that seems cut off may be another topic's, made anew since topics were looked for.
+            view = self._look(start, afresh=True)
+            found = changes(start, view)
+        if found.cut and self.logs.isolation == "read_committed":
+            # Read as uncommitted before this run: the query waits until transactions end, nothing was cut
+            # off.
+            tops = self.logs.ends(found.cut, isolation="read_uncommitted")
+            ends = {p: max(view.ends[p], min(start.positions[p], top)) for p, top in tops.items()}
+            view = View({**view.ends, **ends}, view.ids)
+            found = changes(start, view)
+        if found.losses and self.options.fail_on_data_loss:
+            raise DataLoss(found.losses)
+        for loss in found.losses:
+            log.warning("failOnDataLoss=false: %s", loss)
+        return view, found
+
+    def _starts(
+        self, start: Offsets, view: View, found: Changes
+    ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+        """A first position for every partition that needs one, and which of them can't wait for records."""
         starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found.cut}
         movable: frozenset[TopicPartition] = frozenset()
         new = list(found.new)

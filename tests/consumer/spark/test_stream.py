@@ -357,6 +357,24 @@ def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_allowed(filled: F
     assert run.batch() is None
 
 
+def test_a_topic_made_anew_a_moment_ago_is_not_mistaken_for_a_log_that_was_cut_off(filled: Filled) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
+    run.batch()
+    remake(filled, 2)
+    assert run.batch(later=0.1) == {"t-0": [0, 1]}
+
+
+def test_a_topic_that_went_a_moment_ago_ends_no_query_that_allows_loss(filled: Filled) -> None:
+    filled.topic("t", 5)
+    filled.topic("u", 1)
+    run = Run(filled, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
+    run.batch()
+    filled.cluster.delete_topics(["t"])
+    filled.put("u", 0, 1)
+    assert run.batch(later=0.1) == {"u-0": [1]}
+
+
 def test_a_topic_made_anew_between_plan_and_read_is_not_mistaken_for_the_old_one(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest")
