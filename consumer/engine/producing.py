@@ -120,6 +120,15 @@ class _Lane:
     halted: bool = False
 
 
+@dataclass(slots=True)
+class _Route:
+    """What `append` needs of a topic: how many partitions, which have a leader, their lanes."""
+
+    count: int
+    led: list[int]
+    lanes: dict[int, _Lane] = field(default_factory=dict[int, _Lane])
+
+
 @dataclass(frozen=True, slots=True)
 class Full:
     """The buffer has no room, or the topic isn't known yet: try again when something happened."""
@@ -159,7 +168,7 @@ class ProducerEngine:
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._busy: set[TopicPartition] = set()
         self._open: dict[int, int] = {}
-        self._leaders: dict[str, tuple[int, list[int]]] = {}
+        self._routes: dict[str, _Route] = {}
         self._flushing = False
         self._producer_id: int | None = None
         self._producer_epoch = -1
@@ -180,57 +189,65 @@ class ProducerEngine:
     ) -> tuple[OutBatch, int] | Full:
         """Puts a record into its batch: (batch, index in it). Raises BrokerError for a topic that can't be
         written to, and MESSAGE_TOO_LARGE's BrokerError for a record above max_request_size."""
-        known = self._leaders.get(topic)
-        if known is None:
-            known = self._know(topic)
-            if known is None:
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._know(topic)
+            if route is None:
                 return Full(f"no metadata for topic {topic!r} yet")
-        count, led = known
-        size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD
+        size = RECORD_OVERHEAD
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+            if partition is None:
+                partition = self._partitioner.keyed(key, route.count)
+        if self.buffered and self.buffered + size > self.options.buffer_memory:
+            return Full(f"the buffer of {self.options.buffer_memory} bytes is full")
         if size > self.options.max_request_size:
             detail = f"a record of {size} bytes; max_request_size is {self.options.max_request_size}"
             raise broker_error(MESSAGE_TOO_LARGE, "Produce", detail)
-        if self.buffered and self.buffered + size > self.options.buffer_memory:
-            return Full(f"the buffer of {self.options.buffer_memory} bytes is full")
         if partition is None:
-            if key is not None:
-                partition = self._partitioner.keyed(key, count)
-            else:
-                partition = self._partitioner.unkeyed(topic, size, led)
-        elif not 0 <= partition < count:
-            raise broker_error(3, "Produce", f"{topic}-{partition}: the topic has {count} partitions")
-        place = TopicPartition(topic, partition)
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = _Lane(place)
+            partition = self._partitioner.unkeyed(topic, size, route.led)
+        lane = route.lanes.get(partition) or self._lane(route, topic, partition)
         waiting = lane.waiting
         batch = waiting[-1] if waiting else None
         if batch is None or batch.closed or not batch.builder.append(timestamp, key, value, headers):
             if batch is not None:
                 batch.closed = True
                 self.filled = True
-            now = self.core.now
-            builder = BatchBuilder(
-                self.options.compression_type, self.options.batch_size, self.options.compression_level
-            )
-            lane.batches += 1
-            batch = OutBatch(place, builder, now, now + self.options.delivery_timeout_ms, lane.batches)
-            builder.append(timestamp, key, value, headers)
-            waiting.append(batch)
-            self._busy.add(place)
+            batch = self._new_batch(lane)
+            batch.builder.append(timestamp, key, value, headers)
         batch.size += size
         self.buffered += size
         self.open_records += 1
         return batch, len(batch.builder) - 1
 
-    def _know(self, topic: str) -> tuple[int, list[int]] | None:
+    def _lane(self, route: _Route, topic: str, partition: int) -> _Lane:
+        if not 0 <= partition < route.count:
+            raise broker_error(3, "Produce", f"{topic}-{partition}: the topic has {route.count} partitions")
+        place = TopicPartition(topic, partition)
+        lane = self._lanes.get(place)
+        if lane is None:
+            lane = self._lanes[place] = _Lane(place)
+        route.lanes[partition] = lane
+        return lane
+
+    def _new_batch(self, lane: _Lane) -> OutBatch:
+        options, now = self.options, self.core.now
+        builder = BatchBuilder(options.compression_type, options.batch_size, options.compression_level)
+        lane.batches += 1
+        batch = OutBatch(lane.partition, builder, now, now + options.delivery_timeout_ms, lane.batches)
+        lane.waiting.append(batch)
+        self._busy.add(lane.partition)
+        return batch
+
+    def _know(self, topic: str) -> _Route | None:
         view = self.core.view.topics.get(topic)
         if view is not None and view.partitions and not view.error_code:
             led = [index for index in sorted(view.partitions) if view.partitions[index].leader is not None]
-            known = (len(view.partitions), led or sorted(view.partitions))
-            self._leaders[topic] = known
+            route = self._routes[topic] = _Route(len(view.partitions), led or sorted(view.partitions))
             self.metadata.watch(self.metadata.topics | {topic})
-            return known
+            return route
         if topic not in self.metadata.topics:
             self.metadata.watch(self.metadata.topics | {topic})
         code, looks = self.metadata.refusals.get(topic, (0, 0))
@@ -240,7 +257,7 @@ class ProducerEngine:
         return None
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
-        self._leaders.clear()
+        self._routes.clear()
         self.core.wake()
 
     # ---- sending

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from consumer.engine.buffers import Chunk
 from kproto.errors import RecordError
-from kproto.records.batch import Record, encode_batch
+from kproto.records.batch import Record, batches, encode_batch
 
 
 def batch(*offsets: int, last: int | None = None, base: int | None = None, **more: object) -> bytes:
@@ -108,6 +110,41 @@ def test_what_is_before_a_broken_batch_comes_first_and_then_the_error_each_time(
         with pytest.raises(RecordError):
             offsets(some)
     assert some.position == 2
+
+
+def test_columns_too_give_what_is_before_a_broken_batch_and_then_the_error() -> None:
+    pytest.importorskip("pyarrow")
+    data = bytearray(batch(0, 1) + batch(2))
+    data[-1] ^= 1
+    some = chunk(bytes(data))
+    found = some.columns()
+    assert found is not None
+    assert found.offset.tolist() == [0, 1]
+    for _ in range(2):
+        with pytest.raises(RecordError):
+            some.columns()
+
+
+def test_large_pieces_hand_out_what_small_ones_do() -> None:
+    """Columns and the loop over batches are two ways to the same records."""
+    pytest.importorskip("pyarrow")
+    rows = [
+        Record(at, 5 * at, b"k" if at % 3 else None, b"v" * (at % 50), (("h", None),)) for at in range(2000)
+    ]
+    data = b"".join(encode_batch(rows[at : at + 100]) for at in range(0, 2000, 100))
+    whole = chunk(data, 50)
+    pieces = [chunk(data[at:stop], 50) for at, stop in pairwise(_starts(data))]
+    expected = [record for piece in pieces for record in piece.rows("t", 0, 10_000)]
+    found = []
+    while not whole.exhausted:
+        found += whole.rows("t", 0, 333)
+    assert found == expected
+    assert len(found) == 1950
+    assert whole.position == 2000
+
+
+def _starts(data: bytes) -> list[int]:
+    return [one.start for one in batches(data)] + [len(data)]
 
 
 def test_a_cut_last_batch_is_fetched_again() -> None:
