@@ -1,0 +1,161 @@
+"""What `Columns` offers, and when the fast way is taken; that columns are the rows is one of the claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.errors import RecordError
+from kproto.records import Record, encode_batch, rows
+from kproto.records.legacy import encode_messages
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("cramjam")
+
+from kproto.records import columns as module
+from kproto.records.columns import Columns, Part, columns, columns_of
+
+NOW = 1_700_000_000_000
+HEADERS = (("h", b"1"), ("ü", None), ("h", b""))
+
+
+def some(start: int, count: int, **told: Any) -> bytes:
+    headers = told.pop("headers", ())
+    found = [
+        Record(start + at, NOW + at, None if at % 3 else b"k%d" % at, b"v" * (at % 70), headers)
+        for at in range(count)
+    ]
+    return encode_batch(found, **told)
+
+
+@pytest.fixture
+def only_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Columns:
+        raise AssertionError("read row by row")
+
+    monkeypatch.setattr(module, "_slow", refuse)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("count", [150, 9000])
+@pytest.mark.usefixtures("only_fast")
+def test_regular_records_are_read_the_fast_way(codec: str, count: int) -> None:
+    data = some(0, count, compression=codec) + some(count, 200, compression=codec, headers=HEADERS)
+    found = columns(data)
+    assert found.rows() == rows(data)
+    assert len(found) == count + 200
+
+
+@pytest.mark.usefixtures("only_fast")
+def test_many_small_batches_are_read_the_fast_way() -> None:
+    data = b"".join(some(start, 5) for start in range(0, 2000, 5))
+    assert columns(data).offset.tolist() == list(range(2000))
+
+
+@pytest.mark.usefixtures("only_fast")
+def test_records_far_apart_in_time_are_read_the_fast_way() -> None:
+    found = [Record(at, NOW + at * 86_400_000, b"day", b"v") for at in range(400)]
+    assert columns(encode_batch(found)).rows() == found
+
+
+@pytest.mark.usefixtures("only_fast")
+def test_records_larger_than_two_byte_lengths_are_read_the_fast_way() -> None:
+    found = [Record(at, NOW, b"k", bytes(20000 if at % 7 == 0 else 9)) for at in range(300)]
+    assert columns(encode_batch(found)).rows() == found
+
+
+@pytest.mark.usefixtures("only_fast")
+def test_the_smallest_record_may_be_the_last() -> None:
+    data = encode_batch([Record(at, NOW, None, None) for at in range(64)])
+    assert len(columns(data * 4)) == 256
+
+
+def test_old_magics_and_new_lie_side_by_side() -> None:
+    old = [Record(at, NOW, None, b"o") for at in range(100)]
+    data = encode_messages(old, 1, compression="gzip") + encode_messages(old[:9], 0) + some(200, 100)
+    found = columns(data)
+    assert found.rows() == rows(data)
+    assert found.timestamp_type.tolist() == [0] * 100 + [-1] * 9 + [0] * 100
+
+
+def test_timestamp_types_are_kafkas_numbers() -> None:
+    data = some(0, 100) + some(100, 100, timestamp_type="LogAppendTime", max_timestamp=NOW + 5)
+    found = columns(data)
+    assert found.timestamp_type.tolist() == [0] * 100 + [1] * 100
+    assert set(found.timestamp[100:].tolist()) == {NOW + 5}
+
+
+@pytest.mark.parametrize("few", [0, 10**9], ids=["fast", "slow"])
+def test_rows_know_which_part_they_came_from(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FEW", few)
+    aborted = some(0, 20, producer_id=3, is_transactional=True)
+    parts = [
+        Part(some(0, 100) + some(100, 100, compression="zstd"), from_offset=150),
+        Part(b""),
+        Part(aborted + some(20, 60, headers=HEADERS), aborted=[(3, 0)]),
+        Part(encode_messages([Record(4, NOW, None, b"m")], 1)),
+    ]
+    found = columns_of(parts)
+    assert found.counts == [50, 0, 60, 1]
+    for index, part in enumerate(parts):
+        wanted = rows(part.data, aborted=part.aborted, from_offset=part.from_offset)
+        assert found.part(index).rows() == wanted
+        assert found.part(index).counts == [len(wanted)]
+
+
+def test_nothing_is_no_rows() -> None:
+    found = columns(b"")
+    assert (len(found), found.rows(), found.headers, found.key.to_pylist()) == (0, [], [], [])
+    assert columns_of([]).counts == []
+
+
+def test_headers_are_an_arrow_list_on_demand() -> None:
+    found = columns(some(0, 200) + some(200, 2, headers=HEADERS))
+    listed = found.headers_array()
+    assert str(listed.type) == "list<item: struct<key: string, value: binary>>"
+    assert listed[0].as_py() == []
+    assert listed[200].as_py() == [{"key": key, "value": value} for key, value in HEADERS]
+
+
+def test_has_headers_is_false_where_none_has() -> None:
+    assert not columns(some(0, 200)).has_headers
+    assert not columns(some(0, 2)).has_headers
+    assert columns(some(0, 200, headers=HEADERS)).has_headers
+
+
+def test_slices_are_slices_of_every_column() -> None:
+    found = columns(some(0, 300, headers=HEADERS))
+    assert found.slice(10, 20).rows() == found.rows()[10:20]
+    assert found.slice(290, 999).rows() == found.rows()[290:]
+    assert found.slice(20, 10).rows() == []
+
+
+def test_broken_headers_are_found_when_they_are_asked_for() -> None:
+    data = bytearray(some(0, 300, headers=(("header-key", b"x"),)))
+    place = data.rindex(b"header-key")
+    data[place - 1] = 0x7E  # a key longer than the record
+    found = columns(bytes(data), check_crc=False)
+    assert len(found) == 300
+    with pytest.raises(RecordError, match="headers"):
+        _ = found.headers
+
+
+def test_the_arrays_do_not_point_into_the_data() -> None:
+    data = bytearray(some(0, 300))
+    found = columns(memoryview(data))
+    before = found.rows()
+    data[:] = bytes(len(data))
+    columns(some(0, 5000, compression="gzip"))  # and the arena is used again
+    assert found.rows() == before
+
+
+@pytest.mark.parametrize("place", [100, 5000, 20000])
+def test_a_broken_batch_is_the_error_of_the_rows(place: int) -> None:
+    data = bytearray(b"".join(some(start, 300) for start in range(0, 1200, 300)))
+    data[place] ^= 1
+    with pytest.raises(RecordError) as by_rows:
+        rows(bytes(data))
+    with pytest.raises(RecordError) as by_columns:
+        columns(bytes(data))
+    assert by_rows.value.args == by_columns.value.args

@@ -1,0 +1,158 @@
+"""Codecs: everything comes back, what is broken is a CodecError and nothing else, and bombs don't go off."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import ConfigError, RecordError
+from kproto.records import Record, encode_batch, rows
+from kproto.records.compression import (
+    ALWAYS_ALLOWED,
+    CODECS,
+    CodecError,
+    allowance,
+    codec_number,
+    compress,
+    decompress,
+    decompress_into,
+    old_lz4_header,
+)
+
+cramjam = pytest.importorskip("cramjam")
+NUMBERS = range(len(CODECS))
+DATA = st.binary(max_size=300) | st.tuples(st.binary(min_size=1, max_size=30), st.integers(1, 9000)).map(
+    lambda pair: pair[0] * pair[1]
+)
+
+
+@pytest.mark.parametrize("codec", NUMBERS, ids=CODECS)
+@given(data=DATA)
+def test_what_is_compressed_comes_back(codec: int, data: bytes) -> None:
+    assert decompress(codec, compress(codec, data)) == data
+
+
+@pytest.mark.parametrize("codec", NUMBERS, ids=CODECS)
+@given(data=DATA)
+def test_a_buffer_is_filled_or_too_small(codec: int, data: bytes) -> None:
+    packed = memoryview(compress(codec, data))
+    if codec:
+        out = bytearray(len(data) + 8)
+        assert decompress_into(codec, packed, memoryview(out)) in (len(data), None)
+        if len(data):
+            assert decompress_into(codec, packed, memoryview(bytearray(len(data) - 1))) is None
+
+
+@pytest.mark.parametrize("codec", NUMBERS[1:], ids=CODECS[1:])
+@given(data=st.data())
+def test_broken_bytes_are_codec_errors(codec: int, data: st.DataObject) -> None:
+    packed = bytearray(compress(codec, b"flight-" * data.draw(st.integers(0, 40))))
+    for _ in range(data.draw(st.integers(1, 3))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    del packed[data.draw(st.integers(0, len(packed))) :]
+    with contextlib.suppress(CodecError):
+        decompress(codec, bytes(packed))
+
+
+@pytest.mark.parametrize("codec", NUMBERS[1:], ids=CODECS[1:])
+@given(data=st.binary(max_size=80))
+def test_any_bytes_are_codec_errors_or_data(codec: int, data: bytes) -> None:
+    with contextlib.suppress(CodecError):
+        decompress(codec, data)
+
+
+def test_a_raw_snappy_block_is_read_too() -> None:
+    assert decompress(2, bytes(cramjam.snappy.compress_raw(b"ab" * 900))) == b"ab" * 900
+
+
+def test_xerial_streams_may_be_concatenated() -> None:
+    packed = compress(2, b"x" * 40000)
+    assert decompress(2, packed + packed) == b"x" * 80000
+
+
+def test_gzip_members_may_be_concatenated() -> None:
+    assert decompress(1, compress(1, b"a") + compress(1, b"b")) == b"ab"
+
+
+@pytest.mark.parametrize("level", [None, 1, 5, 9])
+def test_lz4_levels_are_frames_that_others_read(level: int | None) -> None:
+    data = b"gate-" * 30000
+    assert bytes(cramjam.lz4.decompress(compress(3, data, level))) == data
+
+
+def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
+    data = bytes(range(256)) * 1000
+    assert decompress(3, bytes(cramjam.lz4.compress(data))) == data
+
+
+def test_the_lz4_header_of_magic_0_is_read_only_where_it_may_be() -> None:
+    frame = old_lz4_header(compress(3, b"old"))
+    assert decompress(3, frame, old_lz4=True) == b"old"
+    with pytest.raises(CodecError, match="checksum"):
+        decompress(3, frame)
+
+
+def test_the_level_of_gzip_is_used() -> None:
+    data = bytes(range(256)) * 99
+    assert len(compress(1, data, 0)) > len(data) > len(compress(1, data, 9))
+
+
+def test_an_unknown_codec_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="none, gzip, snappy, lz4, zstd"):
+        codec_number("brotli")
+
+
+def test_the_allowance_follows_the_input_or_the_limit() -> None:
+    assert allowance(10) == ALWAYS_ALLOWED
+    assert allowance(10 << 20) == 160 << 20
+    assert allowance(10 << 20, 99) == 99
+
+
+def bomb(codec: int) -> bytes:
+    """Some 10 to 200 KB that say they are 200 MB; in one raw block for snappy."""
+    if codec == 1:
+        packer = zlib.compressobj(9, wbits=31)
+        return b"".join(packer.compress(bytes(1 << 20)) for _ in range(200)) + packer.flush()
+    block = b"" if codec != 2 else struct.pack("<Q", 0)
+    if codec == 2:
+        size = bytearray()
+        rest = 200 << 20
+        while rest > 127:
+            size.append(rest & 127 | 128)
+            rest >>= 7
+        return bytes(size) + bytes((rest,)) + block
+    module = cramjam.lz4 if codec == 3 else cramjam.zstd
+    return bytes(module.compress(bytes(200 << 20)))
+
+
+@pytest.mark.parametrize("codec", NUMBERS[1:], ids=CODECS[1:])
+def test_a_bomb_is_an_error_soon_and_small(codec: int) -> None:
+    packed = bomb(codec)
+    batch = bytearray(encode_batch([Record(0, 0, None, b"")], compression=CODECS[codec]))
+    whole = bytes(batch[:61]) + packed
+    whole = whole[:8] + (len(whole) - 12).to_bytes(4, "big") + whole[12:]
+    tracemalloc.start()
+    start = time.process_time()
+    with pytest.raises(RecordError, match=f"{CODECS[codec]}: .*(grows beyond|holds)"):
+        rows(whole, check_crc=False)
+    taken = time.process_time() - start
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 << 20
+    assert taken < 1  # 0.1 s on an idle machine; tracing and neighbours cost their share
+
+
+@pytest.mark.parametrize("codec", NUMBERS[1:], ids=CODECS[1:])
+def test_max_decompressed_allows_more_or_less(codec: int) -> None:
+    data = encode_batch([Record(0, 0, None, bytes(20 << 20))], compression=CODECS[codec])
+    assert len(rows(data, max_decompressed=32 << 20)[0].value or b"") == 20 << 20
+    small = encode_batch([Record(0, 0, None, bytes(2000))], compression=CODECS[codec])
+    with pytest.raises(RecordError, match="max_decompressed"):
+        rows(small, max_decompressed=1000)

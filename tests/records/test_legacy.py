@@ -1,0 +1,140 @@
+"""Message sets of magic 0 and 1, read as batches and rows like all others."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import EncodeError, RecordError
+from kproto.records import Record, assign_offsets, batches, encode_batch, rows
+from kproto.records.compression import compress
+from kproto.records.legacy import encode_messages
+
+pytest.importorskip("cramjam")
+NOW = 1_700_000_000_000
+CODECS = ["none", "gzip", "snappy", "lz4"]
+CONTENT = st.none() | st.binary(max_size=20)
+
+
+@st.composite
+def drawn(draw: st.DrawFn, magic: int, most: int = 8) -> list[Record]:
+    offset = draw(st.integers(0, 1 << 40))
+    found = []
+    for _ in range(draw(st.integers(1, most))):
+        timestamp = draw(st.integers(-1, NOW)) if magic else -1
+        found.append(Record(offset, timestamp, draw(CONTENT), draw(CONTENT)))
+        offset += draw(st.integers(1, 3))
+    return found
+
+
+def message(magic: int, attributes: int, key: bytes | None, value: bytes | None, offset: int = 0) -> bytes:
+    body = bytes((magic, attributes)) + (struct.pack(">q", NOW) if magic else b"")
+    for content in (key, value):
+        body += struct.pack(">i", -1) if content is None else struct.pack(">i", len(content)) + content
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", CODECS)
+@given(data=st.data())
+def test_what_is_written_is_read(magic: int, codec: str, data: st.DataObject) -> None:
+    found = data.draw(drawn(magic))
+    assert rows(encode_messages(found, magic, compression=codec)) == found
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_wrapper_is_one_batch_with_the_offsets_of_its_messages(codec: str) -> None:
+    found = [Record(7, NOW, None, b"a"), Record(9, NOW + 5, None, b"b")]
+    (batch,) = batches(encode_messages(found, 1, compression=codec))
+    assert (batch.base_offset, batch.last_offset, batch.count) == (7, 9, 2)
+    assert (batch.compression, batch.max_timestamp, batch.timestamp_type) == (codec, NOW + 5, "CreateTime")
+    assert (batch.producer_id, batch.partition_leader_epoch, batch.delete_horizon_ms) == (-1, -1, None)
+
+
+def test_magic_0_has_no_timestamps() -> None:
+    (batch,) = batches(encode_messages([Record(3, -1, b"k", None)], 0))
+    assert (batch.timestamp_type, batch.max_timestamp) == ("NoTimestampType", -1)
+    assert batch.records()[0].timestamp == -1
+
+
+def test_the_time_of_a_wrapper_with_log_append_time_is_that_of_its_messages() -> None:
+    inner = message(1, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
+    wrapper = bytearray(message(1, 1 | 8, None, compress(1, inner), 41))
+    wrapper[18:26] = struct.pack(">q", NOW + 77)
+    wrapper[12:16] = struct.pack(">I", zlib.crc32(wrapper[16:]))
+    assert rows(bytes(wrapper)) == [Record(40, NOW + 77, None, b"a"), Record(41, NOW + 77, None, b"b")]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@given(data=st.data())
+def test_a_changed_bit_is_noticed(magic: int, data: st.DataObject) -> None:
+    whole = bytearray(encode_messages(data.draw(drawn(magic, 1)), magic))
+    whole[data.draw(st.integers(12, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(RecordError):
+        rows(bytes(whole))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@given(data=st.data())
+def test_any_change_is_read_or_a_record_error(magic: int, data: st.DataObject) -> None:
+    codec = data.draw(st.sampled_from(CODECS))
+    whole = bytearray(encode_messages(data.draw(drawn(magic)), magic, compression=codec))
+    whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(RecordError):
+        rows(bytes(whole), check_crc=False)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 13, 20])
+def test_a_cut_last_message_is_not_there(cut: int) -> None:
+    whole = encode_messages([Record(0, NOW, None, b"a"), Record(1, NOW, None, b"b")], 1)
+    assert rows(whole[:-cut]) == [Record(0, NOW, None, b"a")]
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (compress(1, b""), "value"),
+        (b"no gzip", "value"),
+        (None, "value"),
+        (compress(1, message(1, 0, None, b"a")[:-1]), "value.size"),
+        (compress(1, message(0, 0, None, b"a")), "value.magic"),
+        (compress(1, message(1, 1, None, compress(1, message(1, 0, None, b"a")))), "value.attributes"),
+        (compress(1, message(1, 0, None, b"a")[:-1] + b"!"), "value.crc"),
+    ],
+    ids=["empty", "garbage", "null", "cut", "magic", "nested", "crc"],
+)
+def test_a_wrapper_with_wrong_content_is_refused(value: bytes | None, field: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        rows(message(1, 1, None, value))
+    assert (caught.value.field, caught.value.version) == (field, 1)
+
+
+def test_zstd_and_headers_are_not_in_message_sets() -> None:
+    with pytest.raises(RecordError, match="codec 4"):
+        rows(message(1, 4, None, b""))
+    with pytest.raises(EncodeError):
+        encode_messages([Record(0, 0, None, None)], 1, compression="zstd")
+    with pytest.raises(EncodeError):
+        encode_messages([Record(0, 0, None, None, (("h", None),))], 1)
+
+
+def test_all_magics_may_lie_in_one_field() -> None:
+    data = b"".join(
+        [
+            encode_messages([Record(0, -1, None, b"0")], 0),
+            encode_messages([Record(1, NOW, None, b"1"), Record(2, NOW, None, b"1")], 1, compression="lz4"),
+            encode_batch([Record(3, NOW, None, b"2")]),
+        ]
+    )
+    assert [one.magic for one in batches(data)] == [0, 1, 2]
+    assert [one.offset for one in rows(data)] == [0, 1, 2, 3]
+
+
+def test_a_log_of_today_refuses_message_sets() -> None:
+    with pytest.raises(RecordError, match="magic 2"):
+        assign_offsets(encode_messages([Record(0, NOW, None, b"")], 1), 0, 0)

@@ -1,0 +1,102 @@
+"""Columns to batches: the same bytes that the builder makes of the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import ConfigError, EncodeError
+from kproto.records import BatchBuilder, batches, rows
+from tests.records.drawn import CODECS, CONTENT, HEADERS, WILD_MOMENTS
+
+pa: Any = pytest.importorskip("pyarrow")
+np: Any = pytest.importorskip("numpy")
+pytest.importorskip("cramjam")
+
+from kproto.records import packing
+from kproto.records.columns import columns, encode_columns
+
+ROWS = st.lists(st.tuples(WILD_MOMENTS, CONTENT, CONTENT, HEADERS), max_size=40)
+NOW = 1_700_000_000_000
+
+
+@given(ROWS, st.sampled_from([100, 1000, 50000]), st.sampled_from(CODECS), st.booleans())
+def test_the_bytes_are_those_of_the_builder(found: list[Any], size: int, codec: str, named: bool) -> None:
+    moments, keys, values, headers = ([row[column] for row in found] for column in range(4))
+    if not named:
+        headers = [()] * len(found)
+    built = encode_columns(
+        moments, keys, values, headers if named else None, compression=codec, max_bytes=size
+    )
+    start = 0
+    for data in built:
+        (batch,) = batches(data)
+        builder = BatchBuilder(codec, max_bytes=1 << 40)
+        for at in range(start, start + batch.count):
+            builder.append(moments[at], keys[at], values[at], headers[at])
+        assert builder.build() == data
+        assert builder.size <= size or batch.count == 1
+        start += batch.count
+    assert start == len(found)
+
+
+def test_batches_are_nearly_full() -> None:
+    built = encode_columns(range(NOW, NOW + 5000), [b"k" * 10] * 5000, [b"v" * 100] * 5000, max_bytes=16384)
+    assert all(15900 < len(data) <= 16384 for data in built[:-1])
+
+
+def test_sequence_numbers_go_on_and_wrap() -> None:
+    last = (1 << 31) - 1
+    built = encode_columns(
+        [NOW] * 3, None, None, max_bytes=1, producer_id=1, producer_epoch=0, base_sequence=last - 1
+    )
+    assert [next(batches(data)).base_sequence for data in built] == [last - 1, last, 0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a", None, "ü"]),
+        pa.array([b"a", None, "ü".encode()], pa.large_binary()),
+        pa.chunked_array([["a"], [None, "ü"]]),
+        pa.chunked_array([pa.array([b"a", None, "ü".encode()])]),
+        pa.array(["x", "a", None, "ü"]).slice(1),
+        [b"a", None, "ü".encode()],
+    ],
+    ids=["string", "large", "chunks", "chunk", "slice", "list"],
+)
+def test_columns_may_come_in_many_forms(column: Any) -> None:
+    (data,) = encode_columns(np.array([NOW] * 3), column, column)
+    assert [one.value for one in rows(data)] == [one.key for one in rows(data)] == [b"a", None, "ü".encode()]
+
+
+def test_chunked_columns_without_chunks_are_no_rows() -> None:
+    assert encode_columns([], pa.chunked_array([], pa.string()), None) == []
+
+
+def test_what_was_read_as_columns_can_be_written_as_columns() -> None:
+    (data,) = encode_columns(range(NOW, NOW + 300), [b"k"] * 300, [b"v" * 9] * 300, max_bytes=1 << 20)
+    read = columns(data)
+    assert encode_columns(read.timestamp, read.key, read.value, max_bytes=1 << 20) == [data]
+
+
+def test_more_than_arrow_can_join_at_once_is_joined_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: Any = ([NOW] * 500, None, [b"v" * 50] * 500)
+    at_once = encode_columns(*arguments, max_bytes=1000)
+    monkeypatch.setattr(packing, "_MOST", 3000)
+    assert encode_columns(*arguments, max_bytes=1000) == at_once
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    with pytest.raises(EncodeError, match="key"):
+        encode_columns([NOW], [b"a", b"b"], None)
+    with pytest.raises(EncodeError, match="headers"):
+        encode_columns([NOW], None, None, [])
+
+
+def test_a_batch_of_no_size_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        encode_columns([NOW], None, None, max_bytes=0)
