@@ -22,10 +22,8 @@ HEADERS = (("h", b"1"), ("ü", None), ("h", b""))
 
 def some(start: int, count: int, **told: Any) -> bytes:
     headers = told.pop("headers", ())
-    found = [
-        Record(start + at, NOW + at, None if at % 3 else b"k%d" % at, b"v" * (at % 70), headers)
-        for at in range(count)
-    ]
+    keys = [b"key", None, None]
+    found = [Record(start + at, NOW + at, keys[at % 3], b"v" * (at % 70), headers) for at in range(count)]
     return encode_batch(found, **told)
 
 
