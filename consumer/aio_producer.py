@@ -25,7 +25,7 @@ from .engine import events as ev
 from .engine.network import Open, Shut, Write
 from .engine.producing import Full, Header, OutBatch, ProducerEngine, step
 from .options import ProducerConfig, producer_options
-from .producer import as_bytes
+from .producer import Buffer, as_bytes
 from .shell import log
 from .sockets import Sockets
 from .streams import Streams
@@ -51,8 +51,8 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
+        value: Buffer | None = None,
+        key: Buffer | None = None,
         *,
         partition: int | None = None,
         timestamp: int | None = None,
@@ -61,7 +61,7 @@ class AsyncProducer:
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
         if self._closed:
             raise IllegalState("this producer is closed; make a new one")
-        value, key = as_bytes("value", value), as_bytes("key", key)
+        value_bytes, key_bytes = as_bytes("value", value), as_bytes("key", key)
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         deadline: float | None = None
@@ -69,7 +69,7 @@ class AsyncProducer:
         while True:
             self._changed.clear()
             self._engine.core.now = Sockets.now()
-            placed = self._engine.append(topic, key, value, partition, timestamp, headers)
+            placed = self._engine.append(topic, key_bytes, value_bytes, partition, timestamp, headers)
             if not isinstance(placed, Full):
                 break
             self._happened(ev.Tick())

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from kproto.errors import IllegalState, RequestTimedOut
 
@@ -29,6 +29,8 @@ from .engine.producing import Full, Header, OutBatch, ProducerEngine, step
 from .options import ProducerConfig, producer_options
 from .shell import log
 from .sockets import Sockets
+
+Buffer = bytes | bytearray | memoryview
 
 
 class Producer:
@@ -63,8 +65,8 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
+        value: Buffer | None = None,
+        key: Buffer | None = None,
         *,
         partition: int | None = None,
         timestamp: int | None = None,
@@ -76,10 +78,7 @@ class Producer:
         Raises UnknownTopic, NotAuthorized, RequestTimedOut (no room or no metadata within max_block_ms) and
         BrokerError for a record that is too large.
         """
-        if (value is not None and not isinstance(value, bytes)) or (
-            key is not None and not isinstance(key, bytes)
-        ):
-            value, key = as_bytes("value", value), as_bytes("key", key)
+        value, key = as_bytes("value", value), as_bytes("key", key)
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
         engine = self._engine
@@ -252,10 +251,10 @@ class Producer:
         self.close()
 
 
-def as_bytes(what: str, data: Any) -> bytes | None:
+def as_bytes(what: str, data: object) -> bytes | None:
     """`data` as bytes; TypeError for what is neither bytes-like nor None."""
     if data is None or isinstance(data, bytes):
         return data
-    if isinstance(data, (bytearray, memoryview)):
-        return bytes(data)
+    if isinstance(data, bytearray | memoryview):
+        return bytes(cast("bytearray", data))
     raise TypeError(f"{what} must be bytes or None, not {type(data).__name__}; encode it first")

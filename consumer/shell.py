@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.subscription import TopicPartition
@@ -125,7 +126,7 @@ class Shell:
             except re.error as error:
                 raise ConfigError("pattern", pattern, f"a regular expression ({error})") from None
             return ev.Subscribe(frozenset(), pattern)
-        bad = [name for name in names if not isinstance(name, str) or not name.strip()]
+        bad = [name for name in names if not name.strip()]
         if bad or not names:
             raise ConfigError("topics", topics, "names of topics that are not empty; unsubscribe() to stop")
         return ev.Subscribe(frozenset(names))
@@ -147,7 +148,11 @@ class Shell:
 
 def assignment_event(partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> ev.Assign:
     """The partitions with their start offsets; None starts where the group or the reset policy says."""
-    wanted = dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+    wanted: dict[TopicPartition, int | None] = {}
+    if isinstance(partitions, Mapping):
+        wanted.update(cast("Mapping[TopicPartition, int | None]", partitions))
+    else:
+        wanted.update(dict.fromkeys(partitions))
     for partition, offset in wanted.items():
         if offset is not None and offset < 0:
             raise ConfigError("offset", offset, f"not negative ({partition})")

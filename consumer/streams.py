@@ -28,9 +28,9 @@ class _Protocol(asyncio.Protocol):
         if not self.silent:
             self.tell(Data(self.key, data))
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if not self.silent:
-            why = "the broker closed the connection" if error is None else str(error).lower()
+            why = "the broker closed the connection" if exc is None else str(exc).lower()
             self.tell(Broken(self.key, why))
 
 

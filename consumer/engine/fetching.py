@@ -193,7 +193,7 @@ class Fetcher:
 
     def _is_live(self, asked: _Asked) -> bool:
         state = self._core.partitions.get(asked.state.partition)
-        return state is asked.state and state.epoch == asked.epoch
+        return state is asked.state and asked.state.epoch == asked.epoch
 
     def _take_in(self, node: int, asked: _Asked, entry: PartitionData) -> None:
         core, state = self._core, asked.state

@@ -358,6 +358,10 @@ class ProducerEngine:
 
         named = any(core.view.topic_id(batch.partition.topic) is None for batch in batches)
         ids = {core.view.topic_id(batch.partition.topic): batch.partition.topic for batch in batches}
+
+        def answered(call: Call) -> None:
+            self._answered(node, batches, ids, call)
+
         self._open[node] = self._open.get(node, 0) + 1
         for batch in batches:
             batch.attempts += 1
@@ -367,7 +371,7 @@ class ProducerEngine:
             node=node,
             max_version=TOPIC_IDS_FROM - 1 if named else None,
             one_way=options.acks == 0,
-            purpose=lambda call: self._answered(node, batches, ids, call),
+            purpose=answered,
         )
 
     # ---- answers
