@@ -80,10 +80,11 @@ def hourly(frame: pd.DataFrame) -> dict[tuple[str, int], Total]:
     """The truth about each origin and hour; an hour is its start in ms UTC."""
     hours = frame["event_time"] // 3_600_000 * 3_600_000
     grouped = frame.groupby(["origin", hours])["dep_delay"]
-    rows = zip(grouped.size().items(), grouped.count(), grouped.sum(), strict=True)
+    sums = grouped.agg(["size", "count", "sum"]).reset_index()
+    columns = (sums[name] for name in ("origin", "event_time", "size", "count", "sum"))
     return {
-        (str(key[0]), int(key[1])): Total(int(size), int(flown), int(delay))
-        for (key, size), flown, delay in rows
+        (str(origin), int(hour)): Total(int(size), int(flown), int(delay))
+        for origin, hour, size, flown, delay in zip(*columns, strict=True)
     }
 
 

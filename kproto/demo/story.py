@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import random
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm import tqdm
 
@@ -29,11 +28,8 @@ from ..group.subscription import TopicPartition
 from ..timeline import GroupEvent
 from . import flights, member
 from .books import Books, Outcome, judge
-from .flights import Departure, Total
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+from .flights import Departure
+from .spark import hourly_query
 
 PARTITIONS, GROWN = 3, 6
 MEMBERS = 3
@@ -134,7 +130,9 @@ class Group:
                     if one.name not in seen:
                         seen.add(one.name)
                         open_pipes[one.pipe] = one
-            ready = wait(list(open_pipes), timeout=0.1) if open_pipes else time.sleep(0.05) or []
+            if not open_pipes:
+                time.sleep(0.05)
+            ready = wait(list(open_pipes), timeout=0.1) if open_pipes else []
             for pipe in ready:
                 assert isinstance(pipe, Connection)
                 try:
@@ -174,7 +172,7 @@ def tell(plan: Plan) -> Outcome:
         stack.callback(group.stop)
         for number in range(1, MEMBERS + 1):
             group.start(f"member {number}")
-        spark = stack.enter_context(_Spark(plan, bootstrap)) if plan.spark else None
+        spark = stack.enter_context(hourly_query(bootstrap, plan.topic)) if plan.spark else None
         _await(lambda: group.settled(PARTITIONS, MEMBERS), group, "the group to settle")
         produced = _live(plan, list(flights.departures(frame)), group, bootstrap)
         _await(lambda: len(books.rows) >= produced, group, "the group to read everything", patience=60)
@@ -251,72 +249,6 @@ def _await(done: Any, group: Group, what: str, patience: float = 45) -> None:
                 f"waited {patience:.0f} s for {what}, nothing moved; read so far: {len(group.books.rows):,}"
             )
         time.sleep(0.05)
-
-
-class _Spark:
-    """The Structured Streaming query: departures and delays per origin and hour, straight from the topic."""
-
-    def __init__(self, plan: Plan, bootstrap: str) -> None:
-        self.plan, self.bootstrap = plan, bootstrap
-
-    def __enter__(self) -> _Spark:
-        from consumer.spark import session
-
-        self._scratch = tempfile.TemporaryDirectory(prefix="kproto-demo-", ignore_cleanup_errors=True)
-        self.session: SparkSession = session("kproto demo")
-        self.query: StreamingQuery = self._query()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(Exception):  # the JVM may be gone already after Ctrl-C
-            self.query.stop()
-        with contextlib.suppress(Exception):
-            self.session.stop()
-        self._scratch.cleanup()
-
-    def _query(self) -> StreamingQuery:
-        from pyspark.sql import functions as f
-
-        frame = (
-            self.session.readStream.format("kproto")
-            .option("kafka.bootstrap.servers", self.bootstrap)
-            .option("subscribe", self.plan.topic)
-            .option("startingOffsets", "earliest")
-            .load()
-        )
-        departure = f.from_json(f.col("value").cast("string"), "origin string, dep_delay int")
-        hourly = (
-            frame.select(departure.alias("d"), f.date_trunc("hour", "timestamp").alias("hour"))
-            .groupBy("d.origin", "hour")
-            .agg(
-                f.count("*").alias("departures"),
-                f.count("d.dep_delay").alias("flown"),
-                f.sum("d.dep_delay").alias("delay"),
-                f.avg("d.dep_delay").alias("mean_delay"),
-            )
-        )
-        return (
-            hourly.writeStream.outputMode("complete")
-            .format("memory")
-            .queryName("hourly")
-            .option("checkpointLocation", f"{self._scratch.name}/checkpoint")
-            .trigger(processingTime="2 seconds")
-            .start()
-        )
-
-    def result(self, produced: int) -> dict[tuple[str, int], Total]:
-        """Every (origin, hour) once all `produced` records went through, or what there is after 60 s."""
-        from pyspark.sql import functions as f
-
-        end = time.monotonic() + 60
-        while True:
-            self.query.processAllAvailable()
-            columns = ("origin", f.unix_millis("hour").alias("at"), "departures", "flown", "delay")
-            rows = self.session.table("hourly").select(*columns).collect()
-            if sum(row.departures for row in rows) >= produced or time.monotonic() > end:
-                return {
-                    (row.origin, row["at"]): Total(row.departures, row.flown, row.delay or 0) for row in rows
-                }
 
 
 def _title(plan: Plan) -> str:

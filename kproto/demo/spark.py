@@ -1,0 +1,109 @@
+"""The demo's Spark query: departures and delays per origin and hour, straight from the topic.
+
+with hourly_query(bootstrap, "flights") as query:
+    ...                            # it runs beside whatever happens in here
+    rows = query.result(336_776)   # (origin, hour) -> Total, once so many departures went through
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .flights import Total
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_PATIENCE = 60.0  # seconds for the rows that are still under way when the producer is done
+
+
+class HourlyQuery:
+    """The running query."""
+
+    def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
+        self._spark, self._query = spark, query
+
+    def result(self, produced: int) -> dict[tuple[str, int], Total]:
+        """Every (origin, hour in ms UTC) once `produced` departures went through, or what there is."""
+        from pyspark.sql import functions as f
+
+        end = time.monotonic() + _PATIENCE
+        while True:
+            self._query.processAllAvailable()
+            columns = ("origin", f.unix_millis("hour").alias("at"), "departures", "flown", "delay")
+            rows = self._spark.table("hourly").select(*columns).collect()
+            if sum(row.departures for row in rows) >= produced or time.monotonic() > end:
+                return {
+                    (row.origin, row["at"]): Total(row.departures, row.flown, row.delay or 0) for row in rows
+                }
+
+
+@contextlib.contextmanager
+def hourly_query(bootstrap: str, topic: str) -> Iterator[HourlyQuery]:
+    """Start Spark and the query. Raises MissingExtra without PySpark or Java, with what to install."""
+    from consumer.spark import session
+
+    with tempfile.TemporaryDirectory(prefix="kproto-demo-", ignore_cleanup_errors=True) as scratch:
+        log = Path(scratch, "spark.log")
+        try:
+            with _stderr_into(log):
+                spark = session("kproto demo", quick=True, settings={"spark.sql.session.timeZone": "UTC"})
+            try:
+                query = _start(spark, bootstrap, topic, f"{scratch}/checkpoint")
+                try:
+                    yield HourlyQuery(spark, query)
+                finally:
+                    query.stop()
+            finally:
+                spark.stop()
+        except Exception:
+            if log.exists():
+                sys.stderr.write(log.read_text(errors="replace")[-3000:])
+            raise
+
+
+def _start(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> StreamingQuery:
+    from pyspark.sql import functions as f
+
+    frame = (
+        spark.readStream.format("kproto")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    departure = f.from_json(f.col("value").cast("string"), "origin string, dep_delay int")
+    hourly = (
+        frame.select(departure.alias("d"), f.date_trunc("hour", "timestamp").alias("hour"))
+        .groupBy("d.origin", "hour")
+        .agg(
+            f.count("*").alias("departures"),
+            f.count("d.dep_delay").alias("flown"),
+            f.sum("d.dep_delay").alias("delay"),
+            f.avg("d.dep_delay").alias("mean_delay"),
+        )
+    )
+    writer = hourly.writeStream.outputMode("complete").format("memory").queryName("hourly")
+    return writer.option("checkpointLocation", checkpoint).trigger(processingTime="2 seconds").start()
+
+
+@contextlib.contextmanager
+def _stderr_into(path: Path) -> Iterator[None]:
+    """What starts in here keeps writing its errors into this file: Spark's workers complain when they end."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
