@@ -190,7 +190,7 @@ def streams(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
 def latency(spark: Any, formats: dict[str, str], bootstrap: str, count: int = 40) -> None:
     """From a record produced to its row seen in foreachBatch, one record at a time."""
     for name, form in formats.items():
-        topic = f"latency-{name.replace(' ', '-')}-{time.time_ns()}"
+        topic = f"latency-{form}-{time.time_ns()}"
         with Cluster(bootstrap) as cluster, tempfile.TemporaryDirectory() as checkpoint:
             cluster.create_topics({topic: 1})
             seen: list[int] = []

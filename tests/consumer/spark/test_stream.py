@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from consumer.cluster import Cluster
+from consumer.spark.logs import PAUSE_S
 from consumer.spark.offsets import DataLoss
 from consumer.spark.options import parse
 from consumer.spark.rows import Slice
@@ -172,6 +174,15 @@ def test_a_topic_that_does_not_exist_is_an_error(filled: Filled) -> None:
         Run(filled, subscribe="nowhere").poll()
 
 
+def test_a_topic_that_appears_a_moment_later_is_waited_for(filled: Filled) -> None:
+    creation = threading.Timer(PAUSE_S * 1.5, filled.topic, ["t", 1])
+    creation.start()
+    try:
+        Run(filled, startingOffsets="earliest").poll()  # raises UnknownTopic if it doesn't wait
+    finally:
+        creation.join()
+
+
 def test_a_partition_that_does_not_exist_is_an_error(filled: Filled) -> None:
     filled.topic("t", 1)
     with pytest.raises(UnknownTopic, match="topic 't' has no partition 3"):
@@ -184,7 +195,7 @@ def test_only_assigned_partitions_are_read(filled: Filled) -> None:
 
 
 def test_a_pattern_matches_whole_names(filled: Filled) -> None:
-    for name in ("flights", "flights2", "my-flights"):
+    for name in ("flights", "flights2", "flights-old", "my-flights"):
         filled.topic(name, 1)
     run = Run(filled, subscribePattern="flights.?", startingOffsets="earliest")
     assert run.batch() == {"flights-0": [0], "flights2-0": [0]}
@@ -437,6 +448,16 @@ def test_commit_shows_the_offsets_too(filled: Filled) -> None:
     run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
     run.reader.commit({"t": {"0": 2}})
     assert committed(filled, "lag") == {T0: 2}
+
+
+def test_an_idle_query_does_not_commit_again_what_it_has_committed(filled: Filled) -> None:
+    filled.topic("t", 3)
+    run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
+    run.batch()
+    run.batch()
+    filled.cluster.commit_offsets("lag", {T0: 1})
+    run.batch()
+    assert committed(filled, "lag") == {T0: 1}
 
 
 def test_without_a_group_nothing_is_committed(filled: Filled) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -130,6 +131,12 @@ def test_a_task_that_failed_leaves_nothing_to_the_next(filled: Filled) -> None:
         )
     write(filled, schema, [{"value": "kept", "topic": "t"}], kafka_linger_ms="60000")
     assert [r.value for r in records(filled, "t")] == [b"kept"]
+
+
+def test_a_task_that_failed_leaves_no_thread(filled: Filled) -> None:
+    with pytest.raises(UnknownTopic):
+        write(filled, PLAIN, [{"value": "a"}], topic="nowhere", kafka_client_id="doomed")
+    assert not [thread for thread in threading.enumerate() if "doomed" in thread.name]
 
 
 def test_a_stream_writes_in_every_output_mode(filled: Filled) -> None:

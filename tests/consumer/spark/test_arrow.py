@@ -1,0 +1,38 @@
+"""What of a fetch answer is decoded, and where reading goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from consumer.spark.arrow import cut
+from kproto.records.batch import encode_batch
+from kproto.records.record import Record
+
+
+def batch(*offsets: int) -> bytes:
+    return encode_batch([Record(offset, 0, None, b"v") for offset in offsets], base_offset=offsets[0])
+
+
+def test_batches_that_begin_at_the_end_are_not_decoded() -> None:
+    first, second = batch(0, 1, 2), batch(3, 4)
+    assert cut(first + second, 3) == (first, 3)
+
+
+def test_a_batch_that_begins_before_the_end_is_kept_whole() -> None:
+    first, second = batch(0, 1, 2), batch(3, 4)
+    assert cut(first + second, 4) == (first + second, 5)
+
+
+def test_a_batch_that_was_cut_off_by_the_broker_is_read_next_time() -> None:
+    first, second = batch(0, 1, 2), batch(3, 4)
+    assert cut(first + second[:-1], 99)[1] == 3
+
+
+def test_when_nothing_begins_before_the_end_it_is_a_gap_and_is_reached() -> None:
+    assert cut(batch(7, 8), 5) == (b"", 5)
+
+
+def test_without_a_whole_batch_nothing_is_reached() -> None:
+    assert cut(batch(0)[:-1], 5)[1] is None
