@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
+from heapq import heapify, heapreplace
+from itertools import groupby
 from typing import NamedTuple
 
 from ..subscription import Claim, Subscription, TopicPartition, read_sticky_user_data
@@ -278,6 +280,8 @@ class _Mixed:
         self.owner: dict[TopicPartition, str] = {}
         self.load = dict.fromkeys(wants, 0)
         self.order: list[tuple[int, str]] = []
+        self.moved = 0  # how often
+        self.known: dict[str, tuple[int, int]] = {}  # topic -> its least load, when so many had been moved
         self.moved_from: dict[TopicPartition, str] = {}
         self.moves: dict[tuple[str, str, str], list[TopicPartition]] = {}
 
@@ -305,12 +309,12 @@ class _Mixed:
             plan[self.owner[tp]].append(tp)
         return plan
 
-    def _least(self, tp: TopicPartition) -> str:
+    def _least(self, topic: str) -> str:
         """The least loaded subscriber, by id among equals."""
-        subscribers = self.subscribers[tp.topic]
+        subscribers = self.subscribers[topic]
         if len(subscribers) ** 2 < len(self.order):
             return min(subscribers, key=lambda member_id: (self.load[member_id], member_id))
-        return next(member_id for _, member_id in self.order if tp.topic in self.wants[member_id])
+        return next(member_id for _, member_id in self.order if topic in self.wants[member_id])
 
     def _place(self, unowned: list[TopicPartition]) -> None:
         """Each to the least loaded subscriber; where racks matter, first to those that are near."""
@@ -324,8 +328,13 @@ class _Mixed:
                     far.append(tp)
                 else:
                     self._give(tp, member_id)
-        for tp in far:
-            self._give(tp, self._least(tp))
+        for topic, left in groupby(far, key=lambda tp: tp.topic):
+            heap = [(self.load[member_id], member_id) for member_id in self.subscribers[topic]]
+            heapify(heap)
+            for tp in left:
+                load, member_id = heap[0]
+                heapreplace(heap, (load + 1, member_id))
+                self._give(tp, member_id)
 
     def _level(self, partitions: list[TopicPartition]) -> bool:
         """Move partitions to members that have at least two fewer, until a whole pass moves nothing."""
@@ -335,13 +344,14 @@ class _Mixed:
             modified = False
             for tp in movable:
                 load = self.load[self.owner[tp]]
-                if load <= self.order[0][0] + 1:
+                if load <= self.order[0][0] + 1 or load <= self._at_least(tp.topic) + 1:
                     continue
                 previous = self.claims.previous.get(tp)
                 if previous is not None and load > self.load[previous] + 1:
                     to = previous
                 else:
-                    to = self._least(tp)
+                    to = self._least(tp.topic)
+                    self.known[tp.topic] = self.load[to], self.moved
                     if load <= self.load[to] + 1:
                         continue
                 self._move(tp, to)
@@ -349,17 +359,37 @@ class _Mixed:
             if not modified:
                 return changed
 
+    def _at_least(self, topic: str) -> int:
+        """No subscriber of the topic has less than this.
+
+        One move makes one member's load less by one, and so the least of any topic by one at the most: mostly
+        there is nothing to look up.
+        """
+        least, moves = self.known.get(topic, (0, 0))
+        return least - (self.moved - moves)
+
     def _move(self, tp: TopicPartition, to: str) -> None:
         """Move one partition of the topic to `to`: rather back one that came from there than `tp` itself."""
         source = self.moved_from.get(tp, self.owner[tp])
         back = self.moves.get((tp.topic, to, source))
         if back and self.load[source] > self.load[to] + 1:
-            tp = min(back, key=lambda one: self.racks.gain(one, source, to)) if self.racks.matter else back[0]
+            # Any of them would do for the balance: best one that `source` neither held nor is near to.
+            tp = min(
+                back,
+                key=lambda one: (
+                    self._holds(source, one) - self._holds(to, one),
+                    self.racks.gain(one, source, to) if self.racks.matter else 0,
+                ),
+            )
         came_from = self._forget_move(tp)
+        self.moved += 1
         if came_from != to:
             self.moved_from[tp] = came_from
             insort(self.moves.setdefault((tp.topic, came_from, to), []), tp)
         self._give(tp, to)
+
+    def _holds(self, member_id: str, tp: TopicPartition) -> bool:
+        return self.claims.owner.get(tp) == member_id
 
     def _forget_move(self, tp: TopicPartition) -> str:
         """Where the partition was before all moves; its record is taken out."""
