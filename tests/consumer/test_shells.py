@@ -1,4 +1,4 @@
-"""What only the shells do: threads, event loops, sockets. The embedded broker is real here, and so is time."""
+"""What only the shells do: threads, event loops, sockets. The broker is real here, and the time too."""
 
 from __future__ import annotations
 

@@ -1,0 +1,91 @@
+"""What a client knows of the cluster, and when it believes otherwise."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from consumer.engine.metadata import ClusterView, metadata_request
+from kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.consumer.world import tp
+
+A, B = UUID(int=1), UUID(int=2)
+
+
+def answer(*, leader: int = 1, epoch: int = 5, topic_id: UUID = A, code: int = 0) -> MetadataResponse:
+    partitions = [
+        MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=leader,
+            leader_epoch=epoch,
+            replica_nodes=[],
+            isr_nodes=[],
+            offline_replicas=[],
+        )
+    ]
+    topic = MetadataResponseTopic(
+        error_code=code, name="t", topic_id=topic_id, is_internal=False, partitions=[] if code else partitions
+    )
+    brokers = [MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092) for node in (1, 2)]
+    return MetadataResponse(throttle_time_ms=0, brokers=brokers, controller_id=2, topics=[topic])
+
+
+def view(*answers: MetadataResponse, version: int = 13, everything: bool = False) -> ClusterView:
+    made = ClusterView()
+    for one in answers:
+        made.update(one, 0, version=version, everything=everything)
+    return made
+
+
+def test_the_newest_leader_epoch_wins() -> None:
+    """M198: brokers answer from metadata of different age."""
+    assert view(answer(leader=1, epoch=5), answer(leader=2, epoch=4)).leader(tp("t", 0)) == 1
+    assert view(answer(leader=1, epoch=5), answer(leader=2, epoch=6)).leader(tp("t", 0)) == 2
+
+
+def test_epochs_of_another_topic_with_the_same_name_do_not_count() -> None:
+    known = view(answer(leader=1, epoch=5), answer(leader=2, epoch=0, topic_id=B))
+    assert known.leader(tp("t", 0)) == 2
+    assert known.topic_name(A) is None
+    assert known.topic_name(B) == "t"
+
+
+def test_epochs_before_version_9_are_not_believed() -> None:
+    known = view(answer(leader=1, epoch=5), answer(leader=2, epoch=4), version=8)
+    assert known.leader(tp("t", 0)) == 2
+
+
+def test_a_leader_that_the_cluster_does_not_list_is_none() -> None:
+    assert view(answer(leader=7)).leader(tp("t", 0)) is None
+    assert view(answer(leader=-1)).leader(tp("t", 0)) is None
+    assert view(answer()).leader(tp("t", 1)) is None
+
+
+def test_a_topic_that_is_missing_from_a_full_answer_is_gone() -> None:
+    nothing = answer()
+    nothing.topics = []
+    assert view(answer(), nothing, everything=True).topics == {}
+    assert set(view(answer(), nothing).topics) == {"t"}
+
+
+def test_a_broker_that_denies_a_topic_for_a_moment_does_not_take_its_partitions_away() -> None:
+    known = view(answer(), answer(code=3))
+    assert known.topics["t"].error_code == 3
+    assert known.counts(["t"]) == {"t": 1}
+
+
+def test_asking_for_no_topic_asks_for_none_and_for_all_asks_for_all() -> None:
+    def topics(wanted: list[str] | None, version: int) -> object:
+        request = metadata_request(wanted).build(version)
+        assert isinstance(request, MetadataRequest)
+        return request.topics
+
+    assert topics([], 13) == []
+    assert topics(None, 13) is None
+    assert topics(None, 0) == []
