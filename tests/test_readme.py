@@ -11,7 +11,9 @@ TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"^### (.+?)$.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("title", "code"), [b for b in BLOCKS if b[0] != "Spark"], ids=lambda part: part[:12])
+@pytest.mark.parametrize(
+    ("title", "code"), [b for b in BLOCKS if b[0] != "Spark"], ids=lambda part: part[:12]
+)
 def test_the_first_look_runs(title: str, code: str) -> None:
     names: dict[str, object] = {}
     exec(compile(code, f"README: {title}", "exec"), names)
