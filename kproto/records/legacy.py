@@ -5,7 +5,7 @@ Rules of this file:
 * There are no batches, only messages; each outer one is read as a `Batch` here, so that `batches` and `rows`
   give the same things for every magic. A compressed message is a wrapper: its value is a message set.
 * In a wrapper of magic 0 the inner offsets are those of the log. In one of magic 1 they count from any start,
-  and the wrapper has the offset of the last (KIP-31).
+  and the wrapper has the offset of the last (KIP-31), or 0 on the way from some producers.
 * Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrules the inner ones
   (KIP-32).
 * The CRC is that of zlib, over everything behind it. zstd doesn't exist here.
@@ -132,7 +132,11 @@ def _unwrap(
     if not found:
         raise RecordError(_MESSAGE, magic, "value", at, "a wrapper without messages")
     if magic:
-        shift = wrapper.offset - found[-1].offset
+        shift = (
+            wrapper.offset - found[-1].offset if wrapper.offset else 0
+        )  # 0: not given yet, by old producers
+        if shift < 0:
+            raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
         for record in found:
             record.offset += shift
             if attributes & _APPEND_TIME:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,7 @@ FIRSTS = st.sampled_from([0, 0, 7, 1 << 40, (1 << 63) - (1 << 30)])
 class Drawn:
     """One batch to be: `rows` are (offset, timestamp, key, value, headers), `told` what its header says."""
 
-    rows: list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]
+    rows: Sequence[tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]]
     told: dict[str, Any] = field(default_factory=dict)
 
     @property

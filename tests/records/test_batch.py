@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -202,7 +203,7 @@ def test_lists_before_a_broken_batch_are_given_first() -> None:
 
 
 def test_the_aborted_that_are_left_can_be_handed_on() -> None:
-    def batch(offset: int, key: bytes, **told: bool) -> bytes:
+    def batch(offset: int, key: bytes, **told: Any) -> bytes:
         one = Record(offset, NOW, key, b"")
         return encode_batch([one], producer_id=1, is_transactional=True, **told)
 
@@ -296,6 +297,7 @@ def test_headers_are_encoded_in_order_with_repetitions() -> None:
 def test_rows_work_without_any_extra() -> None:
     script = """
 import sys
+from typing import Any
 for name in ("numpy", "pyarrow", "cramjam", "zstandard"):
     sys.modules[name] = None
 from kproto.errors import MissingExtra

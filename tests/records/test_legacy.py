@@ -70,6 +70,19 @@ def test_the_time_of_a_wrapper_with_log_append_time_is_that_of_its_messages() ->
     assert rows(bytes(wrapper)) == [Record(40, NOW + 77, None, b"a"), Record(41, NOW + 77, None, b"b")]
 
 
+@pytest.mark.parametrize(("offset", "first"), [(0, 0), (1, 0), (41, 40)])
+def test_a_wrapper_without_offset_is_one_that_a_producer_sends(offset: int, first: int) -> None:
+    inner = message(1, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
+    found = rows(message(1, 1, None, compress(1, inner), offset))
+    assert [one.offset for one in found] == [first, first + 1]
+
+
+def test_a_wrapper_below_its_last_message_is_refused() -> None:
+    inner = message(1, 0, None, b"a", 0) + message(1, 0, None, b"b", 9)
+    with pytest.raises(RecordError, match="below"):
+        rows(message(1, 1, None, compress(1, inner), 8))
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @given(data=st.data())
 def test_a_changed_bit_is_noticed(magic: int, data: st.DataObject) -> None:
