@@ -7,6 +7,8 @@ Rules that hold here:
 * A member's commit carries its identity of the moment it is sent. While a rebalance is under way it waits,
   and then goes out with the new generation, if all of its partitions are still owned; else it fails with
   CommitFailed. It never makes the member lose anything, and fetching goes on.
+* Commits and JoinGroups travel on two connections, so a commit may be read after the group went on to the
+  next generation. ILLEGAL_GENERATION means something only if the identity is still what it was sent with.
 * Retriable errors are retried until the commit's deadline; a lost coordinator is looked up again.
 * Automatic commits say what was *processed*: what was handed out before the last poll. Nothing new, no
   request.
@@ -220,8 +222,12 @@ class Committer:
             if codes.get(partition) == 0 and state is not None:
                 state.committed = offset
         bad = {partition: code for partition, code in codes.items() if code}
-        if commit.sent_as is not None:
+        overtaken = ILLEGAL_GENERATION in bad.values() and self.identity() != commit.sent_as
+        if commit.sent_as is not None and not overtaken:
             self.answered(next(iter(bad.values()), 0), commit.sent_as)
+        if overtaken and self.subscribed():
+            self._again(commit, "a rebalance is under way")
+            return
         if not bad:
             commit.then(None)
             self.pump()
@@ -237,10 +243,6 @@ class Committer:
             self._again(commit, why)
         elif code == REBALANCE_IN_PROGRESS and self.subscribed():
             self._again(commit, "a rebalance is under way")
-        elif (
-            code == ILLEGAL_GENERATION and self.subscribed() and self.identity() not in (None, commit.sent_as)
-        ):
-            self._again(commit, why)  # the generation changed while it travelled: say it with the new one
         elif is_retriable(code) and code != 3:
             self._again(commit, why)
         else:

@@ -633,6 +633,57 @@ def test_a_commit_during_a_rebalance_waits_and_succeeds_for_what_is_kept() -> No
     assert a.heard("lost") == []
 
 
+def refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        throttle_time_ms=0,
+        topics=[
+            OffsetCommitResponseTopic(
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def test_a_commit_that_is_overtaken_by_a_join_is_sent_again_and_loses_nothing() -> None:
+    """They travel on two connections: the group may have a new generation before the commit is read."""
+    world = World({"t": 2})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    codes = [22]
+    world.tamper = lambda client, request, version: (
+        refusal(request, codes.pop()) if isinstance(request, OffsetCommitRequest) and codes else None
+    )
+    a.do(ev.Commit("c", {tp("t", 0): (1, None, "")}, 5000))
+    a.do(ev.Rejoin("the application asked for it"))
+    world.run(3000)
+    assert a.done["c"] == (None, None)
+    assert a.heard("lost") == []
+    assert len(a.owns()) == 2
+
+
+def test_a_member_that_the_group_forgot_learns_it_from_a_commit() -> None:
+    """I3: it stops delivering and rejoins at once."""
+    world = World({"t": 2})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(1000)
+    codes = [22]
+    world.tamper = lambda client, request, version: (
+        refusal(request, codes.pop()) if isinstance(request, OffsetCommitRequest) and codes else None
+    )
+    a.do(ev.Commit("c", {tp("t", 0): (1, None, "")}, 5000))
+    world.run(3000)
+    assert isinstance(a.done["c"][1], CommitFailed)
+    assert len(a.heard("lost")) == 1
+    assert len(a.owns()) == 2
+
+
 def test_a_commit_for_a_partition_that_went_away_fails() -> None:
     world = World({"t": 2})
     a, b = world.consumer(**GROUP), world.consumer(**GROUP)
