@@ -24,6 +24,7 @@ from consumer import (
     TopicPartition,
 )
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
+from kproto.timeline import GroupEvent, ownerships, shared
 
 _names = count(int(time.time() * 1000))
 
@@ -309,18 +310,33 @@ def test_a_group_of_three_grows_shrinks_and_loses_nothing(
     assert len(clean) == len(set(clean)), "two living members read the same record"
 
 
-def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str) -> None:
-    options = {"partition_assignment_strategy": "cooperative-sticky"}
-    owned: dict[TopicPartition, Member] = {}
-    members = [Member(bootstrap, topic, topic, **options)]
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, strategy: str) -> None:
+    """Members come and go one by one; by their own clocks no two ownerships of a partition overlap."""
+    everyone: list[Member] = []
+
+    def join() -> Member:
+        member = Member(bootstrap, topic, topic, partition_assignment_strategy=strategy)
+        everyone.append(member)
+        wait_until(lambda: member.consumer.assignment() != set())
+        return member
+
+    present = [join()]
     for _ in range(3):
-        wait_until(lambda: members[0].consumer.assignment() != set())
-        members.append(Member(bootstrap, topic, topic, **options))
-        wait_until(lambda: members[-1].consumer.assignment() != set())
-        members.pop(0).stop()
-    wait_until(lambda: len(members[0].consumer.assignment()) == 3)
-    members[0].stop()
-    assert owned == {}
+        present.append(join())
+        present.pop(0).stop()
+    wait_until(lambda: len(present[0].consumer.assignment()) == 3)
+    present[0].stop()
+    kinds: dict[str, Any] = {"assigned": "assigned", "revoked": "revoked", "lost": "lost"}
+    events = [
+        GroupEvent(change.at, kinds[change.kind], str(who), change.generation, change.partitions)
+        for who, member in enumerate(everyone)
+        for change in member.changes
+        if change.kind in kinds
+    ]
+    owned = ownerships(events)
+    assert len({one.member for one in owned}) == 4
+    assert shared(owned) == []
 
 
 def test_a_listener_hears_and_may_seek_and_commit(bootstrap: str, topic: str) -> None:
@@ -574,7 +590,7 @@ def mock_cluster() -> Iterator[str]:
 def test_on_librdkafkas_mock_cluster_of_three(mock_cluster: str) -> None:
     """Leaders and coordinator on different nodes; what is produced arrives, alone and in a group.
 
-    The mock knows no CreateTopics; a topic that it makes itself has four partitions. It claims JoinGroup 6 and
+    The mock knows no CreateTopics; a topic that it makes has four partitions. It claims JoinGroup 6 and
     more of the flexible versions, but closes the connection on them.
     """
     with Producer(mock_cluster, allow_auto_create_topics=True) as producer:
