@@ -7,14 +7,13 @@ Rules of this file:
 * One call decodes the answers for many partitions (`columns_of`), because the first record costs 0.2 ms and
   the next ones 0.2 µs: decode all partitions of a fetch together.
 * The arrays own their bytes; nothing points into the fetched data. The arena in which batches are
-  decompressed is kept, one for each thread, up to 64 MiB.
+  decompressed is lent from a shelf and put back, so threads may decode at the same time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -48,7 +47,8 @@ _ALL = -(1 << 63)
 _MANY_BATCHES = 64 << 10  # bytes from which headers are read by numpy
 _CHUNK = 1024  # objects that are filled while they are in the cache
 _FEW = 150  # records below which the row by row way is faster
-_KEPT = 64 << 20  # bytes of arena that a thread keeps
+_KEPT = 64 << 20  # bytes of the largest arena that is kept
+_SHELF_SIZE = 2  # arenas that are kept
 _MOST = (1 << 31) - (1 << 20)  # Arrow's binary arrays have offsets of 32 bits
 
 
@@ -373,13 +373,15 @@ def _fast(
         except IndexError:
             pass  # the last record is too near to the end to be looked at in windows of 8 bytes
     arena = _Arena()
-    arena.fill(sources, table, max_decompressed)
-    if arena.used > _MOST:
-        raise IllegalState(f"{arena.used} bytes of records are too many for one call: hand columns fewer")
     try:
+        arena.fill(sources, table, max_decompressed)
+        if arena.used > _MOST:
+            raise IllegalState(f"{arena.used} bytes of records are too many for one call: hand columns fewer")
         return _decode(parts, arena.bytes, table)
     except IndexError:
         return None  # a length led out of the arena
+    finally:
+        arena.put_back()
 
 
 def _decode(parts: Sequence[Part], data: NDArray[np.uint8], table: Table) -> Columns | None:
@@ -473,12 +475,15 @@ def _parse(raw: Any, size: int) -> list[Headers]:
 
 
 class _Arena:
-    """One stretch of bytes with all batches in it, decompressed; a thread uses the same one again."""
+    """One stretch of bytes with all batches in it. It is kept, as new memory costs more than decoding."""
 
     __slots__ = ("_view", "bytes", "used")
 
     def __init__(self) -> None:
-        self.bytes: NDArray[np.uint8] = getattr(_threads, "arena", _NO_BYTES)
+        try:
+            self.bytes = _shelf.pop()
+        except IndexError:
+            self.bytes = np.empty(1 << 20, np.uint8)
         self.used = 0
         self._view = _view(self.bytes)
 
@@ -487,12 +492,14 @@ class _Arena:
         size = self.used + more + vectors.SLACK
         if size <= len(self.bytes):
             return
-        larger = np.empty(max(size, 2 * self.used, 1 << 20), np.uint8)
+        larger = np.empty(max(size, 2 * self.used), np.uint8)
         larger[: self.used] = self.bytes[: self.used]
         self.bytes = larger
         self._view = _view(larger)
-        if len(larger) <= _KEPT:
-            _threads.arena = larger
+
+    def put_back(self) -> None:
+        if len(self.bytes) <= _KEPT and len(_shelf) < _SHELF_SIZE:
+            _shelf.append(self.bytes)
 
     def fill(self, sources: list[list[bytes]], table: Table, max_decompressed: int | None) -> None:
         """Put the records of all batches into the arena, and their places into the table."""
@@ -537,6 +544,5 @@ def _view(array: Any) -> memoryview:  # an array is a buffer, though numpy doesn
     return memoryview(array)
 
 
-_threads = threading.local()
-_NO_BYTES = np.empty(0, np.uint8)
+_shelf: list[NDArray[np.uint8]] = []
 _NO_BATCHES = np.empty((_WIDTH, 0), np.int64)
