@@ -119,6 +119,9 @@ def session(
         log4j.write_text(_QUIET)
         java = f"{_QUICK if quick else _LASTING} -Dlog4j2.configurationFile={log4j.as_uri()}"
         own = {**SETTINGS, "spark.driver.extraJavaOptions": java, "spark.sql.shuffle.partitions": str(cores)}
+        if quick:
+            # Through TCP, workers that are still there at the end don't complain of it on standard error.
+            own["spark.python.unix.domain.socket.enabled"] = "false"
         builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
         for name, value in {**own, **(settings or {})}.items():
             builder = builder.config(name, value)
