@@ -503,7 +503,7 @@ class _Arena:
 
     def fill(self, sources: list[list[bytes]], table: Table, max_decompressed: int | None) -> None:
         """Put the records of all batches into the arena, and their places into the table."""
-        self._reserve(int((table[_STOP] - table[_AT]).sum()))
+        self._reserve(int(((table[_STOP] - table[_AT]) << (table[_CODEC] != 0) * 2).sum()))
         views = [[memoryview(source) for source in some] for some in sources]
         at: list[int] = table[_AT].tolist()
         stop: list[int] = table[_STOP].tolist()
@@ -529,7 +529,7 @@ class _Arena:
             self._view[start : start + size] = body
             self.used += size
             return
-        room = size_hint(codec, body)
+        room = 0 if len(self.bytes) - start > 8 * size else size_hint(codec, body)
         while True:
             self._reserve(room)
             out = self._view[start : len(self.bytes) - vectors.SLACK]
@@ -537,7 +537,7 @@ class _Arena:
             if written is not None:
                 self.used += written
                 return
-            room = 4 * len(out)
+            room = max(4 * len(out), 64 << 10)
 
 
 def _view(array: Any) -> memoryview:  # an array is a buffer, though numpy doesn't say so

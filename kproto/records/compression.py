@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -290,6 +290,7 @@ def _lz4(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
     return b"".join(parts)
 
 
+@lru_cache(64)
 def _lz4_checksum(descriptor: bytes) -> int:
     """The header checksum of a frame: the second byte of XXH32, for inputs of less than 16 bytes."""
     mask = 0xFFFFFFFF
@@ -313,7 +314,10 @@ def old_lz4_header(frame: bytes) -> bytes:
 
 
 def _unlz4(data: memoryview, out: memoryview, old: bool = False) -> int:
-    """One frame. The usual kind, independent blocks without checksums, is walked here, as it is faster."""
+    """One frame. The usual kind, of independent blocks, is walked here, as it is faster.
+
+    Its checksums of blocks and content are passed over: the batch's CRC says the same of the same bytes.
+    """
     if len(data) < 11 or bytes(data[:4]) != _LZ4_MAGIC:
         raise CodecError("no lz4 frame")
     flags, size_code = data[4], data[5] >> 4 & 7
@@ -324,16 +328,17 @@ def _unlz4(data: memoryview, out: memoryview, old: bool = False) -> int:
     if data[at] != checksum and not old:
         raise CodecError("wrong checksum of the lz4 header")
     module = _cramjam("lz4")
-    if flags & 0x34 != 0x20:  # linked blocks, or checksums of blocks or content
+    if not flags & 0x20:  # linked blocks
         frame = data
         if data[at] != checksum:
             frame = memoryview(bytes(data[:at]) + bytes((checksum,)) + bytes(data[at + 1 :]))
         return _into(module.decompress_into, frame, out)
-    return _unlz4_blocks(data, at + 1, out, _LZ4_BLOCK_SIZES[size_code], module.decompress_block_into)
+    most, extra = _LZ4_BLOCK_SIZES[size_code], 4 if flags & 0x10 else 0
+    return _unlz4_blocks(data, at + 1, out, most, extra, module.decompress_block_into)
 
 
 def _unlz4_blocks(
-    data: memoryview, at: int, out: memoryview, largest: int, unpack: Callable[..., int]
+    data: memoryview, at: int, out: memoryview, largest: int, extra: int, unpack: Callable[..., int]
 ) -> int:
     end, room, written = len(data), len(out), 0
     while at + 4 <= end:
@@ -345,7 +350,7 @@ def _unlz4_blocks(
         if size > end - at or size > largest:
             raise CodecError("an lz4 block that is larger than allowed, or ends too early")
         block = data[at : at + size]
-        at += size
+        at += size + extra
         if plain:
             if size > room - written:
                 raise _Full
