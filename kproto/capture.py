@@ -11,7 +11,8 @@ connection's direction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,10 +139,10 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
 def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:
     """Every TCP segment: time, source, target, sequence number, whether it is a SYN, and its bytes."""
     try:
-        import dpkt
+        dpkt: Any = importlib.import_module("dpkt")  # it ships no types
     except ImportError:
         raise MissingExtra("reading captures", "dpkt", "pcap") from None
-    links: dict[int, Any] = {
+    links: dict[int, Callable[[bytes], Any]] = {
         dpkt.pcap.DLT_EN10MB: lambda data: dpkt.ethernet.Ethernet(data).data,
         dpkt.pcap.DLT_LINUX_SLL: lambda data: dpkt.sll.SLL(data).data,
         dpkt.pcap.DLT_LINUX_SLL2: lambda data: dpkt.sll2.SLL2(data).data,

@@ -165,9 +165,11 @@ def _record(row: object, index: int) -> Record:
     told = cast("Question", row)
     headers: list[tuple[str, bytes | None]] = []
     for pair in _get(told, "headers", list):
-        if not (isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[0], str)):
-            raise BadQuestion(f"rows[{index}].headers is not a list of [text, base64 or null]")
-        headers.append((pair[0], _bytes(pair[1], f"rows[{index}].headers")))
+        match pair:
+            case [str(name), value]:
+                headers.append((name, _bytes(cast("object", value), f"rows[{index}].headers")))
+            case _:
+                raise BadQuestion(f"rows[{index}].headers is not a list of [text, base64 or null]")
     return Record(
         offset=_get(told, "offset", int),
         timestamp=_get(told, "timestamp", int),

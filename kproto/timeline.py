@@ -88,7 +88,7 @@ def ownerships(events: Iterable[GroupEvent]) -> list[Ownership]:
 
 def shared(owned: Iterable[Ownership]) -> list[tuple[Ownership, Ownership]]:
     """Every pair of ownerships of one partition by two members that overlap: empty in a correct group."""
-    pairs = []
+    pairs: list[tuple[Ownership, Ownership]] = []
     for _, several in _by_partition(owned).items():
         for index, one in enumerate(several):
             pairs += [

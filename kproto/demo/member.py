@@ -25,9 +25,9 @@ class Read:
     """What one poll returned of one partition: offsets, indexes in `ORIGINS`, delays in minutes or None."""
 
     partition: int
-    offsets: list[int] = field(default_factory=list)
-    origins: list[int] = field(default_factory=list)
-    delays: list[int | None] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list[int])
+    origins: list[int] = field(default_factory=list[int])
+    delays: list[int | None] = field(default_factory=list["int | None"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ class HourlyQuery:
 
 
 @contextlib.contextmanager
-def hourly_query(bootstrap: str, topic: str) -> Iterator[HourlyQuery]:
+def hourly_query(bootstrap: str, topic: str) -> Generator[HourlyQuery]:
     """Start Spark and the query. Raises MissingExtra without PySpark or Java, with what to install."""
     from consumer.spark import session
 
@@ -96,7 +96,7 @@ def _start(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> 
 
 
 @contextlib.contextmanager
-def _stderr_into(path: Path) -> Iterator[None]:
+def _stderr_into(path: Path) -> Generator[None]:
     """What starts in here keeps writing its errors into this file: Spark's workers complain when they end."""
     sys.stderr.flush()
     kept = os.dup(2)

@@ -11,7 +11,7 @@ import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,7 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from consumer import Cluster, Producer
+from consumer import Cluster, Delivery, Producer
 
 from ..diagrams import timeline
 from ..errors import IllegalState, KprotoError
@@ -161,7 +161,8 @@ def tell(plan: Plan) -> Outcome:
                 raise IllegalState(
                     f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
                 )
-            cluster.create_topics({plan.topic: PARTITIONS})
+            # The flights are old: a real Kafka would soon delete them.
+            cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
         bar = stack.enter_context(
             tqdm(total=len(frame), unit=" records", desc="read by the group", smoothing=0.1)
         )
@@ -206,7 +207,7 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> in
     done = 0
     start = time.monotonic()
     with Producer(bootstrap, linger_ms=20, metadata_max_age_ms=250) as producer:
-        acknowledged = []
+        acknowledged: list[Delivery] = []
         while done < len(rows):
             share = min((time.monotonic() - start) / plan.seconds, 1.0)
             if steps and share >= steps[0][0]:
@@ -232,7 +233,7 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> in
                 raise Failed(f"{group.broken[0]} ended by itself; its traceback stands above")
             time.sleep(0.02)
         producer.flush()
-        return sum(1 for one in acknowledged if one.result(timeout=30) is not None)
+        return sum(one.result(timeout=30).offset >= 0 for one in acknowledged)
 
 
 def _await(done: Any, group: Group, what: str, patience: float = 45) -> None:
@@ -257,7 +258,7 @@ def _title(plan: Plan) -> str:
 
 
 @contextlib.contextmanager
-def _broker() -> Iterator[str]:
+def _broker() -> Generator[str]:
     """The embedded broker in a process of its own; its HOST:PORT."""
     here, there = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=_serve, args=(there,), name="kproto broker", daemon=True)
