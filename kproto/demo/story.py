@@ -233,7 +233,9 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> in
                 raise Failed(f"{group.broken[0]} ended by itself; its traceback stands above")
             time.sleep(0.02)
         producer.flush()
-        return sum(one.result(timeout=30).offset >= 0 for one in acknowledged)
+        for one in acknowledged:
+            one.result(timeout=30)  # raises what went wrong
+        return len(acknowledged)
 
 
 def _await(done: Any, group: Group, what: str, patience: float = 45) -> None:
