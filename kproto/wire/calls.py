@@ -25,7 +25,7 @@ TRUTH = {False: 0, True: 1}
 """The byte of a bool. Other values fail, where the "?" of `struct` would write the truth of anything."""
 
 REMEMBERED = 4096
-"""How many packers per type, and how many UUIDs, are kept for the next time."""
+"""How many packers and unpackers of a kind, and how many UUIDs, are kept for the next time."""
 
 
 def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
@@ -75,16 +75,30 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
         return unpack
 
 
-class Packers(dict[int, Callable[..., bytes]]):
-    """n -> a function that writes n values of one `struct` code."""
+class Packers(dict[int | tuple[int, ...], Callable[..., bytes]]):
+    """Lengths of the lists in a run of fields -> a function that writes the run.
 
-    def __init__(self, code: str) -> None:
-        self.code = code
+    Beside those of `struct`, the codes are "*i" for a list of "i", and "v" for the count before one: a
+    varint, which is given as bytes.
+    """
 
-    def __missing__(self, n: int) -> Callable[..., bytes]:
-        pack = struct.Struct(">" + _repeat(self.code, n)).pack
-        if n < REMEMBERED:
-            self[n] = pack
+    def __init__(self, codes: tuple[str, ...]) -> None:
+        self.codes = codes
+
+    def __missing__(self, key: int | tuple[int, ...]) -> Callable[..., bytes]:
+        lengths = key if isinstance(key, tuple) else (key,)
+        left = [*reversed(lengths)]
+        code = ">"
+        for part in self.codes:
+            if part == "v":
+                code += f"{len(uvarint(left[-1] + 1))}s"
+            else:
+                code += f"{left.pop()}{part[1:]}" if part[0] == "*" else part
+        pack = struct.Struct(code).pack
+        if sum(lengths) < REMEMBERED:
+            if len(self) >= REMEMBERED:
+                self.clear()
+            self[key] = pack
         return pack
 
 

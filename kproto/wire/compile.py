@@ -41,13 +41,15 @@ import re
 import struct
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import repeat
+from operator import length_hint
 from typing import Any
 
 from . import calls
 from .interpret import decode_tags, encode_tags, smallest, uvarint
 from .message import Array, Field, Message, StructType, check_version
+from .shapes import FEW, Fill, Layouts, Part, Pattern
 from .source import build
 from .types import Primitive
 
@@ -61,8 +63,7 @@ def decoder(message: type[Message], version: int) -> Decoder:
     It raises one of `message.UNREADABLE` on malformed bytes. Raises UnsupportedVersion.
     """
     check_version(message, version)
-    decode: Decoder = _Decoder(message, version).function("decode")
-    return decode
+    return _Decoder(message, version).message_decoder()
 
 
 def encoder(message: type[Message], version: int) -> Encoder:
@@ -91,7 +92,7 @@ class _Source:
 
     def function(self, name: str) -> Any:
         label = f"<kproto {self.message.__module__}.{self.message.__qualname__} v{self.version} {name}>"
-        return build("\n".join([*self.lines, ""]), label, self.names)[name]
+        return build("\n".join([*self.lines, ""]), label, self.names)[name.split()[0]]
 
     def line(self, text: str) -> None:
         if text:
@@ -156,14 +157,18 @@ class _Decoder(_Source):
         self.after: list[str] = []
         self.names |= {"new": object.__new__, "repeat": repeat, "long_length": calls.long_length}
         self.names["read_tags"] = decode_tags
+
+    def message_decoder(self) -> Decoder:
         self.lines.append("def decode(buf, p):")
         self.line("end = len(buf)")
-        root = self.object_variable(message)
-        self.new(message, root)
-        self.struct(message, root)
+        root = self.object_variable(self.message)
+        self.new(self.message, root)
+        self.struct(self.message, root)
         self.flush()
         self.line("if p > end: raise Malformed")
         self.line(f"return {root}, p")
+        decode: Decoder = self.function("decode")
+        return decode
 
     def flush(self) -> None:
         """Read the pending run. A length at its end is left in `n`."""
@@ -244,17 +249,21 @@ class _Decoder(_Source):
 
     def primitive(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
         """`store` is a statement with %s for the value: `x.name = %s`, `items.append(%s)`."""
-        if kind.name == "uuid":
-            content = self.variable("content")
-            self.run("16s", content)
-            self.after.append(store % f"{self.name('uuids', _UUIDS)}[{content}]")
-        elif kind.code:
-            self.run(kind.code, store.removesuffix(" = %s"))
+        if kind.code:
+            self.run(kind.code, self.fixed(kind, store, self.after))
         else:
             text = kind.name == "string"
             with self.length("h" if text else "i", store, nullable, compact):
                 content = f"buf[p : (p := p + n{' - 1' if compact else ''})]"
                 self.line(store % (f"{content}.decode()" if text else content))
+
+    def fixed(self, kind: Primitive, store: str, after: list[str]) -> str:
+        """What to unpack a value of fixed size to. What else it takes to store it is added to `after`."""
+        if kind.name != "uuid":
+            return store.removesuffix(" = %s")
+        content = self.variable("content")
+        after.append(store % f"{self.name('uuids', _UUIDS)}[{content}]")
+        return content
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
@@ -289,7 +298,14 @@ class _Decoder(_Source):
                     with self.block("if n:"):
                         self.fixed_elements(element, items, item)
                 else:
-                    with self.block(f"for {item} in {items}:"):
+                    left = items
+                    layouts = self.layouts(element)
+                    if layouts:
+                        left = self.variable("left")
+                        read = f"{self.name(f'read_{f.name}', layouts.read)}({items}, buf, p)"
+                        self.line(f"{left} = {items}")
+                        self.line(f"if n >= {FEW}: {left}, p = {read}")
+                    with self.block(f"for {item} in {left}:"):
                         self.struct(element, item)
             elif element.code:
                 table = self.name(f"unpack_n_{_spell([element.code])}", _UNPACKERS[element.code])
@@ -303,6 +319,81 @@ class _Decoder(_Source):
                 with self.block("for _ in repeat(None, n):"):
                     self.primitive(element, f"{items}.append(%s)", False, compact)
 
+    def layouts(self, cls: StructType) -> Layouts | None:
+        """What reads elements of one layout in one go; None where there is little hope for that."""
+        parts: list[Part] = []
+        fixed = ""
+        for f in cls.__fields__:
+            if not self.is_plain(f):
+                continue
+            nullable, element = self.version in f.nullable, getattr(f.kind, "element", f.kind)
+            if isinstance(f.kind, Primitive) and f.kind.code:
+                fixed += f.kind.code
+                continue
+            if isinstance(f.kind, Primitive):
+                prefix, code = 2 if f.kind.name == "string" else 4, "s"
+            elif isinstance(f.kind, Array):
+                prefix, code = 4, element.code if isinstance(element, Primitive) else ""
+            else:
+                return None
+            if code in ("", "16s"):
+                code = ""
+                if not nullable:  # such a list is usually null or empty; any other usually isn't
+                    return None
+            parts.append(Part(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
+            fixed = ""
+        if not parts:
+            return None
+        fill = partial(_fill, self.message, self.version, cls)
+        return Layouts(parts, fixed, self.flexible, fill)
+
+    def fill(self, cls: StructType, pattern: Pattern) -> Fill:
+        """The loop over elements with this pattern; see `shapes.Fill`."""
+        self.variables |= {"elements", "lengths", "rows"}
+        item = self.object_variable(cls)
+        known = iter(pattern)
+        targets: list[str] = []
+        lengths: list[str] = []
+        stores: list[str] = []
+        for f in cls.__fields__:
+            if not self.is_plain(f):
+                continue
+            slot = f"{item}.{f.slot}"
+            if isinstance(f.kind, Primitive) and f.kind.code:
+                targets.append(self.fixed(f.kind, f"{slot} = %s", stores))
+                continue
+            lengths.append(self.variable("length"))
+            targets.append(lengths[-1])
+            length = next(known)
+            if length < 0:
+                stores.append(f"{slot} = None")
+            elif isinstance(f.kind, Array):
+                numbers = [self.variable("number") for _ in range(length)]
+                targets += numbers
+                stores.append(f"{slot} = [{', '.join(numbers)}]")
+            elif isinstance(f.kind, Primitive) and f.kind.name == "string":
+                content = self.variable("content")
+                targets += [content] * length
+                stores.append(f"{slot} = {content}.decode()" if length else f"{slot} = ''")
+            elif length:
+                targets.append(slot)
+            else:
+                stores.append(f"{slot} = b''")
+        wanted = [self.variable("wanted") for _ in lengths]
+        other = [f"{a} != {b}" for a, b in zip(lengths, wanted, strict=True)] + ["tags"] * self.flexible
+        targets += ["tags"] * self.flexible
+        self.names["length_hint"] = length_hint
+        self.lines.append("def fill(elements, rows, lengths):")
+        self.line(f"{', '.join(wanted)}, = lengths")
+        with self.block(f"for {item}, ({', '.join(targets)},) in zip(elements, rows):"):
+            self.line(f"if {' or '.join(other)}: return length_hint(rows) + 1")
+            self.absent(cls, item)
+            for store in stores:
+                self.line(store)
+        self.line("return 0")
+        fill: Fill = self.function(f"fill {cls.__name__} {pattern}")
+        return fill
+
     def is_fixed(self, cls: StructType) -> bool:
         """All that this version has of the struct, but for its tags, are numbers."""
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
@@ -313,19 +404,24 @@ class _Decoder(_Source):
     def fixed_elements(self, cls: StructType, items: str, item: str) -> None:
         """Fill all elements in one go; where one of them has tags, begin again and take them one by one."""
         fields = [f for f in cls.__fields__ if self.is_plain(f)]
-        codes = tuple(f.kind.code for f in fields if isinstance(f.kind, Primitive)) + ("B",) * self.flexible
-        targets = [f"{item}.{f.slot}" for f in fields] + ["tags"] * self.flexible
+        codes = tuple(f.kind.code for f in fields if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
+        targets = [f"{item}.{f.slot}" for f in fields]
         size = struct.calcsize(">" + "".join(codes))
         unpack = self.name(f"iter_unpack_{_spell([*codes])}", _iter_unpack(codes))
-        self.line(f"q = p + n * {size}{'; tags = 0' if self.flexible else ''}")
-        with self.block(f"for {item}, ({', '.join(targets)},) in zip({items}, {unpack}(buf[p:q])):"):
-            self.absent(cls, item)
-            if self.flexible:
-                self.line("if tags: break")
-        self.line("if not tags: p = q" if self.flexible else "p = q")
+        every = f"for {item}, ({', '.join(targets)},) in zip({items}, {unpack}(buf[p:q])):"
+        self.line(f"q = p + n * {size}")
         if self.flexible:
-            with self.block("else:"), self.block(f"for {item} in {items}:"):
+            some_tags = self.block(f"if buf[p + {size - 1} : q : {size}].lstrip(b'\\0'):")
+            with some_tags, self.block(f"for {item} in {items}:"):
                 self.struct(cls, item)
+            with self.block("else:"):
+                with self.block(every):
+                    self.absent(cls, item)
+                self.line("p = q")
+        else:
+            with self.block(every):
+                self.absent(cls, item)
+            self.line("p = q")
 
 
 class _Encoder(_Source):
@@ -344,8 +440,12 @@ class _Encoder(_Source):
         """An expression for the bytes of the pending run."""
         if self.codes == ["x"]:
             return "b'\\0'"
-        pack = self.name(f"pack_{_spell(self.codes)}", _pack(tuple(self.codes)))
-        return f"{pack}({', '.join(value for value in self.values if value)})"
+        values = ", ".join(value for value in self.values if value)
+        lists = [value[1:] for value in self.values if value.startswith("*")]
+        if not lists:
+            return f"{self.name(f'pack_{_spell(self.codes)}', _pack(tuple(self.codes)))}({values})"
+        table = self.name(f"pack_n_{_spell(self.codes)}", _packers(tuple(self.codes)))
+        return f"{table}[{', '.join(f'len({items})' for items in lists)}]({values})"
 
     def flush(self) -> None:
         if self.codes:
@@ -362,9 +462,11 @@ class _Encoder(_Source):
             set_but_absent.append(f"{variable}._tags")
         if set_but_absent:
             self.line(f"if {' or '.join(set_but_absent)}: raise Unsayable")
-        for f in cls.__fields__:
-            if self.is_plain(f):
-                self.field(f, f"{variable}.{f.name}")
+        plain = [f for f in cls.__fields__ if self.is_plain(f)]
+        lists = [f for f in plain if isinstance(f.kind, Array) and _is_number(f.kind.element)]
+        for f in plain:
+            # One list of numbers is faster apart, but not several.
+            self.field(f, f"{variable}.{f.name}", in_run=len(lists) > 1 and f in lists)
         if self.flexible:
             self.tags(cls, variable)
 
@@ -391,12 +493,12 @@ class _Encoder(_Source):
         with self.block(f"if {' or '.join(conditions)}:"):
             self.line(f"w[-1] = w[-1][:-1] + write_tags({arguments})")
 
-    def field(self, f: Field, value: str) -> None:
+    def field(self, f: Field, value: str, in_run: bool = False) -> None:
         nullable = self.version in f.nullable
         if isinstance(f.kind, Primitive):
             self.primitive(f.kind, value, nullable, self.is_compact(f))
         elif isinstance(f.kind, Array):
-            self.array(f, f.kind.element, value)
+            self.array(f, f.kind.element, value, in_run)
         else:
             part = self.object_variable(f.kind)
             self.line(f"{part} = {value}")
@@ -439,7 +541,8 @@ class _Encoder(_Source):
         self.line(f"w.append({self.packed()} if n < 128 else {without} + uvarint(n))")
         self.codes, self.values = [], []
 
-    def array(self, f: Field, element: Primitive | StructType, value: str) -> None:
+    def array(self, f: Field, element: Primitive | StructType, value: str, in_run: bool) -> None:
+        """With `in_run` the count and the numbers become a part of the run."""
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         items = self.variable(f.name)
         checked = f"{items} if type({items}) is list else as_array({items})"
@@ -447,6 +550,13 @@ class _Encoder(_Source):
         self.line(f"if {items} is None: {items} = (); n = {0 if compact else -1}" if nullable else "")
         otherwise, count = "else: " if nullable else "", f"len({items}){' + 1' if compact else ''}"
         self.line(f"{otherwise}{items} = {checked}; n = {count}")
+        if in_run and isinstance(element, Primitive):
+            count = self.variable("count")
+            self.line(f"{count} = n")
+            varint = f"SMALL[{count}] if {count} < 128 else uvarint({count})"
+            self.run("v" if compact else "i", varint if compact else count)
+            self.run(f"*{element.code}", f"*{items}")
+            return
         self.length("i", compact)
         if isinstance(element, StructType):
             item = self.object_variable(element)
@@ -460,13 +570,20 @@ class _Encoder(_Source):
         elif element.name == "uuid":
             self.line(f"w.extend([item.int.to_bytes(16, 'big') for item in {items}])")
         else:
-            table = self.name(f"pack_n_{element.code}", _PACKERS[element.code])
-            self.line(f"w.append({table}[len({items})](*{items}))")
+            self.run(f"*{element.code}", f"*{items}")
+            self.flush()
+
+
+def _is_number(kind: Primitive | StructType) -> bool:
+    return isinstance(kind, Primitive) and kind.code not in ("", "?", "16s")
+
+
+def _fill(message: type[Message], version: int, cls: StructType, pattern: Pattern) -> Fill:
+    return _Decoder(message, version).fill(cls, pattern)
 
 
 _CODES = ("?", "b", "h", "H", "i", "I", "q", "d", "16s")
 _UNPACKERS = {code: calls.Unpackers(code) for code in _CODES}
-_PACKERS = {code: calls.Packers(code) for code in _CODES}
 _UUIDS = calls.Uuids()
 _UUID_OF = _UUIDS.__getitem__
 _EMPTY: list[Any] = []
@@ -483,10 +600,15 @@ def _iter_unpack(codes: tuple[str, ...]) -> Callable[[bytes], Iterator[tuple[Any
 
 
 @cache
+def _packers(codes: tuple[str, ...]) -> calls.Packers:
+    return calls.Packers(codes)
+
+
+@cache
 def _pack(codes: tuple[str, ...]) -> Callable[..., bytes]:
     return struct.Struct(">" + "".join(codes)).pack
 
 
 def _spell(codes: list[str]) -> str:
-    """`struct` codes as a part of a name; `t` is for truth."""
-    return "".join(codes).replace("?", "t").replace("16s", "u")
+    """`struct` codes as a part of a name; `t` is for truth, `n` for a list."""
+    return "".join(codes).replace("?", "t").replace("16s", "u").replace("*", "n")

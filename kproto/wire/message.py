@@ -36,7 +36,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform, overload
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
 
 from ..errors import DecodeError, UnsupportedVersion
 from .source import build
@@ -343,7 +343,8 @@ class Message(Struct):
         """
         buffer = data if type(data) is bytes else bytes(memoryview(data))
         try:
-            return cast(Self, cls.__decoders__[version](buffer, 0)[0])
+            message: Self = cls.__decoders__[version](buffer, 0)[0]
+            return message
         except UNREADABLE:
             pass
         return _locate_error(cls, buffer, 0, version)[0]

@@ -152,8 +152,32 @@ class Header(Message, versions="1-2", flexible="2+"):
     client_id: String | None = field(flexible="none")
 
 
+class Alike(Message, versions="0-2", flexible="1+"):
+    """An array whose elements may have the same lengths, of all kinds."""
+
+    before: Int8
+    things: list[Thing]
+    after: Int16
+
+
+class Thing(Struct):
+    index: Int32
+    id: Uuid
+    name: String | None
+    title: String
+    data: Bytes
+    records: Records | None
+    numbers: list[Int32]
+    flags: list[Bool] | None
+    gone: Int16 = field("0", default=-1)
+    points: list[Point] | None
+    names: list[String] | None
+    late: String = field("2+", tag=0, default="", ignorable=True)
+    last: Int16
+
+
 class Empty(Message, versions="0-1", flexible="1+"):
     """No field at all."""
 
 
-DECLARED: list[type[Message]] = [Plain, Ranges, Arrays, Tagged, Nullable, Header, Empty]
+DECLARED: list[type[Message]] = [Plain, Ranges, Arrays, Tagged, Nullable, Header, Alike, Empty]

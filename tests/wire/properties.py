@@ -6,19 +6,22 @@ Each draws its own examples and raises on the first one that breaks the claim. `
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproto.errors import DecodeError, EncodeError
 from kproto.testing.strategies import from_message, versioned
-from kproto.wire import Message, Struct, interpret
+from kproto.wire import ZERO_UUID, Message, Struct, interpret
 from kproto.wire.compile import Decoder, Encoder
 from kproto.wire.message import UNREADABLE
-from tests.wire.declared import Arrays, Point
+from tests.wire.declared import Alike, Arrays, Point, Thing
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,106 @@ def sees_the_tags_of_each_element(make: Make) -> None:
         )
         data = interpret.encode(message, 1)
         assert make.decoder(Arrays, 1)(data, 0) == (message, len(data))
+
+
+@st.composite
+def alike(draw: st.DrawFn, version: int) -> Alike:
+    """Runs of elements with the same lengths, of one element and of many, some with tags."""
+    things: list[Thing] = []
+    few = from_message(Alike, version, unknown_tags=True).map(lambda drawn: drawn.things[:1])
+    for pattern in draw(st.lists(few, max_size=5)):
+        for thing in pattern:
+            for _ in range(draw(st.integers(1, 9))):
+                values = {f.name: getattr(thing, f.name) for f in Thing.__fields__}
+                values |= {"index": len(things), "data": bytes([len(things)]) * len(thing.data)}
+                things.append(Thing(**values))
+                if version and draw(st.integers(0, 5)) == 5:
+                    things[-1].__unknown_tags__ = {9: b"tag"}
+    return Alike(before=1, things=things, after=draw(st.integers(-9, 9)))
+
+
+def reads_runs_of_elements_alike(make: Make) -> None:
+    """Whatever layouts the elements have, and the messages before had: the interpreter reads the same."""
+    for version in (0, 1, 2):
+        decode = make.decoder(Alike, version)  # one for all, so that it remembers layouts
+
+        @given(alike(version), st.binary(max_size=9))
+        def check(message: Alike, behind: bytes) -> None:
+            data = interpret.encode(message, version) + behind  # noqa: B023
+            assert decode(data, 0) == (message, len(data) - len(behind))  # noqa: B023
+
+        check()
+
+
+def sees_what_differs_in_a_run(make: Make) -> None:
+    """One element, or as many as make a run, that differ from the others in one length or in having tags."""
+    others: list[dict[str, object]] = [
+        {"name": None},
+        {"title": "longer"},
+        {"data": b"data"},
+        {"records": b""},
+        {"numbers": [1]},
+        {"flags": [True]},
+        {"points": [Point(x=1, y=2, up=True)]},
+        {"names": ["a"]},
+        {},
+    ]
+    for version, other, count in itertools.product((0, 2), others, (1, 5)):
+        if not (version or other):
+            continue
+        things = [_thing(index=index) for index in range(10)]
+        for index in range(4, 4 + count):
+            things[index] = _thing(index=index, **other)
+            if not other:
+                things[index].__unknown_tags__ = {9: b"tag"}
+        message = Alike(before=1, things=things, after=7)
+        data = interpret.encode(message, version)
+        assert make.decoder(Alike, version)(data, 0) == (message, len(data))
+
+
+def _thing(**values: Any) -> Thing:
+    given: dict[str, Any] = {
+        "index": 1,
+        "id": ZERO_UUID,
+        "name": "name",
+        "title": "title",
+        "data": b"",
+        "records": None,
+        "numbers": [1, 2],
+        "flags": [],
+        "points": None,
+        "names": [],
+        "last": -1,
+    }
+    return Thing(**(given | values))
+
+
+def survives_corrupted_runs(make: Make) -> None:
+    """A byte that is wrong in one element of a run, or in all of them, and a run that is cut."""
+    base = _thing(title="x" * 130)
+    empty = _thing(name="", title="", records=b"", numbers=[], flags=None, points=[], names=None)
+    for version, thing in itertools.product((0, 2), (base, empty)):
+        decode = make.decoder(Alike, version)
+        one, many = (
+            interpret.encode(Alike(before=1, things=[thing] * count, after=7), version) for count in (1, 8)
+        )
+        size = (len(many) - len(one)) // 7
+        start = len(many) - 8 * size - 2 - (version > 0)
+        for place in (at for at in range(size) if many[start + at] != ord("x")):
+            for other in (0, 1, 0x80, 0xFF):
+                for elements in ((0,), (5,), range(8)):
+                    broken = bytearray(many)
+                    for element in elements:
+                        broken[start + element * size + place] = other
+                    decode_quietly(decode, many)  # it has seen the layout when the broken bytes come
+                    assert_agree(decode, Alike, version, bytes(broken))
+        for cut in range(0, len(many), 11):
+            assert_agree(decode, Alike, version, many[:cut])
+
+
+def decode_quietly(decode: Decoder, data: bytes) -> None:
+    with contextlib.suppress(*UNREADABLE):
+        decode(data, 0)
 
 
 def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], versions: list[int]) -> None:

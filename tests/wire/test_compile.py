@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import linecache
 import pkgutil
+import struct
 import traceback
 import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 import kproto.messages
+from kproto.errors import DecodeError
+from kproto.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kproto.wire import Message
 from kproto.wire.calls import Uuids
 from kproto.wire.compile import decoder, encoder
+from kproto.wire.shapes import Layouts, Part
 from tests.wire import properties
 from tests.wire.declared import DECLARED, Arrays, Plain, Tagged
 from tests.wire.properties import Make
@@ -51,6 +58,44 @@ def test_the_compiled_decoder_reads_what_the_interpreter_reads(cls: type[Message
 def test_both_encoders_refuse_the_same(cls: type[Message]) -> None:
     versions = list(range(cls.__versions__.min, cls.__versions__.max + 1))
     properties.refuses_what_the_interpreter_refuses(REAL, cls, versions)
+
+
+def test_runs_of_elements_alike_are_read_as_the_interpreter_reads_them() -> None:
+    properties.reads_runs_of_elements_alike(REAL)
+
+
+def test_what_differs_in_a_run_is_seen() -> None:
+    properties.sees_what_differs_in_a_run(REAL)
+
+
+def test_corrupted_runs_are_refused_or_read_as_the_interpreter_says() -> None:
+    properties.survives_corrupted_runs(REAL)
+
+
+def test_a_corrupted_length_inside_of_a_run_is_named_exactly() -> None:
+    members = [JoinGroupResponseMember(member_id="member", metadata=bytes(8)) for _ in range(9)]
+    message = JoinGroupResponse(
+        error_code=0, generation_id=1, protocol_name="range", leader="", member_id="", members=members
+    )
+    data = message.encode(3)
+    at = len(data) - 4 * 20 + 8  # the length of the metadata of members[5]
+    with pytest.raises(DecodeError) as refused:
+        JoinGroupResponse.decode(data[:at] + b"\xff" * 4 + data[at + 4 :], 3)
+    assert (refused.value.field, refused.value.offset) == ("members[5].metadata", at)
+
+
+def test_the_memory_for_layouts_and_loops_is_bounded() -> None:
+    def fill(elements: Sequence[Any], rows: Iterator[tuple[Any, ...]], lengths: Sequence[int]) -> int:
+        return len(elements)
+
+    layouts = Layouts(
+        [Part("", 4, "s", True), Part("", 4, "i", False), Part("", 4, "i", False)], "", False, lambda _: fill
+    )
+    for size, a, b in itertools.product(range(4), range(17), range(17)):
+        element = struct.pack(f">i{size}si{a}ii{b}i", size, b"", a, *[0] * a, b, *[0] * b)
+        layouts.read([None] * 9, element * 9, 0)
+    assert 0 < len(layouts.known) <= 64
+    assert len(layouts.fills) == 64
 
 
 def test_every_version_of_every_message_compiles() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,11 +12,10 @@ import pytest
 from hypothesis import Phase, settings
 
 from kproto.wire import compile as compile_module
+from kproto.wire import shapes as shapes_module
 from tests.wire import properties
-from tests.wire.declared import Arrays, Nullable, Plain, Ranges, Tagged
+from tests.wire.declared import Alike, Arrays, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make
-
-SOURCE = Path(compile_module.__file__).read_text()
 
 
 def reads(make: Make) -> None:
@@ -25,6 +25,15 @@ def reads(make: Make) -> None:
 
 def sees_tags(make: Make) -> None:
     properties.sees_the_tags_of_each_element(make)
+
+
+def reads_runs(make: Make) -> None:
+    properties.sees_what_differs_in_a_run(make)
+    properties.reads_runs_of_elements_alike(make)
+
+
+def survives_in_runs(make: Make) -> None:
+    properties.survives_corrupted_runs(make)
 
 
 def writes(make: Make) -> None:
@@ -61,7 +70,26 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
     "compact lengths are one too long": ("' - 1' if compact else ''})]", "'' if compact else ''})]", reads),
     "long lengths are read as short ones": ("if n > 127:", "if n > 255:", reads),
     "a null struct is read as one that follows": ('"if n < 0: " + store', '"if n < -9: " + store', reads),
-    "tags of elements of fixed size are skipped": ('self.line("if tags: break")', "pass", sees_tags),
+    "tags of elements of fixed size are skipped": ('"if buf[p + {size', '"if 0 and buf[p + {size', sees_tags),
+    "other layouts are taken for the last one": ("' or '.join(other)", "' and '.join(other)", reads_runs),
+    "tags in a run are skipped": (
+        'strict=True)] + ["tags"] * self',
+        'strict=True)] + ["False"] * self',
+        reads_runs,
+    ),
+    "one more of a run is taken for read": ("length_hint(rows) + 1", "length_hint(rows)", reads_runs),
+    "runs lack the defaults of absent fields": (
+        "self.absent(cls, item)\n            for store",
+        "for store",
+        reads_runs,
+    ),
+    "runs aren't held against the end": ("or p + n * size > len(buf)", "", reads_runs),
+    "null passes in a run where it must not": (
+        "length == -1 and not part.nullable",
+        "False",
+        survives_in_runs,
+    ),
+    "negative lengths pass for null in a run": ("length < -1 or", "", survives_in_runs),
     "tag sections are skipped": ("if buf[p]: p = ", "if buf[p] > 9: p = ", reads),
     "defaults of absent fields are forgotten": ("if not self.is_plain(f)]", "if f.tagged]", reads),
     "long lengths are written as short ones": (
@@ -82,21 +110,32 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
 
 
 def compiler(old: str, new: str) -> ModuleType:
-    """The compiler with one place changed."""
-    assert SOURCE.count(old) == 1, f"{SOURCE.count(old)} places match {old!r}"
-    spec = importlib.util.spec_from_loader("kproto.wire.mutant", loader=None)
+    """The compiler with one place changed, in `compile.py` or in `shapes.py`."""
+    places = [Path(str(module.__file__)).read_text().count(old) for module in (compile_module, shapes_module)]
+    assert sum(places) == 1, f"{sum(places)} places match {old!r}"
+    if places[0]:
+        return mutant(compile_module, old, new)
+    compiler = mutant(compile_module, "", "")
+    vars(compiler)["Layouts"] = mutant(shapes_module, old, new).Layouts
+    return compiler
+
+
+def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
+    spec = importlib.util.spec_from_loader(f"{module.__name__}_mutant", loader=None)
     assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    exec(compile(SOURCE.replace(old, new), "<mutant of kproto.wire.compile>", "exec"), vars(module))
-    return module
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[made.__name__] = made  # where dataclasses look for the names in annotations
+    source = Path(str(module.__file__)).read_text()
+    exec(compile(source.replace(old, new) if old else source, f"<{made.__name__}>", "exec"), vars(made))
+    return made
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_compiler_is_caught_in_which(name: str) -> None:
     old, new, check = MUTANTS[name]
-    mutant = compiler(old, new)
-    make = Make(mutant.decoder, mutant.encoder)
-    for cls in (Arrays, Nullable, Plain, Ranges, Tagged):  # it is broken, but it compiles
+    broken = compiler(old, new)
+    make = Make(broken.decoder, broken.encoder)
+    for cls in (Alike, Arrays, Nullable, Plain, Ranges, Tagged):  # it is broken, but it compiles
         make.decoder(cls, 1)
         make.encoder(cls, 1)
     settings.register_profile(
@@ -112,6 +151,8 @@ def test_a_compiler_is_caught_in_which(name: str) -> None:
     assert not isinstance(caught.value, NameError | SyntaxError)
 
 
-@pytest.mark.parametrize("check", [reads, sees_tags, writes, refuses, survives, stays_small])
+@pytest.mark.parametrize(
+    "check", [reads, sees_tags, reads_runs, survives_in_runs, writes, refuses, survives, stays_small]
+)
 def test_the_compiler_itself_passes_what_its_mutants_fail(check: Callable[[Make], None]) -> None:
     check(Make(compile_module.decoder, compile_module.encoder))

@@ -1,0 +1,163 @@
+"""Arrays whose elements are laid out alike, read in one go.
+
+The members of a group or the partitions of a topic mostly differ in what they say and not in how long they
+say it. So the lengths of the element before are taken for those of the next ones: all of them are read by
+one `iter_unpack`, lengths included, and a loop generated for their pattern compares these and stores the
+rest. It stops at the first element with other lengths. From there another layout is tried, if the next
+elements have one in common; else what is left goes to the code that reads elements one by one. That code
+also is what meets everything malformed.
+
+What keeps it right and bounded:
+
+* An element counts as read only after each of its lengths was compared, its tag count included, which has to
+  be zero. What was stored in it before that is overwritten later.
+* The end of what is read was held against the end of the buffer.
+* At most `AHEAD` bytes are copied on a guess. A layout is learnt when `FEW` elements have it, and the tables
+  are bounded: layouts are forgotten, loops aren't made any more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+FEW = 3
+"""Fewer elements than this are read one by one: that is faster."""
+
+MANY = 256
+AHEAD = 65_536
+"""How many elements, and how many bytes of them, are read at a time. Both bound what a wrong guess costs."""
+
+LAYOUTS = 64
+"""How many layouts, and how many loops, are kept per array of a declaration."""
+
+NUMBERS = 16
+"""The longest list of numbers inside of an element."""
+
+Pattern = tuple[int, ...]
+"""What the loop has to know of each length: -1 for null, 0 for empty, and for numbers how many."""
+
+Fill = Callable[[Sequence[Any], Iterator[tuple[Any, ...]], Sequence[int]], int]
+"""`fill(elements, rows, lengths)`: store what `iter_unpack` read; return how many were of another layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of an element: fields of fixed size, then a length and what it counts.
+
+    `prefix` is the size of the length, 0 for a varint that is one too high. `code` is the `struct` code of
+    what follows: "s" for content, "" for what can't be read here unless it is null or empty.
+    """
+
+    fixed: str
+    prefix: int
+    code: str
+    nullable: bool
+
+
+class Layout(NamedTuple):
+    """How elements of one layout are read. The lengths are as they stand in the bytes."""
+
+    size: int
+    rows: Callable[[bytes], Iterator[tuple[Any, ...]]]
+    lengths: tuple[int, ...]
+    fill: Fill
+
+
+class Layouts:
+    """The layouts seen so far of one array of a declaration."""
+
+    def __init__(self, parts: list[Part], tail: str, flexible: bool, fill: Callable[[Pattern], Fill]) -> None:
+        """`tail` are the codes of what is behind the last part; `fill` makes the loop for a pattern."""
+        self.parts = [(part, struct.calcsize(">" + part.fixed)) for part in parts]
+        self.tail = tail + "B" * flexible
+        self.flexible = flexible
+        self.make_fill = fill
+        self.fills: dict[Pattern, Fill] = {}
+        self.known: dict[tuple[bytes, ...], Layout] = {}
+        self.last: Layout | None = None
+
+    def read(self, elements: list[Any], buf: bytes, p: int) -> tuple[list[Any], int]:
+        """Fill what can be filled in one go; return the elements that are left, and where they begin."""
+        count, done = len(elements), 0
+        guess = self.last
+        layout = guess or self.find(buf, p)
+        while layout is not None:
+            size, rows, lengths, fill = layout
+            n = count - done
+            if n > MANY or p + n * size > len(buf) or n * size > AHEAD:
+                n = min(n, MANY, min(len(buf) - p, AHEAD) // size)
+            batch = elements if n == count else elements[done : done + n]
+            others = fill(batch, rows(buf[p : p + n * size]), lengths)
+            done += n - others
+            p += (n - others) * size
+            if count - done < FEW or (others == n and layout is not guess):
+                break
+            if others or not n:
+                guess, layout = None, self.find(buf, p)
+        return elements[done:] if done < count else [], p
+
+    def find(self, buf: bytes, p: int) -> Layout | None:
+        """The layout that the next `FEW` elements have in common; None if there is none, or not for here."""
+        places: list[tuple[int, bytes]] = []
+        lengths: list[int] = []
+        at = p
+        for part, fixed in self.parts:
+            at += fixed
+            prefix, length = _length(buf, at, part)
+            if length < -1 or (length > NUMBERS and part.code != "s") or (length > 0 and not part.code):
+                return None
+            places.append((at - p, prefix))
+            lengths.append(length)
+            at += len(prefix) + max(0, length) * struct.calcsize(">" + part.code)
+        size = at - p + struct.calcsize(">" + self.tail)
+        if size > AHEAD // FEW:
+            return None
+        if self.flexible:
+            places.append((size - 1, b"\0"))
+        for at, prefix in places:
+            for start in range(p + at, p + at + FEW * size, size):
+                if not buf.startswith(prefix, start):
+                    return None
+        key = tuple(prefix for _, prefix in places[: len(lengths)])
+        layout = self.known.get(key) or self.learn(size, key, lengths)
+        self.last = layout or self.last
+        return layout
+
+    def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:
+        codes, pattern = "", list[int]()
+        for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
+            codes += part.fixed + _UNSIGNED[len(prefix)] + (f"{length}{part.code}" if length > 0 else "")
+            pattern.append(min(1, length) if part.code == "s" else length)
+        fill = self.fills.get(tuple(pattern))
+        if fill is None:
+            if len(self.fills) >= LAYOUTS:
+                return None
+            fill = self.fills[tuple(pattern)] = self.make_fill(tuple(pattern))
+        if len(self.known) >= LAYOUTS:
+            self.known.clear()
+        rows = struct.Struct(">" + codes + self.tail).iter_unpack
+        wanted = tuple(int.from_bytes(prefix, "big") for prefix in prefixes)
+        layout = self.known[prefixes] = Layout(size, rows, wanted, fill)
+        return layout
+
+
+_UNSIGNED = {1: "B", 2: "H", 4: "I"}
+
+
+def _length(buf: bytes, at: int, part: Part) -> tuple[bytes, int]:
+    """The bytes of the length at `at`, and its value.
+
+    The value is -1 for null, and -2 for what isn't there, isn't allowed, or isn't how it is usually said.
+    """
+    prefix = buf[at : at + (part.prefix or 1)]
+    if part.prefix:
+        length = int.from_bytes(prefix, "big", signed=True) if len(prefix) == part.prefix else -2
+    elif prefix < b"\x80":
+        length = prefix[0] - 1 if prefix else -2
+    else:
+        prefix = buf[at : at + 2]
+        length = (prefix[0] & 0x7F | prefix[1] << 7) - 1 if b"\0" < prefix[1:] < b"\x80" else -2
+    return prefix, -2 if length == -1 and not part.nullable else length
