@@ -538,7 +538,7 @@ class BatchBuilder:
         delta = timestamp - self._base_timestamp
         if 0 <= delta < TABLED:
             moment = numbers[delta]
-            size = 6 if delta < 64 else 7
+            size = 6 if delta < 64 else 5 + len(moment)
         else:
             moment = zigzag(delta)
             size = 5 + len(moment)

@@ -224,8 +224,8 @@ def zigzag(value: int) -> bytes:
 
 
 _ONE_BYTE = [bytes((2 * number,)) for number in range(64)]
-TABLED = 8192
-"""Numbers from 0 up to this one have a varint of one or two bytes, and are kept."""
+TABLED = 16384
+"""Numbers from 0 up to this one have their varints kept."""
 
 NOTHING = b"\x00"
 NULL = b"\x01"
