@@ -18,7 +18,8 @@ A generated decoder looks like this (FetchRequest v12, shortened):
 
 What makes it fast: one `unpack` for each run of fixed fields together with the length that follows it
 (in `run`), objects made by `object.__new__` and filled slot by slot, lengths of one byte read in place,
-`bytes` as the buffer; and arrays whose elements are alike are read in one go (`shapes.py`). Encoders are the mirror image: one `pack` for each run, pieces appended to a list and
+`bytes` as the buffer; and arrays whose elements are alike are read in one go (`shapes.py`).
+Encoders are the mirror image: one `pack` for each run, pieces appended to a list and
 joined at the end, and a tag count of zero as a pad byte of the run before it.
 
 What keeps it right:
