@@ -163,9 +163,7 @@ def tell(plan: Plan) -> Outcome:
                 )
             # The flights are old: a real Kafka would soon delete them.
             cluster.create_topics({plan.topic: PARTITIONS}, configs={"retention.ms": "-1"})
-        bar = stack.enter_context(
-            tqdm(total=len(frame), unit=" records", desc="read by the group", smoothing=0.1)
-        )
+        bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         books = Books()
         group_id = f"{plan.topic}-demo-{plan.seed}-{_now() % 1_000_000}"
         options = member.Options(bootstrap, plan.topic, group_id, plan.eager)
@@ -175,6 +173,7 @@ def tell(plan: Plan) -> Outcome:
             group.start(f"member {number}")
         spark = stack.enter_context(hourly_query(bootstrap, plan.topic)) if plan.spark else None
         _await(lambda: group.settled(PARTITIONS, MEMBERS), group, "the group to settle")
+        bar.set_description("read by the group")
         produced = _live(plan, list(flights.departures(frame)), group, bootstrap)
         _await(lambda: len(books.rows) >= produced, group, "the group to read everything", patience=60)
         _await(lambda: group.settled(GROWN, MEMBERS), group, "the group to own all partitions")
