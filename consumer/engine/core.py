@@ -25,6 +25,10 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 INVALID_TOPIC = 17
 TOPIC_AUTHORIZATION_FAILED = 29
 
+# How long nobody may answer at the bootstrap addresses before the application is told; as kafka-python's
+# bootstrap_timeout_ms.
+BOOTSTRAP_PATIENCE_MS = 2_000
+
 
 class CommonOptions(Protocol):
     """What the metadata keeper needs of a client's options."""
@@ -128,6 +132,7 @@ class MetadataKeeper:
         self._next_at: int | None = None
         self._last_at = -(10**9)
         self._fails = 0
+        self._since = 1 << 62  # when it was asked for the first time
         # Topic -> (error code, how many answers in a row said so).
         self.refusals: dict[str, tuple[int, int]] = {}
 
@@ -160,6 +165,7 @@ class MetadataKeeper:
             return
         self._asked = None if self.everything else self.topics
         self._last_at = core.now
+        self._since = min(self._since, core.now)
         self._next_at = None
         request = metadata_request(
             self._asked, allow_auto_topic_creation=core.options.allow_auto_create_topics
@@ -177,6 +183,9 @@ class MetadataKeeper:
             self._soon(wait)
             if call.error is not None:
                 core.report("unreachable", reason=str(call.error))
+                # Java would wait for ever; a cluster that was there before is waited for here too.
+                if not core.view.brokers and core.now - self._since >= BOOTSTRAP_PATIENCE_MS:
+                    core.fail(call.error)
             return
         self._fails = 0
         core.view.update(response, core.now, version=call.version, everything=self._asked is None)

@@ -341,6 +341,13 @@ def test_an_unreachable_cluster_is_one_sentence_with_its_address(bootstrap: str)
         cluster.topics()
 
 
+def test_a_consumer_whose_cluster_was_never_there_says_so_in_poll() -> None:
+    with Consumer("127.0.0.1:1", group_id="g") as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"):
+            consumer.poll(20.0)
+
+
 def test_a_silent_cluster_ends_with_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
