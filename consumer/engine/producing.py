@@ -118,6 +118,9 @@ class _Lane:
     batches: int = 0
     # A batch failed: wait until nothing is under way any more.
     halted: bool = False
+    # The partition's leader has taken a batch of this producer id. Until then any sequence number would do
+    # for it: a second batch could slip in before a first one that has to be sent again, and shut it out.
+    known: bool = False
 
 
 @dataclass(slots=True)
@@ -292,7 +295,7 @@ class ProducerEngine:
                 lanes = [lane for lane in lanes if self._ready(lane)]
 
     def _ready(self, lane: _Lane) -> bool:
-        if not lane.waiting or len(lane.under_way) >= self.options.max_in_flight_requests_per_connection:
+        if not lane.waiting or len(lane.under_way) >= self._most(lane):
             return False
         if lane.halted:
             if lane.under_way:
@@ -304,6 +307,12 @@ class ProducerEngine:
         full = head.closed or len(lane.waiting) > 1 or head.attempts > 0
         late = self.core.now >= head.created + self.options.linger_ms
         return full or late or self._flushing or self.buffered * 2 > self.options.buffer_memory
+
+    def _most(self, lane: _Lane) -> int:
+        """How many batches of a partition may be under way."""
+        if self.options.enable_idempotence and not lane.known:
+            return 1
+        return self.options.max_in_flight_requests_per_connection
 
     def _drain(self, lanes: list[_Lane]) -> list[OutBatch]:
         size = 0
@@ -441,6 +450,7 @@ class ProducerEngine:
         return broker_error(code, "Produce", detail)
 
     def _succeed(self, batch: OutBatch, offset: int | None, append_time: int) -> None:
+        self._lanes[batch.partition].known = True
         batch.base_offset = offset
         batch.log_append_time = append_time if append_time >= 0 else None
         self._end(batch)
@@ -549,6 +559,7 @@ class ProducerEngine:
             self._producer_id = None
             for lane in self._lanes.values():
                 lane.next_sequence = 0
+                lane.known = False
                 for batch in lane.waiting:
                     batch.data = None
         if self._producer_id is not None:
@@ -610,7 +621,7 @@ class ProducerEngine:
             times.append(head.deadline)
             if waiting_for_id:
                 times.append(self._id_at if self._id_call is None else None)
-            elif not lane.halted and len(lane.under_way) < self.options.max_in_flight_requests_per_connection:
+            elif not lane.halted and len(lane.under_way) < self._most(lane):
                 at = max(head.retry_at, 0 if head.closed else head.created + self.options.linger_ms)
                 if at > self.core.now:
                     times.append(at)

@@ -84,6 +84,29 @@ def test_flush_sends_what_there_is() -> None:
     assert a.engine.buffered == 0
 
 
+@pytest.mark.parametrize("code", [3, 6])
+def test_no_batch_overtakes_a_partitions_first_one(code: int) -> None:
+    """A leader takes any sequence number of a producer id that it doesn't know: were a second batch under way
+    while the first one is refused, it would be taken, and the first one refused for ever."""
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, batch_size=1)
+    refused = [0]
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, ProduceRequest) and refused[0] == 0:
+            refused[0] += 1
+            return refuse(request, code)
+        return None
+
+    world.tamper = tamper
+    sent = [a.must_send("t", str(number)) for number in range(20)]
+    a.engine.flush()
+    a.tick()
+    assert world.run(120_000, until=lambda: a.engine.open_records == 0)
+    assert [batch.error for batch in sent] == [None] * 20
+    assert log_of(world, "t", 0) == numbers(0, 20)
+
+
 @pytest.mark.parametrize("code", [3, 5, 6, 7, 13, 19, 20])
 def test_order_is_kept_through_retries_with_five_requests_under_way(code: int) -> None:
     """Every third Produce is refused: after it, all that was under way comes back and goes out in order."""
