@@ -1,4 +1,4 @@
-"""How all benchmarks measure and tell: interleaved rounds, ratios, the machine, tables, goals, the picture."""
+"""How all benchmarks measure and tell: interleaved rounds, ratios, machine, tables, goals, picture."""
 
 from __future__ import annotations
 
