@@ -20,22 +20,21 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 from kproto.demo.flights import departures, table
 from tests.conformance.judges import free_port
 
+from .report import machine
+
 TOPIC = "flights"
 PARTITIONS = 3
-PACKAGES = {"kafka-python": "kafka-python", "aiokafka": "aiokafka", "confluent": "confluent-kafka"}
 
 
 # ---- consumers: each reads `count` records and returns
@@ -330,8 +329,7 @@ def main() -> None:
     if arguments.one:
         one(arguments)
         return
-    versions = ", ".join(f"{name} {version(package)}" for name, package in PACKAGES.items())
-    print(f"Python {platform.python_version()}, {os.cpu_count()} CPUs, {platform.machine()}; {versions}")
+    print(machine("kafka-python", "aiokafka", "confluent-kafka"))
     print(f"{arguments.records} flights, compression {arguments.codec}, {arguments.rounds} rounds")
     for kind in arguments.only.split(","):
         report(kind, rounds(kind, arguments), arguments.records)

@@ -1,10 +1,9 @@
 """How fast Spark reads Kafka: this source, a ceiling for any Python source, and Spark's own source.
 
-    python benchmarks/spark.py                                 against the embedded broker, which then sets
-    the pace python benchmarks/spark.py --kafka localhost:9092          a broker of your own, best not on
-    the same cores python benchmarks/spark.py --kafka ... --jvm JARS          also Spark's own source, from
-    a folder of jars python benchmarks/spark.py --kafka ... --alone             only this source's `read`,
-    without a JVM
+    python -m benchmarks.spark                             on the embedded broker, which then sets the pace
+    python -m benchmarks.spark --kafka localhost:9092      on a broker of your own, best not on the same cores
+    python -m benchmarks.spark --kafka ... --jvm JARS      also Spark's own source, from a folder of jars
+    python -m benchmarks.spark --kafka ... --alone         only this source's `read`, without a JVM
 
 The jars are, from Maven: spark-sql-kafka-0-10_2.13 and spark-token-provider-kafka-0-10_2.13 (the newest
 there are), kafka-clients and commons-pool2. The ceiling is a Python source that repeats one ready Arrow
@@ -40,6 +39,8 @@ from consumer.spark.reader import KprotoReader
 from consumer.spark.schema import full
 from kproto.records.batch import encode_batch
 from kproto.records.record import Record
+
+from .report import machine
 
 PARTITIONS = 2
 BATCH_BYTES = 100_000  # of one record batch, as a busy producer makes them
@@ -230,6 +231,7 @@ def main() -> None:
     given = arguments.parse_args()
     from kproto.broker.server import running
 
+    print(machine("pyspark", "pyarrow"))
     embedded: Any = running(topics={}) if given.kafka is None else nullcontext()
     with embedded as broker:
         bootstrap = given.kafka or broker.bootstrap
