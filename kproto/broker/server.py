@@ -327,12 +327,11 @@ class _Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            frames = self._frames.feed(data)
+            for body in self._frames.feed(data):
+                self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
         except FrameError as error:
             self._shell.refuse(self.conn, str(error))
             return
-        for body in frames:
-            self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
         if self._shell.broker.backlog(self.conn) > MAX_BACKLOG:
             self.transport.pause_reading()
 

@@ -8,6 +8,7 @@ are there, so a stream never makes us hold more than one frame of the allowed si
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from ..errors import EncodeError, FrameError
 
@@ -37,36 +38,40 @@ class Frames:
     def __init__(self, max_size: int = MAX_FRAME_SIZE) -> None:
         self.max_size = max_size
         self._held = bytearray()
+        self._at = 0  # of the bytes held: what went out as frames
         self._passed = 0
         self._broken: FrameError | None = None
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """Take the next bytes of the stream; return the bodies of the frames that are complete with them.
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Take the next bytes of the stream; give the bodies of the frames that are complete with them.
 
-        Raises FrameError for a size that is negative or above `max_size`, and again on every later call:
-        nobody can say where the next frame of such a stream begins. Close the connection then.
+        Raises FrameError at a size that is negative or above `max_size`, behind the frames in front of it,
+        and on every later call: nobody can say where the next frame of such a stream begins. Close the
+        connection then.
         """
         if self._broken is not None:
             raise self._broken
+        self._held += data
+        return self._cut()
+
+    def _cut(self) -> Iterator[bytes]:
         held = self._held
-        held += data
-        bodies: list[bytes] = []
-        at = 0
-        with memoryview(held) as view:
-            while len(held) - at >= _SIZE.size:
-                (size,) = _SIZE.unpack_from(held, at)
+        try:
+            while len(held) - self._at >= _SIZE.size:
+                start = self._at + _SIZE.size
+                (size,) = _SIZE.unpack_from(held, self._at)
                 if not 0 <= size <= self.max_size:
                     detail = f"a size of {size}; allowed are 0 to {self.max_size}"
-                    self._broken = FrameError("frame", -1, "size", self._passed + at, detail)
+                    self._broken = FrameError("frame", -1, "size", self._passed + self._at, detail)
                     raise self._broken
-                end = at + _SIZE.size + size
-                if end > len(held):
+                if start + size > len(held):
                     break
-                bodies.append(bytes(view[at + _SIZE.size : end]))
-                at = end
-        del held[:at]
-        self._passed += at
-        return bodies
+                self._at = start + size
+                yield bytes(memoryview(held)[start : start + size])
+        finally:
+            del held[: self._at]
+            self._passed += self._at
+            self._at = 0
 
     @property
     def missing(self) -> int:
