@@ -146,7 +146,7 @@ class Engine:
         elif core.errors:
             core.actions.append(Raise(core.errors.popleft()))
         else:
-            broken = next((s.error for s in core.partitions.values() if s.error is not None), None)
+            broken = self.group.over or next((s.error for s in core.partitions.values() if s.error), None)
             if broken is not None:
                 core.actions.append(Raise(broken))
 

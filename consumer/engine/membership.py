@@ -61,6 +61,8 @@ class Membership:
         self.pattern: str | None = None
         self.topics: frozenset[str] = frozenset()
         self.active = False
+        # Why the member will never join again; every poll says so, as silence would look like an empty topic.
+        self.over: KprotoError | None = None
         self.left: Callable[[], None] = lambda: None
         self.coordinator: int | None = None
         self._lookup: Call | None = None
@@ -116,7 +118,9 @@ class Membership:
         """True when nothing is left to be told, committed or given back."""
         if self._callbacks or self._running is not None or self._letting_go is not None:
             return False
-        return self.member is None or self.member.state in (MemberState.idle, MemberState.closed)
+        if self.member is None or self.over is not None:
+            return True
+        return self.member.state in (MemberState.idle, MemberState.closed)
 
     def close(self, leave: bool, timeout_ms: int) -> None:
         self.feed(machine.Close(leave, timeout_ms))
@@ -219,7 +223,8 @@ class Membership:
                 self._metadata.need()
             case machine.Rejoining(reason=reason):
                 core.report("rejoining", owned=core.partitions, reason=reason)
-            case machine.Fatal(error=error):
+            case machine.Fatal(error=error, final=final):
+                self.over = error if final else None
                 core.fail(error)
             case machine.Left():
                 core.report("left")

@@ -11,6 +11,7 @@ from consumer.engine import events as ev
 from consumer.engine import plans
 from kproto.errors import (
     CommitFailed,
+    Fenced,
     IllegalState,
     NotAuthorized,
     OffsetOutOfRange,
@@ -795,6 +796,25 @@ def test_a_new_leader_epoch_costs_no_record() -> None:
         world.run(50)
     world.run(3000)
     assert a.values() == numbers(0, 50)
+
+
+def test_a_fenced_member_says_so_at_every_poll_and_can_be_closed() -> None:
+    world = World({"t": 2})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**GROUP, group_instance_id="one")
+    a.subscribe("t")
+    assert world.run(until=lambda: settled(world, a))
+    b = world.consumer(**GROUP, group_instance_id="one")
+    b.subscribe("t")
+    assert world.run(until=lambda: bool(a.errors))
+    world.run(1000)
+    assert len(a.errors) > 2
+    assert all(isinstance(error, Fenced) for error in a.errors)
+    assert not a.owns()
+    a.close()
+    assert world.run(1000, until=lambda: not a.alive)
+    assert settled(world, b)
+
 
 
 @pytest.mark.parametrize(
