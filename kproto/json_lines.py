@@ -8,8 +8,8 @@ A question says which bytes it means; `kproto.messages.json_form` says how a mes
                {"batches", "rows"}                             ->  {"hex": "..."}
 
 `kind` is request, response, header, data or record; `name` is Kafka's name of the message. The bytes are the
-body alone: no size, no header, and for data and records no int16 version in front. In a line that can't be
-answered, the answer is {"error": "why"}, and the next line is answered all the same.
+body alone: no size, no header, and for data and records no int16 version in front. Every line has its answer,
+in order; that of a line that can't be answered is {"error": "why"}.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from .errors import EncodeError, KprotoError, RecordError
-from .messages.index import kind_of, message_class
+from .errors import ConfigError, EncodeError, KprotoError, RecordError
+from .messages.index import key_of, kind_of, message_class, no_message
 from .messages.json_form import from_json, to_json
 from .records.batch import batches, encode_batch
 from .records.record import Record
@@ -35,20 +36,43 @@ class BadQuestion(KprotoError, ValueError):
     """A line that is not a question of the form above; the text says what is wrong with it."""
 
 
-def answers(lines: Iterable[str], answer: Callable[[Question], Answer]) -> Iterator[str]:
-    """One line for each line that isn't blank; an error answers its own line only."""
+def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[str]:
+    """One line of JSON for each line of JSON; an error answers its own line only.
+
+    Text that has no UTF-8 form (half a surrogate pair, as JSON may have it) is escaped in the answer.
+    """
     for line in lines:
-        if line.strip():
-            try:
-                question = json.loads(line)
-                if not isinstance(question, dict):
-                    raise BadQuestion("not a JSON object")
-                told = answer(cast("Question", question))
-            except (KprotoError, json.JSONDecodeError, RecursionError) as error:
-                told = {
-                    "error": f"not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
-                }
-            yield json.dumps(told, ensure_ascii=False)
+        try:
+            told = answer(_question(line))
+        except (KprotoError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            told = {"error": why}
+        text = json.dumps(told, ensure_ascii=False)
+        yield text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _question(line: str | bytes) -> Question:
+    try:
+        found = _parse(line if isinstance(line, str) else line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadQuestion(f"not UTF-8: {error.reason} at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        why = f"{error.msg} at character {error.pos}" if line.strip() else "an empty line"
+        raise BadQuestion(f"not JSON: {why}") from None
+    except BadQuestion:
+        raise
+    except ValueError:
+        raise BadQuestion("a number with more digits than any type of Kafka has") from None
+    if not isinstance(found, dict):
+        raise BadQuestion("not a JSON object")
+    return cast("Question", found)
+
+
+def _no_number(name: str) -> object:
+    raise BadQuestion(f'not JSON: {name}; a float64 says "{name}"')
+
+
+_parse = json.JSONDecoder(parse_constant=_no_number).decode
 
 
 def decode(question: Question) -> Answer:
@@ -104,7 +128,7 @@ def encode_records(question: Question) -> Answer:
         if not isinstance(batch, Mapping):
             raise BadQuestion(f"batches[{index}] is not an object")
         told = cast("Question", batch)
-        count = _get(told, "count", int)
+        count = _number(told, "count", 32, f"batches[{index}].")
         if count < 0 or at + count > len(rows):
             raise BadQuestion(f"batches[{index}].count is {count}, but {len(rows) - at} rows are left")
         out.append(_batch(told, rows[at : at + count], index))
@@ -120,32 +144,58 @@ def encode_records(question: Question) -> Answer:
 def _message(question: Question) -> tuple[type[Message], int]:
     name, kind = _get(question, "name", str), _get(question, "kind", str)
     try:
-        cls = message_class(name)
+        cls, its_kind, its_key = message_class(name), kind_of(name), key_of(name)
     except KeyError:
-        raise BadQuestion(f"Kafka 4.3 has no message {name!r}") from None
-    if kind != kind_of(name):
-        raise BadQuestion(f"{name} is of the kind {kind_of(name)!r}, not {kind!r}")
-    key = question.get("api_key", cls.__api_key__)
-    if key != cls.__api_key__ and kind in ("request", "response"):
-        raise BadQuestion(f"{name} has the API key {cls.__api_key__}, not {key}")
+        raise BadQuestion(no_message(name)) from None
+    if kind != its_kind:
+        raise BadQuestion(f"{name} is of the kind {its_kind!r}, not {kind!r}")
+    if its_key is not None and "api_key" in question and question["api_key"] != its_key:
+        what = "type" if kind == "record" else "API key"
+        raise BadQuestion(f"{name} has the {what} {its_key}, not {_short(question['api_key'])}")
     return cls, _get(question, "version", int)
 
 
-def _get(question: Question, key: str, kind: type) -> Any:
+_WORDS = {
+    str: "text",
+    int: "a whole number",
+    dict: "an object",
+    list: "a list",
+    bool: "true or false",
+}
+
+
+def _get(question: Question, key: str, kind: type, where: str = "") -> Any:
+    """The value of a key, which must be there and of that kind; errors have `where` in front of the key."""
     if key not in question:
-        raise BadQuestion(f"the key {key!r} is missing")
+        raise BadQuestion(f"the key {where + key!r} is missing")
     value = question[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        words = {str: "text", int: "a whole number", dict: "an object", list: "a list", bool: "true or false"}
-        raise BadQuestion(f"{key} is {json.dumps(value)[:60]}, not {words[kind]}")
+        raise BadQuestion(f"{where}{key} is {_short(value)}, not {_WORDS[kind]}")
     return value
 
 
+def _number(question: Question, key: str, bits: int, where: str) -> int:
+    value: int = _get(question, key, int, where)
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise BadQuestion(f"{where}{key} is {_short(value)}, which doesn't fit into int{bits}")
+    return value
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def _hex(question: Question) -> bytes:
+    text: str = _get(question, "hex", str)
     try:
-        return bytes.fromhex(_get(question, "hex", str))
-    except ValueError as error:
-        raise BadQuestion(f"hex: {error}") from None
+        return bytes.fromhex(text)
+    except ValueError:
+        wrong = re.search(r"[^0-9A-Fa-f\s]", text)
+        why = (
+            f"{wrong[0]!r} at {wrong.start()} is no digit" if wrong else f"{len(text)} digits, so half a byte"
+        )
+        raise BadQuestion(f"hex: {why}") from None
 
 
 def _row(record: Record, timestamp_type: str) -> Answer:
@@ -163,43 +213,73 @@ def _record(row: object, index: int) -> Record:
     if not isinstance(row, Mapping):
         raise BadQuestion(f"rows[{index}] is not an object")
     told = cast("Question", row)
+    where = f"rows[{index}]."
     headers: list[tuple[str, bytes | None]] = []
-    for pair in _get(told, "headers", list):
+    for pair in _get(told, "headers", list, where):
         match pair:
             case [str(name), value]:
-                headers.append((name, _bytes(cast("object", value), f"rows[{index}].headers")))
+                headers.append((_utf8(name, where), _bytes(cast("object", value), f"{where}headers")))
             case _:
-                raise BadQuestion(f"rows[{index}].headers is not a list of [text, base64 or null]")
+                raise BadQuestion(f"{where}headers is not a list of [text, base64 or null]")
     return Record(
-        offset=_get(told, "offset", int),
-        timestamp=_get(told, "timestamp", int),
-        key=_bytes(told.get("key"), f"rows[{index}].key"),
-        value=_bytes(told.get("value"), f"rows[{index}].value"),
+        offset=_number(told, "offset", 64, where),
+        timestamp=_number(told, "timestamp", 64, where),
+        key=_bytes(told.get("key"), f"{where}key"),
+        value=_bytes(told.get("value"), f"{where}value"),
         headers=tuple(headers),
     )
 
 
+_NUMBERS = {
+    "baseOffset": ("base_offset", 64),
+    "lastOffset": ("last_offset", 64),
+    "maxTimestamp": ("max_timestamp", 64),
+    "producerId": ("producer_id", 64),
+    "producerEpoch": ("producer_epoch", 16),
+    "baseSequence": ("base_sequence", 32),
+    "partitionLeaderEpoch": ("partition_leader_epoch", 32),
+}
+_DEFAULTS = {
+    "magic": 2,
+    "compression": "none",
+    "timestampType": "CreateTime",
+    "producerId": -1,
+    "producerEpoch": -1,
+    "baseSequence": -1,
+    "isTransactional": False,
+    "isControl": False,
+    "partitionLeaderEpoch": -1,
+    "deleteHorizonMs": None,
+}
+
+
 def _batch(told: Question, records: Sequence[Record], index: int) -> bytes:
-    if (magic := told.get("magic", 2)) != 2:
-        raise EncodeError(
-            "RecordBatch", -1, "magic", f"batches[{index}] has magic {magic}; only 2 is written"
+    told = {**_DEFAULTS, **told}
+    where = f"batches[{index}]."
+    if (magic := _get(told, "magic", int, where)) != 2:
+        raise BadQuestion(f"{where}magic is {magic}, but only 2 is written")
+    numbers = {name: _number(told, key, bits, where) for key, (name, bits) in _NUMBERS.items()}
+    no_horizon = told["deleteHorizonMs"] is None
+    try:
+        return encode_batch(
+            records,
+            **numbers,
+            compression=_get(told, "compression", str, where),
+            timestamp_type=_get(told, "timestampType", str, where),
+            is_transactional=_get(told, "isTransactional", bool, where),
+            is_control=_get(told, "isControl", bool, where),
+            delete_horizon_ms=None if no_horizon else _number(told, "deleteHorizonMs", 64, where),
         )
-    horizon = told.get("deleteHorizonMs")
-    return encode_batch(
-        records,
-        base_offset=_get(told, "baseOffset", int),
-        last_offset=_get(told, "lastOffset", int),
-        compression=told.get("compression", "none"),
-        timestamp_type=told.get("timestampType", "CreateTime"),
-        max_timestamp=_get(told, "maxTimestamp", int),
-        producer_id=told.get("producerId", -1),
-        producer_epoch=told.get("producerEpoch", -1),
-        base_sequence=told.get("baseSequence", -1),
-        is_transactional=told.get("isTransactional", False),
-        is_control=told.get("isControl", False),
-        partition_leader_epoch=told.get("partitionLeaderEpoch", -1),
-        delete_horizon_ms=horizon,
-    )
+    except (EncodeError, ConfigError) as error:
+        raise BadQuestion(f"batches[{index}]: {error}") from None
+
+
+def _utf8(name: str, where: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise BadQuestion(f"{where}headers: {name!r} has no UTF-8 form: {error.reason}") from None
+    return name
 
 
 def _base64(data: bytes | None) -> str | None:
@@ -214,4 +294,4 @@ def _bytes(text: object, where: str) -> bytes | None:
             return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         pass
-    raise BadQuestion(f"{where} is {str(text)[:60]!r}, not base64 or null")
+    raise BadQuestion(f"{where} is {_short(text)}, not base64 or null")

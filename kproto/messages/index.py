@@ -8,6 +8,7 @@ message_class("OffsetCommitValue")      # any message, data message or record by
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
@@ -174,6 +175,7 @@ def record_classes(record_type: int) -> tuple[type[Message], type[Message]]:
     return message_class(f"{name}Key"), message_class(f"{name}Value")
 
 
+@cache
 def message_class(name: str) -> type[Message]:
     """Any message by Kafka's name. Raises KeyError for a name that Kafka 4.3 doesn't have."""
     found: type[Message] = getattr(import_module(f"..{module_of(name)}", __name__), name)
@@ -182,7 +184,20 @@ def message_class(name: str) -> type[Message]:
 
 def kind_of(name: str) -> Kind:
     """What sort of message a name is. Raises KeyError for a name that Kafka 4.3 doesn't have."""
-    return _kinds()[name]
+    return _kinds()[name][0]
+
+
+def key_of(name: str) -> int | None:
+    """API key of a request or response, type of a record, else None. Raises KeyError as `kind_of` does."""
+    return _kinds()[name][1]
+
+
+def no_message(name: str) -> str:
+    """What to say of a name that isn't there: the names that are most like it."""
+    from difflib import get_close_matches
+
+    like = get_close_matches(name, names()) or ["JoinGroupRequest"]
+    return f"Kafka 4.3 has no message {name!r}; its names are such as {', '.join(like)}"
 
 
 def names() -> list[str]:
@@ -209,17 +224,15 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 
 
-_KINDS: dict[str, Kind] = {}
-
-
-def _kinds() -> dict[str, Kind]:
-    if not _KINDS:
-        for name in API_NAMES.values():
-            _KINDS[f"{name}Request"] = "request"
-            _KINDS[f"{name}Response"] = "response"
-        _KINDS["RequestHeader"] = _KINDS["ResponseHeader"] = "header"
-        for name in _DATA:
-            _KINDS[name] = "data"
-        for name in RECORDS.values():
-            _KINDS[f"{name}Key"] = _KINDS[f"{name}Value"] = "record"
-    return _KINDS
+@cache
+def _kinds() -> dict[str, tuple[Kind, int | None]]:
+    found: dict[str, tuple[Kind, int | None]] = {}
+    for key, name in API_NAMES.items():
+        found[f"{name}Request"] = "request", key
+        found[f"{name}Response"] = "response", key
+    found["RequestHeader"] = found["ResponseHeader"] = "header", None
+    for name in _DATA:
+        found[name] = "data", None
+    for key, name in RECORDS.items():
+        found[f"{name}Key"] = found[f"{name}Value"] = "record", key
+    return found
