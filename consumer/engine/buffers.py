@@ -99,8 +99,7 @@ class Chunk:
                 found = module.columns(
                     self.data, check_crc=self._check, aborted=self._aborted, from_offset=self.position
                 )
-                if found.has_headers:
-                    _ = found.headers
+                _ = found.headers_between(0, 0)  # which finds broken ones
             except RecordError:
                 pass
             else:

@@ -294,7 +294,7 @@ def row_lists(
     if read is not None:
         try:
             columns = read(data, **wanted, max_decompressed=max_decompressed)
-            _ = columns.headers
+            _ = columns.headers_between(0, 0)
         except RecordError:
             pass  # the loop gives what is before
         else:

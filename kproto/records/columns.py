@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import repeat
 from typing import Any
 
 from ..errors import IllegalState, MissingExtra, RecordError
@@ -27,7 +28,6 @@ try:
 
     # Without types: pyarrow has none that say more than Any.
     pa: Any = import_module("pyarrow")
-    pc: Any = import_module("pyarrow.compute")
 except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
@@ -36,13 +36,16 @@ from .batch import HEADER_SIZE, AbortedTransactions, Batch, Data, batches, encod
 from .compression import CODECS, CodecError, decompress_into, size_hint
 from .crc32c import crc32c
 from .packing import encode_columns
-from .record import Broken, Headers, Record, parse_headers
+from .record import Headers, Record
+from .tails import KIND, Tails
+from .vectors import gather
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "Part", "columns", "columns_of", "encode_columns"]
 
 TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 """Kafka's numbers for what a timestamp is."""
 
+_new: Any = object.__new__
 _ALL = -(1 << 63)
 _MANY_BATCHES = 64 << 10  # bytes from which headers are read by numpy
 _CHUNK = 1024  # objects that are filled while they are in the cache
@@ -76,7 +79,10 @@ class Columns:
     value: Any
     counts: list[int]
     """How many rows came from each part, in the order of the parts."""
-    _raw_headers: Any = None  # a BinaryArray: from the number of headers to the end of the record; or None
+    _tails: Tails | None = field(
+        default=None, repr=False
+    )  # None: no row has headers, or they are in `_headers`
+    _first: int = 0  # the first row's number in `_tails`
     _headers: list[Headers] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
@@ -85,19 +91,28 @@ class Columns:
     @property
     def has_headers(self) -> bool:
         """Whether any row may have headers."""
-        return self._raw_headers is not None or any(self._headers or ())
+        return self._tails is not None or any(self._headers or ())
 
     @property
     def headers(self) -> list[Headers]:
         """The headers of every row, as in `Record`; parsed here, so this may raise `RecordError`."""
         if self._headers is None:
-            self._headers = _parse(self._raw_headers, len(self))
+            self._headers = self.headers_between(0, len(self))
         return self._headers
+
+    def headers_between(self, start: int, stop: int) -> list[Headers]:
+        """The headers of some rows; raises `RecordError` if those of any row are broken."""
+        if self._headers is not None:
+            return self._headers[start:stop]
+        if self._tails is None:
+            return [()] * (stop - start)
+        return self._tails.rows(self._first + start, self._first + stop)
 
     def headers_array(self) -> Any:
         """The headers as a `pyarrow.ListArray` of structs of key (string) and value (binary), none null."""
-        kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-        return pa.array([[{"key": k, "value": v} for k, v in row] for row in self.headers], kind)
+        if self._tails is not None:
+            return self._tails.array(self._first, self._first + len(self))
+        return pa.array([[{"key": k, "value": v} for k, v in row] for row in self.headers], KIND)
 
     def part(self, index: int) -> Columns:
         """The rows that came from one part."""
@@ -108,7 +123,6 @@ class Columns:
         """The rows from `start` up to `stop`, without a copy."""
         start, stop, _ = slice(start, stop).indices(len(self))
         size = max(stop - start, 0)
-        raw, parsed = self._raw_headers, self._headers
         return Columns(
             self.offset[start:stop],
             self.timestamp[start:stop],
@@ -116,8 +130,9 @@ class Columns:
             self.key.slice(start, size),
             self.value.slice(start, size),
             [size],
-            None if raw is None else raw.slice(start, size),
-            None if parsed is None else parsed[start:stop],
+            self._tails,
+            self._first + start,
+            None if self._headers is None else self._headers[start:stop],
         )
 
     def rows(self) -> list[Record]:
@@ -126,24 +141,21 @@ class Columns:
 
     def row_lists(self, size: int = 500) -> Iterator[list[Record]]:
         """The same as lists of at most `size` objects; may raise `RecordError` for broken headers."""
-        headers = self.headers if self.has_headers else None
-        new = Record.__new__
+        tailed = self.has_headers
         one: Record
         for start in range(0, len(self), size):
-            stop = start + size
-            found = [new(Record) for _ in range(min(size, len(self) - start))]
-            for one, one.offset, one.timestamp, one.key, one.value in zip(
+            stop = min(start + size, len(self))
+            found = list(map(_new, repeat(Record, stop - start)))
+            for one, one.offset, one.timestamp, one.key, one.value, one.headers in zip(  # noqa: B007
                 found,
                 self.offset[start:stop].tolist(),
                 self.timestamp[start:stop].tolist(),
-                self.key.slice(start, size).to_pylist(),
-                self.value.slice(start, size).to_pylist(),
+                self.key.slice(start, stop - start).to_pylist(),
+                self.value.slice(start, stop - start).to_pylist(),
+                self.headers_between(start, stop) if tailed else repeat((), stop - start),
                 strict=True,
             ):
-                one.headers = ()
-            if headers is not None:
-                for one, one.headers in zip(found, headers[start:stop], strict=True):  # noqa: B007
-                    pass
+                pass
             yield found
 
 
@@ -221,6 +233,7 @@ def _slow(parts: Sequence[Part], check_crc: bool, control: bool, max_decompresse
         pa.array([one.value for one in found], pa.binary()),
         counts,
         None,
+        0,
         [one.headers for one in found],
     )
 
@@ -418,60 +431,15 @@ def _decode(parts: Sequence[Part], data: NDArray[np.uint8], table: Table) -> Col
         _taken(data, fields.key, fields.null_key, chosen),
         _taken(data, fields.value, fields.null_value, chosen),
         counts.tolist(),
-        _taken(data, fields.headers, None, chosen) if fields.has_headers.any() else None,
+        Tails(_taken(data, fields.headers, None, chosen)) if fields.has_headers.any() else None,
     )
 
 
-def _taken(
-    data: NDArray[np.uint8],
-    places: NDArray[np.int32],
-    null: NDArray[np.bool_] | None,
-    chosen: NDArray[np.int64] | None,
-) -> Any:
-    """A BinaryArray of the bytes between each two places; one copy, made by Arrow.
-
-    The places are taken as the offsets of an array that has the gaps between values as elements too.
-    """
+def _taken(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+    """The keys, values or tails of the chosen rows; None chooses all."""
     if chosen is None:
-        wanted = np.arange(0, len(places), 2, dtype=np.int32)
-    else:
-        wanted = (2 * chosen).astype(np.int32)
-        null = None if null is None else null[chosen]
-    size = len(wanted)
-    nulls = 0 if null is None else int(np.count_nonzero(null))
-    if nulls == size:
-        return pa.nulls(size, pa.binary())
-    every = pa.Array.from_buffers(
-        pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
-    )
-    indices = pa.Array.from_buffers(pa.int32(), size, [None, pa.py_buffer(wanted)])
-    taken = pc.take(every, indices, boundscheck=False)
-    if nulls == 0 or null is None:
-        return taken
-    _, offsets, content = taken.buffers()
-    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), size, [valid, offsets, content], nulls)
-
-
-def _parse(raw: Any, size: int) -> list[Headers]:
-    if raw is None:
-        return [()] * size
-    keys: dict[bytes, str] = {}
-    found: list[Headers] = []
-    for data in raw.to_pylist():
-        if data == b"\0":
-            found.append(())
-            continue
-        try:
-            headers, end = parse_headers(data, 0, len(data), keys)
-            if end != len(data):
-                raise Broken("headers", end)
-        except Broken as error:
-            raise RecordError("RecordBatch", 2, f"records.{error.field}", error.at, error.detail) from None
-        except IndexError:
-            raise RecordError("RecordBatch", 2, "records.headers", len(data)) from None
-        found.append(headers)
-    return found
+        return gather(data, places, np.arange(0, len(places), 2, dtype=np.int32), null)
+    return gather(data, places, (2 * chosen).astype(np.int32), None if null is None else null[chosen])
 
 
 class _Arena:

@@ -18,11 +18,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
+
+# Without types: pyarrow has none that say more than Any.
+pa: Any = import_module("pyarrow")
+pc: Any = import_module("pyarrow.compute")
 
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -77,7 +82,7 @@ class Windows:
 
 
 @cache
-def _tables() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def tables() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """For every window of two bytes: (zigzag value << 2 | bytes of the varint), and the size of a record
     that starts with it; 0 where the varint is longer or the length negative."""
     window = np.arange(65536, dtype=np.int32)
@@ -112,7 +117,7 @@ def _starts(windows: Windows, batches: Batches) -> Int64s | None:
     at, stop, count, place, owner = _cut(windows, batches, first)
     order = np.argsort(-count, kind="stable")
     here, left, spot = at[order], count[order], place[order]
-    _, sizes = _tables()
+    _, sizes = tables()
     limit = int(batches.stop[-1])
     longest = int(left[0])
     alive = np.searchsorted(-left, -np.arange(1, longest + 1), side="right").tolist()
@@ -197,7 +202,7 @@ def _guess(
     windows: Windows, batches: Batches, long: NDArray[np.intp], mean: Int64s, piece: int
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Places in long batches where records probably start, which record each would be, and of which batch."""
-    _, sizes = _tables()
+    _, sizes = tables()
     data = windows.bytes
     zeros: list[Int64s] = []
     groups: list[Int64s] = []
@@ -245,7 +250,7 @@ def _guess(
 
 def _number(windows: Windows, place: Int64s) -> tuple[Int64s, Bools]:
     """The offset delta of a record that starts at each place, if one does."""
-    eights, (table, _) = windows.eights, _tables()
+    eights, (table, _) = windows.eights, tables()
     limit = len(eights) - 1
     place = place + (table[windows.twos[place]] & 3)
     zero = windows.bytes[place] == 0
@@ -297,7 +302,7 @@ def _fields(windows: Windows, starts: Int64s, batches: Batches) -> Fields | None
 
 def _slice(windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: Fields) -> bool:
     """Read the rows from `low` to `high` into `fields`; False when one is not regular."""
-    table, _ = _tables()
+    table, _ = tables()
     eights = windows.eights
     window = eights[start]
     entry = table[window & 0xFFFF]
@@ -379,3 +384,30 @@ def _fits(value: Int64s, width: Int64s) -> bool:
     return bool(
         ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()
     )
+
+
+# --- contents -----------------------------------------------------------------------------------------------
+
+
+def gather(
+    data: NDArray[np.uint8], places: NDArray[np.int32], wanted: NDArray[np.int32], null: Bools | None = None
+) -> Any:
+    """A BinaryArray of the bytes between each of the `wanted` places and the next; one copy, made by Arrow.
+
+    All places, which rise, are taken as the offsets of an array that has the gaps between values as elements
+    too. `null` says which of the wanted ones are null: their places are empty.
+    """
+    size = len(wanted)
+    nulls = 0 if null is None else int(np.count_nonzero(null))
+    if nulls == size:
+        return pa.nulls(size, pa.binary())
+    every = pa.Array.from_buffers(
+        pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
+    )
+    indices = pa.Array.from_buffers(pa.int32(), size, [None, pa.py_buffer(wanted)])
+    taken = pc.take(every, indices, boundscheck=False)
+    if nulls == 0 or null is None:
+        return taken
+    _, offsets, content = taken.buffers()
+    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), size, [valid, offsets, content], nulls)

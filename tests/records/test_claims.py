@@ -90,6 +90,12 @@ MUTANTS = {
     "columns: LogAppendTime is forgotten": Mutant(
         "columns", "if table[_APPENDED].any():", "if False:", claims.columns_are_the_rows
     ),
+    "headers at once: null values are empty": Mutant(
+        "tails", "null[into] = gone", "pass", claims.columns_are_the_rows
+    ),
+    "headers at once: all are the first one": Mutant(
+        "tails", "first[active] + step", "first[active]", claims.columns_are_the_rows
+    ),
     "columns: fields may end before the record": Mutant(
         "vectors",
         "if (plain & (value_end + 1 != end)).any():",
