@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 from uuid import UUID, SafeUUID
 
-from .interpret import VARINT_MAX, uvarint
+from .interpret import STRING_MAX, VARINT_MAX, uvarint
 
 
 class Malformed(ValueError):
@@ -46,6 +46,21 @@ def long_length(buf: bytes, p: int, n: int) -> tuple[int, int]:
                 raise Malformed
             return value, p
     raise Malformed
+
+
+def long_string(buf: bytes, p: int, n: int) -> tuple[int, int]:
+    """`long_length`, of a string."""
+    n, p = long_length(buf, p, n)
+    if n > STRING_MAX + 1:
+        raise Malformed
+    return n, p
+
+
+def string_uvarint(n: int) -> bytes:
+    """The varint in front of a string, `n` being one more than its bytes."""
+    if n > STRING_MAX + 1:
+        raise Unsayable
+    return uvarint(n)
 
 
 def as_content(value: Any) -> bytes:

@@ -157,6 +157,7 @@ class _Decoder(_Source):
         super().__init__(message, version)
         self.after: list[str] = []
         self.names |= {"new": object.__new__, "repeat": repeat, "long_length": calls.long_length}
+        self.names["long_string"] = calls.long_string
         self.names["read_tags"] = decode_tags
 
     def message_decoder(self) -> Decoder:
@@ -269,17 +270,18 @@ class _Decoder(_Source):
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
         """Read a length or count into `n`, one too high if compact; the body handles what isn't null."""
+        long = "long_string" if code == "h" else "long_length"
         self.run("B" if compact else code, "n")
         self.flush()
         if nullable:
             self.line(("if not n: " if compact else "if n < 0: ") + store % "None")
             with self.block("else:"):
                 if compact:
-                    self.line("if n > 127: n, p = long_length(buf, p, n)")
+                    self.line(f"if n > 127: n, p = {long}(buf, p, n)")
                 yield
         else:
             if compact:
-                self.line("if not 0 < n < 128: n, p = long_length(buf, p, n)")
+                self.line(f"if not 0 < n < 128: n, p = {long}(buf, p, n)")
             else:
                 self.line("if n < 0: raise Malformed")
             yield
@@ -429,6 +431,7 @@ class _Encoder(_Source):
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self.names |= {"SMALL": calls.SMALL, "uvarint": uvarint, "TRUTH": calls.TRUTH}
+        self.names["string_uvarint"] = calls.string_uvarint
         self.names |= {"as_content": calls.as_content, "as_array": calls.as_array, "write_tags": encode_tags}
         root = self.object_variable(message)
         self.lines.append(f"def encode({root}):")
@@ -534,12 +537,13 @@ class _Encoder(_Source):
             self.run(code, "n")
             self.flush()
             return
+        varint = "string_uvarint" if code == "h" else "uvarint"
         if not self.codes:
-            self.line("w.append(SMALL[n] if n < 128 else uvarint(n))")
+            self.line(f"w.append(SMALL[n] if n < 128 else {varint}(n))")
             return
         without = self.packed()
         self.run("B", "n")
-        self.line(f"w.append({self.packed()} if n < 128 else {without} + uvarint(n))")
+        self.line(f"w.append({self.packed()} if n < 128 else {without} + {varint}(n))")
         self.codes, self.values = [], []
 
     def array(self, f: Field, element: Primitive | StructType, value: str, in_run: bool) -> None:

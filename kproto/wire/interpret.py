@@ -16,8 +16,9 @@ What the bytes look like (Kafka's protocol guide, KIP-482; null semantics as in 
 * Any negative length means null, and null in a field that isn't nullable is an error.
 * Tags are read in any order and the last of two equal ones wins: Kafka's reader doesn't look either. They
   are written in ascending order. The size of a known tag has to be what its value takes.
-* A varint has at most 5 bytes and stays below 2**31. An array can't have more elements than the bytes left
-  can hold, so no input makes us allocate more than a fixed multiple of its own size.
+* A varint has at most 5 bytes and stays below 2**31, and a string has at most 32767 in flexible versions too.
+* An array can't have more elements than the bytes left can hold, so no input makes us allocate more than a
+  fixed multiple of its own size.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ M = TypeVar("M", bound=Message)
 
 VARINT_MAX = 0x7FFF_FFFF
 """Lengths, counts and tags are Java ints."""
+
+STRING_MAX = 0x7FFF
+"""What an int16 length can say. Kafka's classes hold on to it where the length is a varint."""
 
 
 def decode(
@@ -169,6 +173,8 @@ class Reader:
             if nullable:
                 return None
             raise self.error("null, but the field is not nullable", start)
+        if kind.name == "string" and length > STRING_MAX:
+            raise self.error(f"a string of {length} bytes; they have at most {STRING_MAX}", start)
         value = self.take(length, f"this {kind.name}")
         if kind.name != "string":
             return value
@@ -247,10 +253,10 @@ class _Writer:
 
     def length(self, code: str, flexible: bool, length: int) -> None:
         """A length or count; -1 for null."""
+        if code == "h" and length > STRING_MAX:
+            raise self.error(f"{length} bytes; strings have at most {STRING_MAX}")
         if flexible:
             self.pieces.append(uvarint(length + 1))
-        elif code == "h" and length > 0x7FFF:
-            raise self.error(f"{length} bytes; strings have at most 32767 in this version")
         else:
             self.pieces.append(struct.pack(">" + code, length))
 
@@ -262,7 +268,7 @@ class _Writer:
             except AttributeError:
                 raise self.error(f"{_short(value)} is no {cls.__name__}: it lacks the field") from None
             if self.version not in f.versions:
-                if not f.ignorable and item != f.initial():
+                if not f.ignorable and _differs(item, f.initial()):
                     raise self.error(
                         f"{_short(item)} can't be said in this version, which lacks the field "
                         f"(versions {f.versions}); leave it at {_short(f.initial())}"
@@ -270,6 +276,8 @@ class _Writer:
             elif not (self.flexible and self.version in f.tagged):
                 self.field(f, item)
             self.path.pop()
+        if not hasattr(value, "_tags"):
+            raise self.error(f"{_short(value)} is no {cls.__name__}: it has no unknown tags")
         if self.flexible:
             self.tags(cls, value)
         elif value._tags:
@@ -312,9 +320,12 @@ class _Writer:
         self.pieces.append(content)
 
     def content(self, value: object) -> bytes:
-        if not isinstance(value, bytes | bytearray | memoryview):
-            raise self.error(f"{_short(value)} is not bytes")
-        return bytes(cast("bytes | bytearray", value))
+        try:
+            if isinstance(value, bytes | bytearray | memoryview):
+                return bytes(cast("bytes | bytearray", value))
+        except ValueError:  # a memoryview that was released
+            pass
+        raise self.error(f"{_short(value)} is not bytes")
 
     def fixed(self, kind: Primitive, value: Any) -> None:
         try:
@@ -353,7 +364,7 @@ class _Writer:
         pieces: dict[int, bytes] = {}
         for f in cls.__fields__:
             item = getattr(value, f.name)
-            if self.version in f.versions and self.version in f.tagged and item != f.initial():
+            if self.version in f.versions and self.version in f.tagged and _differs(item, f.initial()):
                 self.path.append(f.name)
                 inner = _Writer(self.message, self.version, True)
                 inner.path = self.path
@@ -361,7 +372,11 @@ class _Writer:
                 pieces[f.tag] = b"".join(inner.pieces)
                 self.path.pop()
         names = {f.tag: f.name for f in cls.__fields__ if f.tagged}
-        unknown: dict[Any, Any] = value._tags or {}
+        unknown: Any = value._tags or {}
+        if not isinstance(unknown, dict):
+            self.path.append("(tags)")
+            raise self.error(f"the unknown tags are {_short(unknown)}, not a dict")
+        unknown = cast("dict[object, object]", unknown)
         for tag, content in unknown.items():
             self.path.append(f"(tag {tag})")
             if tag in names:
@@ -379,6 +394,17 @@ def _dotted(path: list[str]) -> str:
     return ".".join(path)
 
 
+def _differs(value: Any, initial: object) -> bool:
+    """Nothing that refuses to be compared, as arrays do, is a default."""
+    try:
+        return bool(value != initial)
+    except Exception:
+        return True
+
+
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # numbers of more than 4300 digits have no text, half-made objects neither
+        text = f"this {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."

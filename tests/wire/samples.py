@@ -1,0 +1,116 @@
+"""One meaningful message per declaration and version, and where in its bytes the lengths are. Not a test.
+
+`sample(cls, version)` sets every field that the version has to something that is neither zero, empty nor its
+default, fills every list, and gives every struct a tagged field that nobody knows where the version is
+flexible. Two calls make equal messages, and no two numbers in one message are the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kproto.wire import Message, interpret
+from kproto.wire.message import Array, StructType
+from kproto.wire.types import Primitive
+
+UNKNOWN_TAG = 99
+"""Far above those that Kafka has given away."""
+
+
+def sample(cls: type[Message], version: int, elements: int = 1) -> Any:
+    """A message of `version` with every field set. The innermost lists of structs have `elements` of them."""
+    return _struct(cls, version, version in cls.__flexible__, elements, itertools.count(1))
+
+
+def _struct(cls: StructType, version: int, flexible: bool, elements: int, numbers: Iterator[int]) -> Any:
+    values = {
+        f.name: _value(f.kind, version, flexible, elements, numbers)
+        for f in cls.__fields__
+        if version in f.versions
+    }
+    made: Any = cls(**values)
+    if flexible:
+        made.__unknown_tags__ = {UNKNOWN_TAG: bytes([next(numbers) & 0xFF])}
+    return made
+
+
+def _value(
+    kind: Primitive | Array | StructType,
+    version: int,
+    flexible: bool,
+    elements: int,
+    numbers: Iterator[int],
+) -> Any:
+    if isinstance(kind, StructType):
+        return _struct(kind, version, flexible, elements, numbers)
+    if isinstance(kind, Array):
+        count = elements if isinstance(kind.element, Primitive) or _is_leaf(kind.element, version) else 1
+        return [_value(kind.element, version, flexible, elements, numbers) for _ in range(count)]
+    number = next(numbers)
+    match kind.name:
+        case "bool":
+            return True
+        case "float64":
+            return number + 0.5
+        case "uuid":
+            return uuid.UUID(int=number)
+        case "string":
+            return f"s{number % 10}"
+        case "bytes" | "records":
+            return b"b%d" % (number % 10)
+        case _:
+            return number % 100 + 1
+
+
+def _is_leaf(cls: StructType, version: int) -> bool:
+    """No struct inside of this one."""
+    return not any(
+        isinstance(getattr(f.kind, "element", f.kind), StructType)
+        for f in cls.__fields__
+        if version in f.versions
+    )
+
+
+class Length(NamedTuple):
+    """Bytes that say how much follows: `data[start:end]`, as a varint or as a signed int."""
+
+    start: int
+    end: int
+    varint: bool
+    what: str
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def lengths(cls: type[Message], version: int, data: bytes) -> list[Length]:
+    """Every length and count in the bytes of a message, of tag sections too."""
+    reader = _Noting(cls.__name__, data, 0, version, version in cls.__flexible__)
+    reader.struct(cls)
+    return reader.noted
+
+
+class _Noting(interpret.Reader):
+    """The interpreter's reader, which remembers where it has read a length."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.noted: list[Length] = []
+
+    def uvarint(self, what: str) -> int:
+        start = self.at
+        value = super().uvarint(what)
+        if what not in ("a tag", "the marker of a nullable struct"):
+            self.noted.append(Length(start, self.at, True, what))
+        return value
+
+    def length(self, code: str, flexible: bool, what: str) -> int:
+        start = self.at
+        value = super().length(code, flexible, what)
+        if not flexible:
+            self.noted.append(Length(start, self.at, False, what))
+        return value
