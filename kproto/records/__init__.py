@@ -12,6 +12,7 @@ from .batch import (
     row_lists,
     rows,
 )
+from .convert import convert
 from .record import Headers, Record
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Record",
     "assign_offsets",
     "batches",
+    "convert",
     "encode_batch",
     "row_lists",
     "rows",

@@ -164,9 +164,7 @@ def encode_messages(
         raise EncodeError(_MESSAGE, magic, "attributes", f"{compression} is not in this magic")
     append_time = _APPEND_TIME * (magic == 1 and timestamp_type == "LogAppendTime")
     start = records[0].offset if codec and magic and records else 0
-    plain = b"".join(
-        _write(record, record.offset - start, magic, 0 if codec else append_time) for record in records
-    )
+    plain = b"".join(_write(record, record.offset - start, magic, append_time) for record in records)
     if not codec or not records:
         return plain
     value = compress(codec, plain, level)

@@ -20,13 +20,14 @@ from typing import NoReturn
 import pytest
 
 KAFKA = "4.3.1"
-_POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>kproto</groupId><artifactId>judges</artifactId>
-<version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA}</version></dependency>
-<dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
-<version>2.24.3</version></dependency></dependencies></project>
-"""
+OLD_KAFKA = "3.9.1"
+"""The last line of Kafka that converts records between magics."""
+_LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
+_JARS = {
+    KAFKA: (f"org.apache.kafka:kafka_2.13:{KAFKA}", f"org.apache.kafka:kafka-tools:{KAFKA}", _LOG4J),
+    OLD_KAFKA: (f"org.apache.kafka:kafka-storage:{OLD_KAFKA}",),
+}
+"""What Maven fetches for each Kafka, as group:artifact:version; what these need comes with them."""
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller}
@@ -62,10 +63,13 @@ def java() -> str:
     return found or missing("java (a JDK, 17 or newer)")
 
 
-def kafka_jars() -> str:
-    """A class path with Kafka's broker, clients and tools; fetched by Maven once per machine."""
-    given = os.environ.get("KPROTO_KAFKA_JARS")
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", f"kafka-{KAFKA}")
+def kafka_jars(version: str = KAFKA) -> str:
+    """A class path with Kafka's broker, clients and tools; fetched by Maven once per machine.
+
+    With `OLD_KAFKA` it is what converts records. KPROTO_KAFKA_JARS names a folder that has those of `KAFKA`.
+    """
+    given = os.environ.get("KPROTO_KAFKA_JARS") if version == KAFKA else None
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", f"kafka-{version}")
     folder = Path(given) if given else cache
     if not list(folder.glob("kafka-clients-*.jar")):
         maven = shutil.which("mvn")
@@ -73,7 +77,7 @@ def kafka_jars() -> str:
             missing(f"Kafka's jars in {folder} (or Maven, to fetch them)")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            Path(scratch, "pom.xml").write_text(_POM)
+            Path(scratch, "pom.xml").write_text(_pom(_JARS[version]))
             order = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
             done = subprocess.run(order, cwd=scratch, capture_output=True, text=True)
             if done.returncode:
@@ -81,6 +85,18 @@ def kafka_jars() -> str:
             with contextlib.suppress(OSError):  # another test run was quicker
                 Path(scratch, "jars").rename(folder)
     return f"{folder}/*"
+
+
+def _pom(wanted: tuple[str, ...]) -> str:
+    listed = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, name, version in (one.split(":") for one in wanted)
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>kproto</groupId><artifactId>judges</artifactId>"
+        f"<version>1</version><dependencies>{listed}</dependencies></project>"
+    )
 
 
 def free_port() -> int:
