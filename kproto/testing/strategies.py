@@ -1,6 +1,6 @@
-"""Hypothesis strategies for messages: any message, in any version, with any values that it can carry.
+"""Hypothesis strategies: any message in any version, and any records, with all values that they can carry.
 
-    from kproto.testing.strategies import from_message
+    from kproto.testing.strategies import from_message, record_batches, requests, versioned
 
     @given(from_message(JoinGroupRequest, version=9))
     def test_my_broker_reads_any_join(request): ...
@@ -9,19 +9,37 @@
     def test_my_codec(drawn):
         version, request = drawn
 
+    @given(requests())                           # of any API; `responses(["Fetch"], versions=[17])` of one
+    def test_my_broker_answers_whatever_it_is_asked(drawn):
+        api_key, version, request = drawn        # kproto.messages.headers.encode_request makes a frame of it
+
+    @given(record_batches())                     # what a producer sends, or a log holds
+    def test_my_consumer_reads_any_batch(batch):
+        assert my_consumer.read(batch.data) == batch.records
+
 What is drawn is always valid: `message.encode(version)` doesn't raise, and decoding the bytes gives an equal
-message back. Every field that the version has takes any value of its type; the fields that it lacks keep
-their defaults. Examples shrink towards zeros, empty strings and lists, and tagged fields that are not there.
+message back; Kafka reads every record batch, and reads its `records` there. Every field that the version has
+takes any value of its type; the fields that it lacks keep their defaults. Examples shrink towards zeros,
+empty strings and lists, and tagged fields that are not there; batches towards one empty record at offset 0,
+without compression, producer and gaps.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 
+from ..errors import ConfigError
+from ..messages.index import API_NAMES, request_class, response_class
+from ..records.batch import encode_batch
+from ..records.compression import CODECS
+from ..records.legacy import encode_messages
+from ..records.record import Headers, Record
 from ..wire.message import Array, Field, Message, StructType, check_version
 from ..wire.types import Primitive, Versions
 
@@ -81,6 +99,70 @@ def versioned(cls: type[M], *, unknown_tags: bool = False) -> st.SearchStrategy[
     )
 
 
+class Drawn(NamedTuple):
+    """A request or response, and in which version: its class says no more than the API."""
+
+    api_key: int
+    version: int
+    message: Message
+
+
+def requests(
+    apis: Iterable[int | str] | None = None,
+    *,
+    versions: Collection[int] | None = None,
+    unknown_tags: bool = False,
+) -> st.SearchStrategy[Drawn]:
+    """Requests of these APIs (keys, or Kafka's names as "Fetch"; all by default), in these of their versions.
+
+    Raises ConfigError for an API that Kafka doesn't have, and where none has any of the versions.
+    """
+    return _of_apis(request_class, apis, versions, unknown_tags)
+
+
+def responses(
+    apis: Iterable[int | str] | None = None,
+    *,
+    versions: Collection[int] | None = None,
+    unknown_tags: bool = False,
+) -> st.SearchStrategy[Drawn]:
+    """Responses, as `requests`; those of one API and version are possible answers to a request."""
+    return _of_apis(response_class, apis, versions, unknown_tags)
+
+
+def _of_apis(
+    class_of: Any, apis: Iterable[int | str] | None, versions: Collection[int] | None, unknown_tags: bool
+) -> st.SearchStrategy[Drawn]:
+    keys: dict[int | str, int] = {name: key for key, name in API_NAMES.items()} | {
+        key: key for key in API_NAMES
+    }
+    asked = API_NAMES if apis is None else list(apis)
+    if unknown := [api for api in asked if api not in keys]:
+        raise ConfigError("apis", unknown[0], "Kafka has no such API")
+    wanted = [keys[api] for api in asked]
+    known = [
+        (cls, found)
+        for cls in map(class_of, wanted)
+        if (found := [v for v in _range(cls.__versions__) if versions is None or v in versions])
+    ]
+    if not known:
+        raise ConfigError("versions", versions, "no API of those has such a version")
+
+    def drawn(cls: type[Message], version: int) -> st.SearchStrategy[Drawn]:
+        messages = from_message(cls, version, unknown_tags=unknown_tags)
+        return messages.map(lambda message: Drawn(cls.__api_key__ or 0, version, message))
+
+    return (
+        st.sampled_from(known)
+        .flatmap(lambda one: st.tuples(st.just(one[0]), st.sampled_from(one[1])))
+        .flatmap(lambda pair: drawn(*pair))
+    )
+
+
+def _range(versions: Versions) -> range:
+    return range(versions.min, versions.max + 1)
+
+
 @cache
 def _struct(cls: StructType, version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
     # A field with a range has a default, so those that the version lacks need not be named.
@@ -131,3 +213,164 @@ def _with_tags(struct: Any, tags: dict[int, bytes]) -> Any:
     if tags:
         struct.__unknown_tags__ = tags
     return struct
+
+
+# --- records ------------------------------------------------------------------------------------------------
+
+NOW = 1_700_000_000_000
+"""A moment in ms, near which most timestamps are drawn."""
+
+contents = (
+    st.none()
+    | st.binary(max_size=12)
+    | st.builds(
+        operator.mul, st.binary(min_size=1, max_size=1), st.sampled_from([63, 64, 100, 8191, 8192, 20000])
+    )
+)
+"""Keys and values: none, short ones, and lengths on both sides of where their varint grows."""
+
+timestamps = st.integers(NOW, NOW + 300) | st.sampled_from(
+    [-1, 0, NOW - 9000, NOW + 9000, NOW + (1 << 21), NOW + (1 << 35)]
+)
+"""Moments in ms, with -1 for none, as Kafka's builder takes them."""
+
+headers: st.SearchStrategy[Headers] = st.lists(
+    st.tuples(st.text(_characters, max_size=6), st.none() | st.binary(max_size=6) | st.just(b"x" * 200)),
+    max_size=3,
+).map(tuple)
+
+_steps = st.integers(1, 3) | st.sampled_from([70, 9000, 1 << 21])
+_rarely = st.integers(0, 4).map(lambda number: number == 4)  # shrinks towards no
+_FIRST = (0, 7, 1 << 40, (1 << 63) - (1 << 30))
+_FARTHEST = (1 << 63) - (1 << 26)
+_MARKERS = (b"\0\0\0\0", b"\0\0\0\1")  # int16 version, int16 type: abort, commit
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """A record batch as it was drawn. Next: `data`, its bytes, and `records`, what these say to a reader.
+
+    Without compression magic 0 and 1 have no batches: there it is one message after the other.
+    """
+
+    written: Sequence[Record]
+    """With the timestamps that the producer gave them."""
+    header: dict[str, Any] = field(default_factory=dict)
+    """What the header says: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1."""
+    magic: int = 2
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the batch."""
+        if self.magic == 2:
+            return encode_batch(self.written, **self.header)
+        return encode_messages(self.written, self.magic, **self.header)
+
+    @property
+    def records(self) -> list[Record]:
+        """The records that a reader finds, those of a control batch too: with LogAppendTime at one moment."""
+        if self.header.get("timestamp_type") != "LogAppendTime":
+            return list(self.written)
+        moment = self.header.get("max_timestamp", max((one.timestamp for one in self.written), default=-1))
+        return [replace(one, timestamp=moment) for one in self.written]
+
+    @property
+    def base_offset(self) -> int:
+        return int(self.header.get("base_offset", self.written[0].offset if self.written else 0))
+
+    @property
+    def last_offset(self) -> int:
+        return int(self.header.get("last_offset", self.written[-1].offset if self.written else 0))
+
+    def moved(self, base_offset: int) -> RecordBatch:
+        """The same batch at another place of the log."""
+        far = base_offset - self.base_offset
+        places = {
+            name: self.header[name] + far for name in ("base_offset", "last_offset") if name in self.header
+        }
+        written = [replace(one, offset=one.offset + far) for one in self.written]
+        return RecordBatch(written, self.header | places, self.magic)
+
+
+@st.composite
+def record_batches(
+    draw: st.DrawFn,
+    magic: int = 2,
+    *,
+    codecs: Sequence[str] = CODECS,
+    keys: st.SearchStrategy[bytes | None] = contents,
+    values: st.SearchStrategy[bytes | None] = contents,
+    headers: st.SearchStrategy[Headers] = headers,
+    timestamps: st.SearchStrategy[int] = timestamps,
+    max_records: int = 12,
+    compacted: bool = True,
+    control: bool = True,
+) -> RecordBatch:
+    """Batches of one magic, of up to `max_records` records, compressed by one of `codecs`.
+
+    `compacted` allows gaps between offsets, batches with nothing left and delete horizons: what a log holds
+    and nobody produces. `control` allows transaction markers. Magic 0 and 1 have gaps, but nothing else of
+    these, no headers, no producers, and no zstd.
+    """
+    base = draw(st.sampled_from(_FIRST))
+    gaps = compacted and draw(_rarely)
+    offset = base + (draw(_steps) if gaps and magic == 2 else 0)
+    written: list[Record] = []
+    for _ in range(draw(st.integers(1, max_records))):
+        tail = draw(headers) if magic == 2 and draw(_rarely) else ()
+        moment = draw(timestamps) if magic else -1
+        written.append(Record(offset, moment, draw(keys), draw(values), tail))
+        offset += draw(_steps) if gaps else 1
+    known = [name for name in codecs if magic == 2 or name != "zstd"]
+    header: dict[str, Any] = {"compression": draw(st.sampled_from(known))}
+    if magic and draw(_rarely):
+        header["timestamp_type"] = "LogAppendTime"
+        if header["compression"] == "none":  # a broker appends all messages of a request at one moment
+            for one in written if magic == 1 else ():
+                one.timestamp = written[0].timestamp
+    if magic < 2:
+        return RecordBatch(written, header, magic)
+    header["base_offset"] = base
+    header["last_offset"] = offset - 1 + (draw(_steps) if gaps else 0)
+    if "timestamp_type" in header:
+        header["max_timestamp"] = draw(timestamps)
+    if gaps and draw(_rarely):
+        written.clear()
+    if compacted and draw(_rarely):
+        header["delete_horizon_ms"] = draw(timestamps.map(lambda moment: max(moment, 0)))
+    if draw(_rarely):
+        header["partition_leader_epoch"] = draw(st.integers(0, 2**31 - 1))
+    if draw(st.booleans()):
+        header["producer_id"] = draw(st.integers(0, 2) | st.just(2**63 - 1))
+        header["producer_epoch"] = draw(st.integers(0, 2**15 - 1))
+        header["base_sequence"] = draw(st.integers(0, 2**31 - 1))
+        header["is_transactional"] = draw(st.booleans())
+        if control and draw(_rarely):
+            marker = (
+                draw(st.sampled_from(_MARKERS)),
+                bytes(6),
+            )  # with int16 version and int32 coordinator epoch
+            written = [Record(base, draw(timestamps), *marker)]
+            header |= {"compression": "none", "last_offset": base, "base_sequence": -1}
+            header |= {"is_transactional": True, "is_control": True}
+    return RecordBatch(written, header)
+
+
+@st.composite
+def record_sets(
+    draw: st.DrawFn, batches: st.SearchStrategy[RecordBatch] | None = None, *, max_size: int = 5
+) -> list[RecordBatch]:
+    """Up to `max_size` batches one after the other, as a log holds them, maybe with gaps between them.
+
+    `b"".join(batch.data for batch in drawn)` is a records field. With
+    ``st.integers(0, 2).flatmap(record_batches)`` for `batches` magics are mixed.
+    """
+    found: list[RecordBatch] = []
+    for batch in draw(st.lists(record_batches() if batches is None else batches, max_size=max_size)):
+        if found:
+            last = found[-1].last_offset
+            batch = batch.moved(last + 1 + (draw(_steps) if draw(_rarely) else 0))
+            if batch.last_offset >= _FARTHEST:
+                break
+        found.append(batch)
+    return found

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.records.drawn import HEADERS, NOW, Drawn, batch, field_of_batches
+from kproto.records import Record
+from kproto.testing.strategies import NOW, RecordBatch, headers, record_batches, record_sets, timestamps
+
+WILD = timestamps | st.sampled_from([(1 << 63) - 1, -(1 << 63)])
+"""With moments from which a difference leaves int64."""
+ANY = st.sampled_from([timestamps] * 9 + [WILD]).flatmap(lambda moments: record_batches(timestamps=moments))
 
 Claim = Callable[["Package"], None]
 
@@ -27,11 +32,8 @@ class Package:
         self.error: type[Exception] = errors.RecordError
         self.is_mutant = not errors.__name__.startswith("kproto.")
 
-    def encode(self, drawn: list[Drawn]) -> bytes:
-        return b"".join(
-            self.batch.encode_batch([self.batch.Record(*row) for row in one.rows], **one.told)
-            for one in drawn
-        )
+    def encode(self, drawn: list[RecordBatch]) -> bytes:
+        return b"".join(self.batch.encode_batch(one.written, **one.header) for one in drawn)
 
     def read(self, data: bytes, **asked: Any) -> list[Any]:
         """The slow and obvious way: batch after batch, row after row."""
@@ -66,29 +68,23 @@ def as_tuples(rows: list[Any]) -> list[tuple[Any, ...]]:
     return [(row.offset, row.timestamp, row.key, row.value, row.headers) for row in rows]
 
 
-def expected(one: Drawn) -> list[tuple[Any, ...]]:
-    if one.told.get("timestamp_type") == "LogAppendTime":
-        return [(row[0], one.told["max_timestamp"], *row[2:]) for row in one.rows]
-    return [tuple(row) for row in one.rows]
-
-
 def what_is_written_is_read(package: Package) -> None:
     @package.examples()
-    @given(field_of_batches())
-    def claim(drawn: list[Drawn]) -> None:
+    @given(record_sets(ANY))
+    def claim(drawn: list[RecordBatch]) -> None:
         found = package.read(package.encode(drawn), control=True)
-        assert as_tuples(found) == [row for one in drawn for row in expected(one)]
+        assert as_tuples(found) == as_tuples([row for one in drawn for row in one.records])
 
     claim()
 
 
 def headers_of_batches_are_read_as_written(package: Package) -> None:
     @package.examples()
-    @given(batch())
-    def claim(one: Drawn) -> None:
+    @given(ANY)
+    def claim(one: RecordBatch) -> None:
         (found,) = package.batch.batches(package.encode([one]))
-        assert {name: getattr(found, name) for name in one.told} == one.told
-        assert found.count == len(one.rows)
+        assert {name: getattr(found, name) for name in one.header} == one.header
+        assert found.count == len(one.written)
         assert found.size == len(found.data)
 
     claim()
@@ -96,19 +92,19 @@ def headers_of_batches_are_read_as_written(package: Package) -> None:
 
 def control_batches_are_no_rows(package: Package) -> None:
     @package.examples()
-    @given(field_of_batches())
-    def claim(drawn: list[Drawn]) -> None:
+    @given(record_sets(ANY))
+    def claim(drawn: list[RecordBatch]) -> None:
         found = package.batch.rows(package.encode(drawn))
-        data = [row for one in drawn if not one.told.get("is_control") for row in expected(one)]
-        assert as_tuples(found) == data
+        data = [row for one in drawn if not one.header.get("is_control") for row in one.records]
+        assert as_tuples(found) == as_tuples(data)
 
     claim()
 
 
 def a_cut_last_batch_is_not_there(package: Package) -> None:
     @package.examples()
-    @given(field_of_batches(most=2), st.data())
-    def claim(drawn: list[Drawn], data: st.DataObject) -> None:
+    @given(record_sets(ANY, max_size=2), st.data())
+    def claim(drawn: list[RecordBatch], data: st.DataObject) -> None:
         whole = package.encode(drawn)
         cut = whole[: data.draw(st.integers(0, len(whole)))]
         there, size = [], 0
@@ -116,7 +112,7 @@ def a_cut_last_batch_is_not_there(package: Package) -> None:
             size += len(package.encode([one]))
             if size <= len(cut):
                 there.append(one)
-        rows = [row for one in there for row in expected(one)]
+        rows = as_tuples([row for one in there for row in one.records])
         assert as_tuples(package.read(cut, control=True)) == rows
 
     claim()
@@ -126,8 +122,8 @@ def a_changed_bit_is_noticed(package: Package) -> None:
     """Behind the CRC: what is before it (offset, epoch) a broker may change."""
 
     @package.examples()
-    @given(batch(), st.data())
-    def claim(one: Drawn, data: st.DataObject) -> None:
+    @given(ANY, st.data())
+    def claim(one: RecordBatch, data: st.DataObject) -> None:
         whole = bytearray(package.encode([one]))
         whole[data.draw(st.integers(17, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
         try:
@@ -141,10 +137,10 @@ def a_changed_bit_is_noticed(package: Package) -> None:
 
 def a_wrong_count_is_noticed(package: Package) -> None:
     @package.examples()
-    @given(batch(), st.integers(-2, 20))
-    def claim(one: Drawn, count: int) -> None:
+    @given(ANY, st.integers(-2, 20))
+    def claim(one: RecordBatch, count: int) -> None:
         whole = bytearray(package.encode([one]))
-        if count == len(one.rows):
+        if count == len(one.written):
             return
         whole[57:61] = count.to_bytes(4, "big", signed=True)
         try:
@@ -158,12 +154,12 @@ def a_wrong_count_is_noticed(package: Package) -> None:
 
 def columns_are_the_rows(package: Package) -> None:
     @package.examples()
-    @given(field_of_batches(), st.booleans(), st.integers(0, 60) | st.none(), st.booleans())
-    def claim(drawn: list[Drawn], control: bool, start: int | None, committed: bool) -> None:
+    @given(record_sets(ANY), st.booleans(), st.integers(0, 60) | st.none(), st.booleans())
+    def claim(drawn: list[RecordBatch], control: bool, start: int | None, committed: bool) -> None:
         data = package.encode(drawn)
         asked: dict[str, Any] = {"control": control}
         if start is not None:
-            asked["from_offset"] = (drawn[0].told["base_offset"] if drawn else 0) + start
+            asked["from_offset"] = (drawn[0].base_offset if drawn else 0) + start
         if committed:
             asked["aborted"] = [(0, 0), (1, asked.get("from_offset", 5)), (1, 1 << 41)]
         found = package.columns.columns(data, **asked)
@@ -186,10 +182,10 @@ def columns_see_through_batches_in_values(package: Package) -> None:
     @given(st.integers(2, 40), st.integers(6, 60), st.integers(1, 3))
     def claim(inner: int, count: int, every: int) -> None:
         told = {"last_offset": 99}
-        value = package.encode([Drawn([(at, NOW, b"a", b"b", ()) for at in range(inner)], told)])[61:]
-        rows = [(at, NOW + at, b"k", b"" if at % every else value, ()) for at in range(count)]
-        data = package.encode([Drawn(list(rows), {"last_offset": count - 1})])
-        assert as_tuples(package.columns.columns(data).rows()) == rows
+        value = package.encode([RecordBatch([Record(at, NOW, b"a", b"b") for at in range(inner)], told)])[61:]
+        rows = [Record(at, NOW + at, b"k", b"" if at % every else value) for at in range(count)]
+        data = package.encode([RecordBatch(rows)])
+        assert as_tuples(package.columns.columns(data).rows()) == as_tuples(rows)
 
     claim()
 
@@ -200,10 +196,10 @@ def broken_records_are_the_same_errors(package: Package) -> None:
     few = st.sampled_from([b"\0" * 3, b"", None, b"\0" * 70, b"\1" * 200])
 
     @package.examples(300)
-    @given(st.lists(st.tuples(few, few, HEADERS), min_size=1, max_size=4), st.data())
+    @given(st.lists(st.tuples(few, few, headers), min_size=1, max_size=4), st.data())
     def claim(contents: list[Any], data: st.DataObject) -> None:
-        rows = [(at, NOW + at, *content) for at, content in enumerate(contents)]
-        whole = bytearray(package.encode([Drawn(rows)]))
+        rows = [Record(at, NOW + at, *content) for at, content in enumerate(contents)]
+        whole = bytearray(package.encode([RecordBatch(rows)]))
         for _ in range(data.draw(st.integers(1, 2))):
             place = data.draw(st.integers(0, len(whole) - 1) | st.integers(61, min(len(whole) - 1, 68)))
             change = data.draw(st.sampled_from([-2, 2, -4, -1, 1]) | st.integers(0, 255))
@@ -231,7 +227,7 @@ def aborted_records_are_left_out(package: Package) -> None:
     @package.examples(150)
     @given(st.lists(st.tuples(st.sampled_from("dmcp"), st.integers(0, 2)), max_size=20))
     def claim(story: list[tuple[str, int]]) -> None:
-        drawn: list[Drawn] = []
+        drawn: list[RecordBatch] = []
         kept: list[int] = []
         aborted: list[tuple[int, int]] = []
         first: dict[int, int] = {}
@@ -254,7 +250,7 @@ def aborted_records_are_left_out(package: Package) -> None:
                     kept += mine
                 elif start is not None:
                     aborted.append((producer, start))
-            drawn.append(Drawn([(offset, NOW, key, b"v", ())], told))
+            drawn.append(RecordBatch([Record(offset, NOW, key, b"v")], told))
         kept += [offset for left in pending.values() for offset in left]
         data = package.encode(drawn)
         assert [row.offset for row in package.batch.rows(data, aborted=aborted)] == sorted(kept)

@@ -130,7 +130,7 @@ def test_the_claim_kills_the_mutant(name: str, tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(tmp_path)
     try:
         package = load(copy, monkeypatch)
-        with pytest.raises((AssertionError, package.error, IndexError, ExceptionGroup)):
+        with pytest.raises((AssertionError, package.error, IndexError, ValueError, ExceptionGroup)):
             mutant.broken(package)
     finally:
         for module in [module for module in sys.modules if module.split(".")[0] == copy]:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from kproto.errors import ConfigError, EncodeError
 from kproto.records import BatchBuilder, batches, rows
-from tests.records.drawn import CODECS, CONTENT, HEADERS, WILD_MOMENTS
+from kproto.records.compression import CODECS
+from kproto.testing.strategies import NOW, contents, headers
+from tests.records.claims import WILD
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("cramjam")
@@ -21,24 +23,21 @@ import pyarrow as pa
 from kproto.records import packing
 from kproto.records.columns import columns, encode_columns
 
-ROWS = st.lists(st.tuples(WILD_MOMENTS, CONTENT, CONTENT, HEADERS), max_size=40)
-NOW = 1_700_000_000_000
+ROWS = st.lists(st.tuples(WILD, contents, contents, headers), max_size=40)
 
 
 @given(ROWS, st.sampled_from([100, 1000, 50000]), st.sampled_from(CODECS), st.booleans())
 def test_the_bytes_are_those_of_the_builder(found: list[Any], size: int, codec: str, named: bool) -> None:
-    moments, keys, values, headers = ([row[column] for row in found] for column in range(4))
+    moments, keys, values, tails = ([row[column] for row in found] for column in range(4))
     if not named:
-        headers = [()] * len(found)
-    built = encode_columns(
-        moments, keys, values, headers if named else None, compression=codec, max_bytes=size
-    )
+        tails = [()] * len(found)
+    built = encode_columns(moments, keys, values, tails if named else None, compression=codec, max_bytes=size)
     start = 0
     for data in built:
         (batch,) = batches(data)
         builder = BatchBuilder(codec, max_bytes=1 << 40)
         for at in range(start, start + batch.count):
-            builder.append(moments[at], keys[at], values[at], headers[at])
+            builder.append(moments[at], keys[at], values[at], tails[at])
         assert builder.build() == data
         assert builder.size <= size or batch.count == 1
         start += batch.count
