@@ -3,27 +3,37 @@
     for frame in frames(Path("kafka.pcap"), port=9092):
         print(frame.connection, frame.title)
 
-A response is read as the answer to the request with its correlation id, so a capture that begins in the
-middle of a connection has answers that nobody can read: they are left out, and `Frame.note` of the next one
-says how many. Segments that came twice or out of order are put right; bytes that the capture lost end their
-connection's direction.
+Rules of this file:
+
+* A response is read as the answer to the request with its correlation id. One whose request isn't in the
+  capture can't be read; `Frame.note` of the next one counts them.
+* Segments that came twice or out of order are put right. Where bytes are missing (the capture lost them, or
+  began in the middle of a connection) reading goes on where a segment looks like the start of a frame.
+* What could not be read is said at the end, a frame per connection, with no `dissection` and why in `note`.
 """
 
 from __future__ import annotations
 
 import importlib
+import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .dissect import Dissection, dissect
-from .errors import ConfigError, FrameError, MissingExtra, UnsupportedVersion
+from .errors import ConfigError, FrameError, MissingExtra
 from .messages.headers import RequestHeader
-from .messages.index import API_NAMES
-from .wire.frame import Frames
+from .messages.index import API_NAMES, message_class, request_class
+from .wire.frame import MAX_FRAME_SIZE, Frames
 
 _SEQUENCES = 1 << 32  # sequence numbers wrap here; what is less than half of it ahead is later
+_PATIENCE = 256  # segments that may wait for one that is late; a window of TCP rarely has more
+_API_VERSIONS = 18
+
+Found = tuple[float, bytes]
 
 
 class Frame(NamedTuple):
@@ -46,74 +56,156 @@ class _Address(NamedTuple):
 
 @dataclass(slots=True)
 class _Direction:
-    """One half of a connection: what is there in order, and the segments that came too early."""
+    """One half of a connection: what is there in order, and the segments that came too early.
 
+    `expected` is the sequence number of the next byte; None while the start of a frame is searched.
+    """
+
+    begins: Callable[[bytes], bool]
     frames: Frames = field(default_factory=Frames)
     expected: int | None = None
-    early: dict[int, bytes] = field(default_factory=dict[int, bytes])
-    broken: bool = False
+    early: dict[int, Found] = field(default_factory=dict[int, Found])
+    unread: int = 0  # bytes
+    encrypted: bool = False
 
-    def take(self, sequence: int, data: bytes, start: bool) -> list[bytes]:
-        """Frames that are complete with this segment."""
-        if start or self.expected is None:
-            self.expected = sequence = (sequence + start) % _SEQUENCES
-        if data:
-            self.early[sequence] = max(data, self.early.get(sequence, b""), key=len)
-        done: list[bytes] = []
-        while (due := self._due(self.expected)) is not None:
-            fresh = self.early.pop(due)[(self.expected - due) % _SEQUENCES :]
+    def take(self, at: float, sequence: int, data: bytes, start: bool) -> Iterator[Found]:
+        """Frames that are complete with this segment, each with its time."""
+        if start:
+            self.frames, self.expected = Frames(), (sequence + 1) % _SEQUENCES
+            self.early.clear()
+            sequence = self.expected
+        if not data:
+            return
+        if self.expected is None and not self._begin(sequence, data):
+            return
+        if len(data) > len(self.early.get(sequence, (at, b""))[1]):
+            self.early[sequence] = at, data
+        yield from self._in_order()
+        if len(self.early) > _PATIENCE:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Found]:
+        """Give up what is missing; the frames in the segments behind it."""
+        waiting, self.early = sorted(self.early.items(), key=lambda one: self._ahead(one[0])), {}
+        for sequence, (at, data) in waiting:
+            if self.expected is not None and self._ahead(sequence) > 0:
+                self._lose(self._ahead(sequence))
+            if self.expected is not None or self._begin(sequence, data):
+                self.early[sequence] = at, data
+                yield from self._in_order()
+
+    def _begin(self, sequence: int, data: bytes) -> bool:
+        if self.begins(data):
+            self.frames, self.expected = Frames(), sequence
+            return True
+        self._lose(len(data), data)
+        return False
+
+    def _in_order(self) -> Iterator[Found]:
+        while self.expected is not None and self.early:
+            due = next((sequence for sequence in self.early if self._ahead(sequence) <= 0), None)
+            if due is None:
+                return
+            at, data = self.early.pop(due)
+            fresh = data[-self._ahead(due) :]
             self.expected = (self.expected + len(fresh)) % _SEQUENCES
-            if fresh and not self.broken:
-                try:
-                    done += self.frames.feed(fresh)
-                except FrameError:
-                    self.broken = True
-        return done
+            try:
+                for frame in self.frames.feed(fresh):
+                    yield at, frame
+            except FrameError:
+                self._lose(len(fresh), fresh)
 
-    def _due(self, expected: int) -> int | None:
-        """A segment that begins where the bytes so far end, or before that (it came twice)."""
-        return next((at for at in self.early if (expected - at) % _SEQUENCES < _SEQUENCES // 2), None)
+    def _ahead(self, sequence: int) -> int:
+        """How many bytes lie between what is there and `sequence`; negative where it came twice."""
+        half = _SEQUENCES // 2
+        return (sequence - (self.expected or 0) + half) % _SEQUENCES - half
+
+    def _lose(self, count: int, data: bytes = b"") -> None:
+        self.unread += count
+        self.encrypted = self.encrypted or data[:2] == b"\x16\x03"
+        self.expected = None
+
+    def notes(self) -> Iterator[str]:
+        """What was not read, and why."""
+        if self.encrypted:
+            yield f"{self.unread} bytes are encrypted (TLS)"
+        elif self.unread:
+            yield f"{self.unread} bytes are missing, or in no frame whose start is here"
+        if self.expected is not None and self.frames.missing:
+            yield f"the last frame is not whole: {self.frames.missing} bytes are missing"
 
 
-@dataclass(slots=True)
 class _Connection:
     """Both halves, and what was asked: correlation id -> (API name, version)."""
 
-    asked: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
-    to_broker: _Direction = field(default_factory=_Direction)
-    to_client: _Direction = field(default_factory=_Direction)
-    unread: int = 0
+    def __init__(self) -> None:
+        self.asked: dict[int, tuple[str, int]] = {}
+        self.to_broker = _Direction(_begins_request)
+        self.to_client = _Direction(self._begins_response)
+        self.unread = 0
+        self.last = 0.0
+
+    def _begins_response(self, data: bytes) -> bool:
+        if len(data) < 8:
+            return False
+        size, correlation_id = struct.unpack_from(">ii", data)
+        return 4 <= size <= MAX_FRAME_SIZE and (correlation_id in self.asked or size == len(data) - 4)
+
+    def read(self, asking: bool, found: Iterator[Found], name: str) -> Iterator[Frame]:
+        """The frames as messages."""
+        for at, frame in found:
+            told = _request(self, frame) if asking else _response(self, frame)
+            if told is not None:
+                yield Frame(at, name, *told)
+
+
+def _begins_request(data: bytes) -> bool:
+    if len(data) < 12:
+        return False
+    size, key, version = struct.unpack_from(">ihh", data)
+    if not (8 <= size <= MAX_FRAME_SIZE and key in API_NAMES):
+        return False
+    return version in request_class(key).__versions__
 
 
 def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
     """Every frame to and from `port` that can be read, in the order of their last segments.
 
-    Raises MissingExtra without dpkt, and ConfigError for a file that is no capture.
+    Raises MissingExtra without dpkt, and ConfigError for a file that is no capture or has nothing of `port`.
     """
     connections: dict[tuple[_Address, _Address], _Connection] = {}
+    ports: Counter[int] = Counter()
     for at, source, target, sequence, start, data in _segments(path):
+        ports.update((source.port, target.port))
         if port not in (source.port, target.port):
             continue
         asking = target.port == port
         client, broker = (source, target) if asking else (target, source)
-        if start and asking:
-            connections[client, broker] = _Connection()
-        connection = connections.setdefault((client, broker), _Connection())
+        connection = connections.get((client, broker))
+        if connection is None or (start and asking):
+            connection = connections[client, broker] = _Connection()
+        connection.last = at
         half = connection.to_broker if asking else connection.to_client
-        for frame in half.take(sequence, data, start):
-            name = f"{client} {'->' if asking else '<-'} {broker}"
-            found = _request(connection, frame) if asking else _response(connection, frame)
-            if found is not None:
-                yield Frame(at, name, *found)
+        name = f"{client} {'->' if asking else '<-'} {broker}"
+        yield from connection.read(asking, half.take(at, sequence, data, start), name)
+    if not connections:
+        seen = ", ".join(f"{number} ({count} segments)" for number, count in ports.most_common(5))
+        raise ConfigError("port", port, f"{path} has nothing of it; its TCP ports: {seen or 'none'}")
+    for (client, broker), connection in connections.items():
+        for half, arrow in ((connection.to_broker, "->"), (connection.to_client, "<-")):
+            name = f"{client} {arrow} {broker}"
+            yield from connection.read(arrow == "->", half.rest(), name)
+            if note := "; ".join(half.notes()):
+                yield Frame(connection.last, name, "not read", None, note)
+        if connection.unread:
+            note = f"{connection.unread} answers have no question here"
+            yield Frame(connection.last, f"{client} <- {broker}", "not read", None, note)
 
 
 def _request(connection: _Connection, frame: bytes) -> tuple[str, Dissection | None, str]:
-    try:
-        found = dissect(frame, sized=False)
-    except UnsupportedVersion as error:
-        return "request", None, str(error)
+    found = dissect(frame, sized=False)
     header = found.parts[0].reading.message
-    if not isinstance(header, RequestHeader):
+    if not isinstance(header, RequestHeader) or header.request_api_key not in API_NAMES:
         return "request", found, ""
     api = API_NAMES[header.request_api_key]
     connection.asked[header.correlation_id] = api, header.request_api_version
@@ -128,12 +220,15 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
         return None
     note = f"{connection.unread} answers before this one have no question here" if connection.unread else ""
     connection.unread = 0
-    found = dissect(frame, asked, sized=False)
-    if asked[0] == "ApiVersions" and found.error is not None:
-        found = dissect(
-            frame, ("ApiVersions", 0), sized=False
-        )  # a broker that lacks the version answers in version 0
-    return f"{asked[0]}Response v{asked[1]} #{correlation_id}", found, note
+    api, version = asked
+    known = version in message_class(f"{api}Response").__versions__
+    found = dissect(frame, asked, sized=False) if known else None
+    if api == API_NAMES[_API_VERSIONS] and (found is None or found.error is not None):
+        found = dissect(frame, (api, 0), sized=False)  # so answers a broker that lacks the version
+        version = 0
+    elif found is None:
+        note = f"{api} {version} is not known here"
+    return f"{api}Response v{version} #{correlation_id}", found, note
 
 
 def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool, bytes]]:
@@ -142,37 +237,57 @@ def _segments(path: Path) -> Iterator[tuple[float, _Address, _Address, int, bool
         dpkt: Any = importlib.import_module("dpkt")  # it ships no types
     except ImportError:
         raise MissingExtra("reading captures", "dpkt", "pcap") from None
+
+    def ip(data: bytes) -> Any:
+        return dpkt.ip6.IP6(data) if data[:1] and data[0] >> 4 == 6 else dpkt.ip.IP(data)
+
+    def loopback(data: bytes) -> Any:
+        return ip(data[4:])  # the family in front has other numbers in each system
+
+    # The numbers are libpcap's LINKTYPE_ ones, which files have; RAW has had several.
     links: dict[int, Callable[[bytes], Any]] = {
-        dpkt.pcap.DLT_EN10MB: lambda data: dpkt.ethernet.Ethernet(data).data,
-        dpkt.pcap.DLT_LINUX_SLL: lambda data: dpkt.sll.SLL(data).data,
-        dpkt.pcap.DLT_LINUX_SLL2: lambda data: dpkt.sll2.SLL2(data).data,
-        dpkt.pcap.DLT_RAW: lambda data: _ip(dpkt, data),
-        dpkt.pcap.DLT_NULL: lambda data: dpkt.loopback.Loopback(data).data,
+        0: loopback,
+        108: loopback,
+        1: lambda data: dpkt.ethernet.Ethernet(data).data,
+        113: lambda data: dpkt.sll.SLL(data).data,
+        276: lambda data: dpkt.sll2.SLL2(data).data,
+        **dict.fromkeys((12, 14, 101, 228, 229), ip),
     }
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise ConfigError("pcap", str(path), error.strerror or str(error)) from None
+    with file:
         try:
             reader = dpkt.pcap.UniversalReader(file)
-        except (ValueError, dpkt.dpkt.Error) as error:
-            raise ConfigError("capture", str(path), f"it is neither pcap nor pcapng: {error}") from None
+        except (ValueError, OSError, struct.error, dpkt.dpkt.Error) as error:
+            raise ConfigError("pcap", str(path), f"it is neither pcap nor pcapng: {error}") from None
         link = links.get(reader.datalink())
         if link is None:
-            raise ConfigError("capture", str(path), f"link type {reader.datalink()} is not known here")
-        for at, packet in reader:
+            known = ", ".join(map(str, sorted(links)))
+            raise ConfigError("pcap", str(path), f"link type {reader.datalink()}; known are {known}")
+        for at, packet in _packets(reader, dpkt.dpkt.Error):
             try:
-                ip = link(packet)
-                tcp = ip.data
+                packed = link(packet)
+                tcp = packed.data
                 if not isinstance(tcp, dpkt.tcp.TCP):
                     continue
-            except (dpkt.dpkt.Error, AttributeError):
+            except (dpkt.dpkt.Error, AttributeError, IndexError, struct.error):
                 continue  # not IP, or cut
-            host = _host6 if isinstance(ip, dpkt.ip6.IP6) else _host4
+            host = _host6 if isinstance(packed, dpkt.ip6.IP6) else _host4
             start = bool(tcp.flags & dpkt.tcp.TH_SYN)
-            source, target = _Address(host(ip.src), tcp.sport), _Address(host(ip.dst), tcp.dport)
+            source, target = _Address(host(packed.src), tcp.sport), _Address(host(packed.dst), tcp.dport)
             yield float(at), source, target, tcp.seq, start, bytes(tcp.data)
 
 
-def _ip(dpkt: Any, data: bytes) -> Any:
-    return dpkt.ip6.IP6(data) if data[:1] and data[0] >> 4 == 6 else dpkt.ip.IP(data)
+def _packets(reader: Any, broken: type[Exception]) -> Iterator[tuple[float, bytes]]:
+    """The packets of a capture up to where the file is cut."""
+    packets = iter(reader)
+    while True:
+        try:
+            yield next(packets)
+        except (StopIteration, ValueError, struct.error, broken):
+            return
 
 
 def _host4(address: bytes) -> str:
@@ -180,4 +295,4 @@ def _host4(address: bytes) -> str:
 
 
 def _host6(address: bytes) -> str:
-    return "[" + ":".join(address[i : i + 2].hex() for i in range(0, 16, 2)) + "]"
+    return f"[{IPv6Address(address)}]"

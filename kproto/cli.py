@@ -7,8 +7,10 @@ Exit codes: 0 all is well, 1 the command found something wrong or failed, 2 the 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,16 +19,21 @@ from .errors import ConfigError, KprotoError
 if TYPE_CHECKING:
     from io import BufferedReader
 
+    from .dissect import Dissection
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code."""
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
+    if isinstance(sys.stdout, TextIOWrapper):  # whatever a terminal can't show is escaped, and JSON is UTF-8
+        form = "utf-8" if getattr(options, "json", False) else None
+        sys.stdout.reconfigure(encoding=form, errors="backslashreplace")
     try:
         return run(options)
     except KprotoError as error:
         print(f"kproto {options.command}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
     except BrokenPipeError:
         return 1
     except KeyboardInterrupt:
@@ -114,43 +121,59 @@ def _parser() -> argparse.ArgumentParser:
         "decode",
         help="what bytes say: a request, a response, a message, a record set",
         description="Print bytes field by field, with offsets; a wrong byte is pointed at. Without "
-        "--response or --message the bytes are a request, which names itself.",
+        "--response, --message or --records the bytes are a request, which names itself in its header; the "
+        "frame's size may stand in front, and more frames may follow. Exit code 1 if something is wrong "
+        "with them.",
+        epilog="Hex may be plain, or as xxd, hexdump -C, od -tx1, Wireshark or Python print it. Of a file "
+        "that holds no such text the bytes themselves are read.",
     )
     decode.add_argument(
-        "data", nargs="?", default="-", help="hex or base64, a file's name, or - for stdin (default)"
+        "data", nargs="?", default="-", help="hex, base64, a file's name, or - for stdin (default)"
     )
-    decode.add_argument(
+    what = decode.add_mutually_exclusive_group()
+    what.add_argument(
         "--response",
-        type=_name_and_version,
+        type=_api_version,
         metavar="API:VERSION",
-        help="the bytes answer this, such as Fetch:17",
+        help="the answer to this, header and body, such as Fetch:17: a response doesn't say what it answers",
     )
-    decode.add_argument(
+    what.add_argument(
         "--message",
-        type=_name_and_version,
+        type=_message_version,
         metavar="NAME:VERSION",
-        help="a body without header, by Kafka's name",
+        help="a body without header, by Kafka's name, such as FetchResponse:17 or OffsetCommitValue:4",
     )
-    decode.add_argument("--records", action="store_true", help="the bytes are a record set")
-    decode.add_argument(
-        "--pcap", type=Path, metavar="FILE", help="every frame of a capture; needs kproto[pcap]"
+    what.add_argument("--records", action="store_true", help="a record set: what a records field holds")
+    what.add_argument(
+        "--pcap",
+        type=Path,
+        metavar="FILE",
+        help="a capture, pcap or pcapng: every request, and every response whose request is in it too; "
+        "needs kproto[pcap]",
     )
     decode.add_argument(
-        "--port", type=_positive, default=9092, help="the broker's, in the capture (default: 9092)"
+        "--port", type=_port, default=9092, metavar="N", help="the broker's, in the capture (default: 9092)"
     )
-    decode.add_argument("--hex", action="store_true", help="show all bytes of each field, not only the first")
-    decode.add_argument("--json", action="store_true", help="Kafka's JSON form")
+    decode.add_argument("--hex", action="store_true", help="all bytes of each field, and all records")
+    decode.add_argument("--json", action="store_true", help="Kafka's JSON form instead of fields")
     decode.add_argument(
-        "--lines", action="store_true", help="with --json: JSON lines on stdin, answers on stdout"
+        "--lines",
+        action="store_true",
+        help='JSON lines on stdin such as {"kind": "request", "name": "HeartbeatRequest", "version": 4, '
+        '"hex": "..."}, answers on stdout; with --records {"hex": "..."}',
     )
     decode.set_defaults(run=_decode)
 
     encode = commands.add_parser(
         "encode",
         help="bytes of a message or a record set from Kafka's JSON form",
-        description="Read JSON objects on stdin, one a line, and answer each with its bytes in hex.",
+        description='Read JSON lines on stdin such as {"kind": "request", "name": "HeartbeatRequest", '
+        '"version": 4, "json": {...}}, and answer each with its bytes: {"hex": "..."}, or {"error": "..."}. '
+        "This is what kproto decode --json prints.",
     )
-    encode.add_argument("--records", action="store_true", help="record sets instead of messages")
+    encode.add_argument(
+        "--records", action="store_true", help='record sets: {"batches": [...], "rows": [...]}'
+    )
     encode.add_argument("--json", action="store_true", help="the form of the input; there is no other")
     encode.add_argument("--lines", action="store_true", help="one object a line; there is no other way")
     encode.set_defaults(run=_encode)
@@ -198,42 +221,71 @@ def _broker(options: argparse.Namespace) -> int:
 
 
 def _decode(options: argparse.Namespace) -> int:
-    import json
-
-    from . import dissect, json_lines
-
     if options.lines:
-        _answer(json_lines.decode_records if options.records else json_lines.decode)
-        return 0
+        return _decode_lines(options)
     if options.pcap:
         return _decode_capture(options)
     data = _bytes(options.data)
     if options.records:
-        told = json_lines.decode_records({"hex": data.hex()})
-        print(json.dumps(told, indent=None if options.json else 2, ensure_ascii=False))
-        return 0 if told["valid"] else 1
+        return _decode_records(data, options)
+    from . import dissect
+
     if options.message:
-        name, version = options.message
-        try:
-            found = dissect.dissect_message(data, name, version)
-        except KeyError:
-            raise ConfigError(
-                "--message", name, "allowed: Kafka's name of a message, such as JoinGroupRequest"
-            ) from None
-    else:
-        found = dissect.dissect(data, options.response)
-    if options.json and found.error is None:
+        return _tell(dissect.dissect_message(data, *options.message), options)
+    if options.response:
+        return _tell(dissect.dissect(data, options.response), options)
+    frames = dissect.split(data)
+    wrong = max(_tell(dissect.dissect(frame), options) for frame in frames)
+    if wrong:
+        print(
+            "kproto decode: this was read as a request. If it is a response, say --response API:VERSION; "
+            "a body without header, --message NAME:VERSION; a record set, --records",
+            file=sys.stderr,
+        )
+    return wrong
+
+
+def _tell(found: Dissection, options: argparse.Namespace) -> int:
+    import json
+
+    from .dissect import lines
+
+    if not options.json:
+        print("\n".join(lines(found, whole=options.hex)))
+    elif found.error is None:
         for question in found.messages():
             print(json.dumps(question, ensure_ascii=False))
-    elif options.json:
-        print(json.dumps({"error": str(found.error)}, ensure_ascii=False))
     else:
-        print("\n".join(dissect.lines(found, whole=options.hex)))
+        print(json.dumps({"error": str(found.error)}, ensure_ascii=False))
     return 1 if found.error else 0
+
+
+def _decode_lines(options: argparse.Namespace) -> int:
+    from . import json_lines
+
+    if options.data != "-" or options.response or options.message or options.pcap:
+        raise ConfigError("--lines", True, "the lines come from stdin and say themselves what they are")
+    _answer(json_lines.decode_records if options.records else json_lines.decode)
+    return 0
+
+
+def _decode_records(data: bytes, options: argparse.Namespace) -> int:
+    import json
+
+    from .dissect import record_lines
+    from .json_lines import decode_records
+
+    told = decode_records({"hex": data.hex()})
+    if options.json:
+        print(json.dumps(told, ensure_ascii=False))
+    else:
+        print("\n".join(record_lines(data, whole=options.hex)) or "no batch")
+    return 0 if told["valid"] else 1
 
 
 def _decode_capture(options: argparse.Namespace) -> int:
     import json
+    from datetime import UTC, datetime
 
     from .capture import frames
     from .dissect import lines
@@ -248,9 +300,9 @@ def _decode_capture(options: argparse.Namespace) -> int:
             told = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
             print(json.dumps(told | error, ensure_ascii=False))
         else:
-            print(
-                f"\n{frame.at:.6f} {frame.connection} {frame.title}{f' ({frame.note})' if frame.note else ''}"
-            )
+            at = f"{datetime.fromtimestamp(frame.at, UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+            note = f" ({frame.note})" if frame.note else ""
+            print(f"\n{at} {frame.connection} {frame.title}{note}")
             if found is not None:
                 print("\n".join(lines(found, whole=options.hex)))
     return 1 if wrong else 0
@@ -289,30 +341,37 @@ def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:
 
 def _bytes(text: str) -> bytes:
     """The bytes that an argument means: hex, base64, or a file (- is stdin) of these or of raw bytes."""
+    from . import pasted
+
     if text == "-":
-        return _from_text(sys.stdin.buffer.read())
-    if Path(text).is_file():
-        return _from_text(Path(text).read_bytes())
-    return _from_text(text.encode(), strict=True)
+        if sys.stdin.isatty():
+            print("paste hex or base64; end it with Ctrl-D on a line of its own", file=sys.stderr)
+        return _content(sys.stdin.buffer.read())
+    if os.path.exists(text):  # which takes any text, unlike Path.exists
+        try:
+            return _content(Path(text).read_bytes())
+        except OSError as error:
+            raise ConfigError("data", text, error.strerror or str(error)) from None
+    found = pasted.read(text)
+    if found is None:
+        raise ConfigError("data", text if len(text) <= 60 else text[:57] + "...", f"allowed: {pasted.FORMS}")
+    return found
 
 
-def _from_text(data: bytes, strict: bool = False) -> bytes:
-    import base64
-    import binascii
+_CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
+"""How pcap and pcapng files begin."""
 
-    words = b"".join(data.split())
+
+def _content(data: bytes) -> bytes:
+    from . import pasted
+
+    if data[:4].hex() in _CAPTURES:
+        raise ConfigError("data", "a capture", "say --pcap FILE")
     try:
-        return bytes.fromhex(words.decode("ascii"))
-    except ValueError:
-        pass
-    try:
-        return base64.b64decode(words, validate=True)
-    except binascii.Error:
-        if strict:
-            raise ConfigError(
-                "data", data.decode()[:60], "allowed: hex, base64, the name of a file, or -"
-            ) from None
-        return data
+        found = pasted.read(data.decode("ascii"))
+    except UnicodeDecodeError:
+        found = None
+    return data if found is None else found
 
 
 def _versions(options: argparse.Namespace) -> int:
@@ -328,17 +387,51 @@ def _versions(options: argparse.Namespace) -> int:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
     return number
 
 
-def _name_and_version(text: str) -> tuple[str, int]:
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
+    return int(text)
+
+
+def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
     name, colon, version = text.rpartition(":")
-    if not colon or not name or not version.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a name and a version, such as Fetch:17")
+    if not colon or not name or not version.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name and a version, such as {such_as}")
     return name, int(version)
+
+
+def _api_version(text: str) -> tuple[str, int]:
+    """An API by its name, in any case and with or without Response behind it, or by its key."""
+    from .messages.index import API_NAMES, no_message, response_class
+
+    name, version = _name_and_version(text, "Fetch:17")
+    wanted = name.lower().removesuffix("response")
+    for key, api in API_NAMES.items():
+        if wanted in (api.lower(), str(key)):
+            versions = response_class(key).__versions__
+            if version not in versions:
+                raise argparse.ArgumentTypeError(f"{api} has the versions {versions}, not {version}")
+            return api, version
+    raise argparse.ArgumentTypeError(no_message(name))
+
+
+def _message_version(text: str) -> tuple[str, int]:
+    from .messages.index import message_class, no_message
+
+    name, version = _name_and_version(text, "JoinGroupRequest:9")
+    try:
+        versions = message_class(name).__versions__
+    except KeyError:
+        raise argparse.ArgumentTypeError(no_message(name)) from None
+    if version not in versions:
+        raise argparse.ArgumentTypeError(f"{name} has the versions {versions}, not {version}")
+    return name, version
 
 
 def _address(text: str) -> tuple[str, int]:

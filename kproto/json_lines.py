@@ -47,7 +47,7 @@ def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) 
         except (KprotoError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             told = {"error": why}
-        text = json.dumps(told, ensure_ascii=False)
+        text = _text(told)
         yield text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -73,6 +73,7 @@ def _no_number(name: str) -> object:
 
 
 _parse = json.JSONDecoder(parse_constant=_no_number).decode
+_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def decode(question: Question) -> Answer:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproto.cli import main
+from kproto.messages.headers import encode_request
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.records import Record, encode_batch
+from kproto.wire.frame import frame
 
 QUESTION = b'{"kind": "request", "name": "HeartbeatRequest", "version": 4, "hex": "026700000003046d2d310000"}'
 ANSWER = {"json": {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}}
@@ -54,3 +61,85 @@ def test_lines_may_end_as_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_line_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     told = ask(monkeypatch, b"\n".join([b"", QUESTION, b"\xff", b"", QUESTION, b""]))
     assert [isinstance(one, dict) and "error" in one for one in told] == [True, False, True, True, False]
+
+
+BEAT = "000c00040000000700026d6500086c65616465727300000003056d2d310000"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("decode --response Nope:3 00", "such as JoinGroupRequest"),
+        ("decode --response Fetch:99 00", "Fetch has the versions 4-18, not 99"),
+        ("decode --response Fetch 00", "not a name and a version, such as Fetch:17"),
+        ("decode --message Heartbeat:4 00", "such as HeartbeatRequest"),
+        ("decode --message FetchRequest:3 00", "FetchRequest has the versions 4-18, not 3"),
+        ("decode --message HeartbeatRequest:4 --records 00", "not allowed with argument --message"),
+        ("decode --port 0 00", "port from 1 to 65535"),
+        ("decode --pcap /nowhere/at/all", "No such file"),
+        ("decode /", "Is a directory"),
+        ("decode nothing-of-the-kind!", "allowed: hex"),
+        ("decode --lines 00", "the lines come from stdin"),
+        ("broker --topic flights:x", "NAME:PARTITIONS"),
+        ("demo --records x", "a number of at least 1"),
+    ],
+)
+def test_words_that_are_off_end_with_2_and_what_is_allowed(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code: object = main(words.split())
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("api", ["Heartbeat", "heartbeat", "HeartbeatResponse", "12"])
+def test_an_api_is_named_in_any_way(api: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", "--response", f"{api}:4", "00000001 00 00000000 0019 00"]) == 0
+    assert "UNKNOWN_MEMBER_ID" in capsys.readouterr().out
+
+
+def test_hex_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", BEAT + "00" * 5000]) == 0
+    assert main(["decode", "--message", "SaslAuthenticateRequest:0", "00001388" + "00" * 5000]) == 0
+
+
+def test_several_frames_are_shown_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+    beat = encode_request(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4, 7, "me")
+    assert main(["decode", frame(beat).hex() * 2]) == 0
+    assert capsys.readouterr().out.count("HeartbeatRequest v4") == 2
+
+
+def test_wrong_bytes_are_followed_by_what_else_they_could_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", "ffff00000000"]) == 1
+    assert "--response API:VERSION" in capsys.readouterr().err
+
+
+def test_a_capture_as_data_is_sent_to_its_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c").write_bytes(bytes.fromhex("d4c3b2a1") + bytes(20))
+    assert main(["decode", str(tmp_path / "c")]) == 2
+    assert "--pcap" in capsys.readouterr().err
+
+
+def test_a_terminal_that_knows_ascii_only_gets_escapes() -> None:
+    order = [sys.executable, "-m", "kproto", "decode", "--message", "SaslHandshakeRequest:1", "0002c3a9"]
+    told = subprocess.run(
+        order, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True
+    )
+    assert b'mechanism: string = "\\xe9"' in told.stdout
+
+
+def test_records_are_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    data = encode_batch([Record(0, 0, None, b"v")]).hex()
+    assert main(["decode", "--records", data]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == '  0  1970-01-01T00:00:00.000Z  key null  value "v"'
+    assert main(["decode", "--records", "--json", data]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["value"] == "dg=="
+
+
+def test_a_broken_record_set_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    data = encode_batch([Record(0, 0, None, b"v")])
+    assert main(["decode", "--records", (data[:-1] + b"x").hex()]) == 1
+    assert "crc" in capsys.readouterr().out

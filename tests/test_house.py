@@ -10,7 +10,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ORDER = ["errors", "error_codes", "wire", "messages", "records", "group", "broker", "testing"]
-SHELLS = {"cli", "__main__", "demo", "trace", "timeline", "diagrams", "dissect", "json_lines", "capture"}
+SHELLS = {
+    "cli",
+    "__main__",
+    "demo",
+    "trace",
+    "timeline",
+    "diagrams",
+    "dissect",
+    "json_lines",
+    "capture",
+    "pasted",
+}
 WORLD = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
 MAY_TOUCH_THE_WORLD = ("broker/server.py", "testing/", "cli.py", "demo/")
 

@@ -11,6 +11,8 @@ spans before the failure are there, and `error` says where and why.
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -111,16 +113,27 @@ class _Annotator(Reader):
 
 
 def shown(value: object) -> str:
-    """A value in one short line."""
+    """A value in one short line: text as JSON has it, a uuid as Kafka prints it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return f'"{value}"' if len(value) <= 60 else f'"{value[:57]}..."'
+        return _quoted(value if len(value) <= 60 else value[:57] + "...")
     if isinstance(value, bytes):
-        head = value[:16].hex()
-        return f"{len(value)} bytes {head}{'...' if len(value) > 16 else ''}" if value else "0 bytes"
+        head = value[:16]
+        text = _quoted(head.decode("ascii")) if head.isascii() and head.decode().isprintable() else head.hex()
+        return f"{len(value)} bytes {text}{'...' if len(value) > 16 else ''}" if value else "0 bytes"
     if isinstance(value, uuid.UUID):
-        return str(value)
+        return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
     return str(value)
+
+
+def _quoted(text: str) -> str:
+    """Text in quotes; what doesn't print, or turns the line around, is escaped."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in quoted)
+
+
+def _escaped(character: str) -> str:
+    return json.dumps(character)[1:-1] if not character.isascii() else f"\\u{ord(character):04x}"
