@@ -312,48 +312,52 @@ def record_batches(
     and nobody produces. `control` allows transaction markers. Magic 0 and 1 have gaps, but nothing else of
     these, no headers, no producers, and no zstd.
     """
-    base = draw(st.sampled_from(_FIRST))
-    gaps = compacted and draw(_rarely)
-    offset = base + (draw(_steps) if gaps and magic == 2 else 0)
-    written: list[Record] = []
-    for _ in range(draw(st.integers(1, max_records))):
-        tail = draw(headers) if magic == 2 and draw(_rarely) else ()
-        moment = draw(timestamps) if magic else -1
-        written.append(Record(offset, moment, draw(keys), draw(values), tail))
-        offset += draw(_steps) if gaps else 1
     known = [name for name in codecs if magic == 2 or name != "zstd"]
     header: dict[str, Any] = {"compression": draw(st.sampled_from(known))}
+    base = draw(st.sampled_from(_FIRST))
+    gaps = compacted and draw(_rarely)
     if magic and draw(_rarely):
         header["timestamp_type"] = "LogAppendTime"
-        if header["compression"] == "none":  # a broker appends all messages of a request at one moment
-            for one in written if magic == 1 else ():
-                one.timestamp = written[0].timestamp
-    if magic < 2:
-        return RecordBatch(written, header, magic)
-    header["base_offset"] = base
-    header["last_offset"] = offset - 1 + (draw(_steps) if gaps else 0)
-    if "timestamp_type" in header:
-        header["max_timestamp"] = draw(timestamps)
-    if gaps and draw(_rarely):
-        written.clear()
-    if compacted and draw(_rarely):
-        header["delete_horizon_ms"] = draw(timestamps.map(lambda moment: max(moment, 0)))
-    if draw(_rarely):
-        header["partition_leader_epoch"] = draw(st.integers(0, 2**31 - 1))
-    if draw(st.booleans()):
-        header["producer_id"] = draw(st.integers(0, 2) | st.just(2**63 - 1))
-        header["producer_epoch"] = draw(st.integers(0, 2**15 - 1))
-        header["base_sequence"] = draw(st.integers(0, 2**31 - 1))
-        header["is_transactional"] = draw(st.booleans())
-        if control and draw(_rarely):
-            marker = (
-                draw(st.sampled_from(_MARKERS)),
-                bytes(6),
-            )  # with int16 version and int32 coordinator epoch
-            written = [Record(base, draw(timestamps), *marker)]
-            header |= {"compression": "none", "last_offset": base, "base_sequence": -1}
-            header |= {"is_transactional": True, "is_control": True}
-    return RecordBatch(written, header)
+    if magic == 2:
+        if "timestamp_type" in header:
+            header["max_timestamp"] = draw(timestamps)
+        if compacted and draw(_rarely):
+            header["delete_horizon_ms"] = draw(timestamps.map(lambda moment: max(moment, 0)))
+        if draw(_rarely):
+            header["partition_leader_epoch"] = draw(st.integers(0, 2**31 - 1))
+        if draw(st.booleans()):
+            header["producer_id"] = draw(st.integers(0, 2) | st.just(2**63 - 1))
+            header["producer_epoch"] = draw(st.integers(0, 2**15 - 1))
+            header["base_sequence"] = draw(st.integers(0, 2**31 - 1))
+            header["is_transactional"] = draw(st.booleans())
+    if control and "producer_id" in header and draw(_rarely):
+        marker = (
+            draw(st.sampled_from(_MARKERS)),
+            bytes(6),
+        )  # its value: int16 version, int32 coordinator epoch
+        header |= {"compression": "none", "base_offset": base, "last_offset": base, "base_sequence": -1}
+        header |= {"is_transactional": True, "is_control": True}
+        return RecordBatch([Record(base, draw(timestamps), *marker)], header)
+    none: st.SearchStrategy[Headers] = st.just(())
+    record = st.tuples(
+        _steps if gaps else st.just(1),
+        timestamps if magic else st.just(-1),
+        keys,
+        values,
+        st.one_of(none, none, none, headers) if magic == 2 else none,
+    )
+    last = base - 1
+    written: list[Record] = []
+    if not (gaps and magic == 2 and draw(_rarely)):
+        for step, moment, key, value, tail in draw(st.lists(record, min_size=1, max_size=max_records)):
+            last += step
+            written.append(Record(last, moment, key, value, tail))
+    if magic == 2:
+        header |= {"base_offset": base, "last_offset": last + (draw(_steps) if gaps else 0)}
+    elif "timestamp_type" in header and header["compression"] == "none":
+        for one in written:  # a broker appends all messages of a request at one moment
+            one.timestamp = written[0].timestamp
+    return RecordBatch(written, header, magic)
 
 
 @st.composite

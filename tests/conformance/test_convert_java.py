@@ -78,7 +78,9 @@ def opened(data: bytes) -> list[tuple[bytes, bytes]]:
         without_size_and_crc = raw[:8] + (
             raw[12:17] + raw[21:head] if batch.magic == 2 else raw[16 : head - 4]
         )
-        body = decompress(batch.codec, raw[head:], old_lz4=batch.magic == 0) if batch.codec else raw[head:]
+        body = raw[head:]
+        if batch.codec and body:  # of an emptied batch nothing is compressed
+            body = decompress(batch.codec, body, old_lz4=batch.magic == 0)
         found.append((without_size_and_crc, body))
     return found
 

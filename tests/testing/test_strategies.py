@@ -1,0 +1,214 @@
+"""What `kproto.testing.strategies` draws is valid, reaches the corners, and shrinks to something small."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import Phase, assume, find, given, settings
+from hypothesis import strategies as st
+
+from kproto.errors import ConfigError, UnsupportedVersion
+from kproto.messages import index
+from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.fetch import FetchRequest, FetchResponse
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kproto.records import Record, assign_offsets, batches, rows
+from kproto.testing.strategies import (
+    NOW,
+    Drawn,
+    RecordBatch,
+    from_message,
+    record_batches,
+    record_sets,
+    requests,
+    responses,
+    versioned,
+)
+
+ENOUGH = settings(max_examples=1000, database=None, deadline=None, phases=[Phase.generate, Phase.shrink])
+NO_SHRINKING = settings(ENOUGH, phases=[Phase.generate])
+
+
+@given(st.sampled_from(index.names()), st.data())
+def test_what_is_drawn_encodes_and_comes_back_equal(name: str, data: st.DataObject) -> None:
+    cls = index.message_class(name)
+    version, message = data.draw(versioned(cls, unknown_tags=True))
+    assert cls.decode(message.encode(version), version) == message
+
+
+def test_the_smallest_example_is_nearly_empty() -> None:
+    smallest = find(from_message(JoinGroupRequest, 9), lambda request: True, settings=ENOUGH)
+    assert smallest == JoinGroupRequest(
+        group_id="",
+        session_timeout_ms=0,
+        rebalance_timeout_ms=0,
+        member_id="",
+        protocol_type="",
+        protocols=[],
+    )
+
+
+def test_an_example_shrinks_to_what_matters() -> None:
+    def has_a_protocol(request: JoinGroupRequest) -> bool:
+        return len(request.protocols) > 0
+
+    found = find(from_message(JoinGroupRequest, 9), has_a_protocol, settings=ENOUGH)
+    assert found.protocols == [JoinGroupRequestProtocol(name="", metadata=b"")]
+
+
+@pytest.mark.parametrize(
+    "corner",
+    [
+        lambda request: request.group_instance_id is not None,
+        lambda request: request.session_timeout_ms < 0,
+        lambda request: len(request.group_id.encode()) > 127,
+        lambda request: len(request.protocols) > 1,
+        lambda request: bool(request.__unknown_tags__),
+        lambda request: any(protocol.__unknown_tags__ for protocol in request.protocols),
+    ],
+)
+def test_corners_are_reached(corner: Any) -> None:
+    assert find(from_message(JoinGroupRequest, 9, unknown_tags=True), corner, settings=NO_SHRINKING)
+
+
+def test_a_tagged_struct_is_sometimes_set() -> None:
+    def is_set(request: FetchRequest) -> bool:
+        return request.replica_state.replica_id != -1
+
+    assert find(from_message(FetchRequest, 18), is_set, settings=NO_SHRINKING)
+
+
+@given(from_message(JoinGroupRequest, 4, unknown_tags=True))
+def test_fields_that_the_version_lacks_keep_their_defaults(request: JoinGroupRequest) -> None:
+    assert (request.reason, request.group_instance_id) == (None, None)
+    assert request.__unknown_tags__ == {}
+
+
+@given(from_message(FetchResponse, 13, unknown_tags=True))
+def test_unknown_tags_are_none_that_the_message_knows(response: FetchResponse) -> None:
+    assert 0 not in response.__unknown_tags__
+
+
+def test_the_newest_version_is_drawn_by_default() -> None:
+    assert find(
+        from_message(JoinGroupRequest), lambda request: request.reason is not None, settings=NO_SHRINKING
+    )
+
+
+def test_a_version_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UnsupportedVersion):
+        from_message(JoinGroupRequest, 10)
+
+
+# Requests and responses
+
+
+@given(requests(unknown_tags=True) | responses(unknown_tags=True))
+def test_messages_of_any_api_come_back_equal(drawn: Drawn) -> None:
+    cls = type(drawn.message)
+    assert cls.decode(drawn.message.encode(drawn.version), drawn.version) == drawn.message
+    assert cls.__api_key__ == drawn.api_key
+
+
+@given(requests(["Fetch", 11], versions=range(5, 8)), responses([11, "Fetch"], versions=[6]))
+def test_apis_are_named_or_numbered_and_versions_narrowed(asked: Drawn, answered: Drawn) -> None:
+    assert isinstance(asked.message, FetchRequest | JoinGroupRequest)
+    assert 5 <= asked.version <= 7
+    assert isinstance(answered.message, FetchResponse | JoinGroupResponse)
+    assert answered.version == 6
+
+
+@pytest.mark.parametrize("kind", [requests, responses])
+def test_all_sorts_of_apis_are_drawn(kind: Any) -> None:
+    seen: set[int] = set()
+
+    @settings(NO_SHRINKING, max_examples=300, derandomize=True)
+    @given(kind())
+    def look(drawn: Drawn) -> None:
+        seen.add(drawn.api_key)
+
+    look()
+    assert len(seen) > 50
+
+
+@pytest.mark.parametrize("wrong", [{"apis": ["Fetsch"]}, {"apis": [4]}, {"apis": [11], "versions": [99]}])
+def test_an_api_or_version_that_is_not_there_is_said_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        requests(**wrong)
+
+
+def test_the_smallest_request_is_the_first_one() -> None:
+    smallest = find(requests(["ApiVersions", "Fetch"]), lambda drawn: True, settings=ENOUGH)
+    assert smallest == (18, 0, ApiVersionsRequest())
+
+
+# Record batches
+
+ANY_MAGIC = st.integers(0, 2).flatmap(record_batches)
+
+
+@given(record_sets(ANY_MAGIC))
+def test_drawn_batches_say_what_was_drawn(drawn: list[RecordBatch]) -> None:
+    data = b"".join(one.data for one in drawn)
+    assert rows(data, control=True) == [record for one in drawn for record in one.records]
+
+
+@given(record_sets())
+def test_the_batches_of_a_set_follow_each_other(drawn: list[RecordBatch]) -> None:
+    assert all(one.last_offset < following.base_offset for one, following in pairwise(drawn))
+
+
+@given(record_batches(compacted=False, control=False))
+def test_what_is_not_compacted_is_what_brokers_take(one: RecordBatch) -> None:
+    assert next(batches(assign_offsets(one.data, 7, 0))).base_offset == 7
+
+
+@given(
+    record_batches(
+        codecs=["lz4"], keys=st.none(), values=st.just(b"v"), headers=st.just(()), timestamps=st.just(5)
+    )
+)
+def test_contents_may_be_given(one: RecordBatch) -> None:
+    assume(not one.header.get("is_control"))
+    assert one.header["compression"] == "lz4"
+    assert {(row.key, row.value, row.headers, row.timestamp) for row in one.records} <= {(None, b"v", (), 5)}
+
+
+def test_the_smallest_batch_is_one_plain_record() -> None:
+    for magic in range(3):
+        smallest = find(record_batches(magic), lambda one: True, settings=ENOUGH)
+        assert smallest.records == [Record(0, NOW if magic else -1, None, None)]
+        assert next(batches(smallest.data)).compression == "none"
+        assert set(smallest.header) <= {"compression", "base_offset", "last_offset"}
+    assert find(record_sets(), lambda drawn: True, settings=ENOUGH) == []
+
+
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@pytest.mark.parametrize(
+    "corner",
+    [
+        lambda one: one.header.get("is_control") and one.written[0].key == b"\0\0\0\1",
+        lambda one: one.header.get("timestamp_type") == "LogAppendTime",
+        lambda one: "delete_horizon_ms" in one.header,
+        lambda one: not one.written,
+        lambda one: one.written and one.written[-1].offset > one.base_offset + len(one.written),
+        lambda one: one.header.get("is_transactional"),
+        lambda one: one.header["compression"] == "zstd",
+        lambda one: any(value is None for row in one.written for _, value in row.headers),
+        lambda one: any(len(row.value or b"") > 8191 for row in one.written),
+        lambda one: len(one.written) == 12,
+        lambda one: one.base_offset > 1 << 62,
+    ],
+)
+def test_corners_of_batches_are_reached(corner: Any) -> None:
+    assert find(record_batches(), corner, settings=NO_SHRINKING)
+
+
+def test_a_batch_shrinks_to_what_matters() -> None:
+    found = find(record_batches(), lambda one: any(row.headers for row in one.written), settings=ENOUGH)
+    *before, last = found.records
+    assert len(before) < 4
+    assert (last.timestamp, last.key, last.value, last.headers) == (NOW, None, None, (("", None),))
+    assert found.header == {"compression": "none", "base_offset": 0, "last_offset": last.offset}
