@@ -431,8 +431,16 @@ def _decode(parts: Sequence[Part], data: NDArray[np.uint8], table: Table) -> Col
         _taken(data, fields.key, fields.null_key, chosen),
         _taken(data, fields.value, fields.null_value, chosen),
         counts.tolist(),
-        Tails(_taken(data, fields.headers, None, chosen)) if fields.has_headers.any() else None,
+        Tails(_taken(data, _tails(fields), None, chosen)) if fields.has_headers.any() else None,
     )
+
+
+def _tails(fields: vectors.Fields) -> NDArray[np.int32]:
+    """The places of the headers: from the end of the value to that of the record."""
+    places = np.empty_like(fields.value)
+    places[::2] = fields.value[1::2]
+    places[1::2] = fields.end
+    return places
 
 
 def _taken(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:

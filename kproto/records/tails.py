@@ -130,11 +130,11 @@ class Tails:
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:
     """Which header is each row's first, the four places of each header (key from, to, value from, to), and
     which values are null; None when something isn't regular."""
-    table, twos = tables()[0], windows.twos
-    entry = table[twos[at]]
-    width, count = entry & 3, (entry >> 2).astype(np.int64)
+    table, _ = tables()
+    entry = table[windows.twos(at)]
+    width, count = entry & 3, entry >> 2
     at = at + width
-    if (width == 0).any() or (count < 0).any() or (2 * count > end - at).any():
+    if (width > 2).any() or (count < 0).any() or (2 * count > end - at).any():
         return None
     first = np.zeros(len(at) + 1, np.int64)
     np.cumsum(count, out=first[1:])
@@ -146,18 +146,18 @@ def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np
     for step in range(most):
         active = np.flatnonzero(count > step)
         here, stop, into = at[active], end[active], first[active] + step
-        entry = table[twos[here]]
+        entry = table[windows.twos(here)]
         width, size = entry & 3, entry >> 2
         key = here + width
         key_end = key + size
-        if (width == 0).any() or (size < 0).any() or (key_end >= stop).any():
+        if (width > 2).any() or (size < 0).any() or (key_end >= stop).any():
             return None
-        entry = table[twos[key_end]]
+        entry = table[windows.twos(key_end)]
         width, size = entry & 3, entry >> 2
         value = key_end + width
         gone = size < 0
         value_end = value + size + gone
-        if (width == 0).any() or (size < -1).any() or (value_end > stop).any():
+        if (width > 2).any() or (size < -1).any() or (value_end > stop).any():
             return None
         for column, place in enumerate((key, key_end, value, value_end)):
             places[into, column] = place

@@ -8,8 +8,8 @@ Rules of this file:
   each per step. Long batches are cut at guessed starts first: a place where a record could begin, with
   another one behind it whose offset is the next. A guess is only believed when the chain before it lands
   exactly on it; else the batch is walked record by record.
-* Varints of one and two bytes come from a table of all 65536 two-byte windows; longer ones are worked out for
-  the few rows that have them. Rows go through in slices that fit a cache.
+* Varints of one and two bytes come from a table of all 65536 two-byte windows; three take one step more,
+  and longer ones are worked out for the few rows that have them. Rows go through in slices that fit a cache.
 * Nothing is guessed about values. Whatever is not regular (a length that doesn't fit, a varint beyond 8
   bytes) makes the answer None, and the caller reads the rows one by one, which also finds the error's place.
 """
@@ -39,6 +39,7 @@ _SLICE = 16384  # rows per slice: its arrays of int64 stay in the second-level c
 _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more than walking them
 _LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
 _SHORTEST_PIECE = 32
+_TWO_BYTES = 8191  # the largest number whose varint has two bytes
 _WIDEST = 8192  # no guesses where records are larger than this
 
 
@@ -64,7 +65,8 @@ class Fields:
     key: NDArray[np.int32]
     """Start and end of each key in turn."""
     value: NDArray[np.int32]
-    headers: NDArray[np.int32]
+    end: Int64s
+    """Where each record ends; its headers are between the value and that."""
     null_key: Bools
     null_value: Bools
     has_headers: Bools
@@ -73,26 +75,40 @@ class Fields:
 class Windows:
     """An arena's bytes as overlapping little-endian windows, one at each byte."""
 
-    __slots__ = ("bytes", "eights", "twos")
+    __slots__ = ("_next", "bytes", "eights")
 
     def __init__(self, arena: NDArray[np.uint8]) -> None:
         self.bytes = arena
-        self.twos: NDArray[np.uint16] = np.ndarray((len(arena) - 1,), "<u2", arena, 0, (1,))
+        self._next = arena[1:]
         self.eights: Int64s = np.ndarray((len(arena) - 7,), "<i8", arena, 0, (1,))
+
+    def twos(self, place: Int64s) -> Int64s:
+        """The two bytes at each place; from single bytes, as unaligned windows take twice as long."""
+        window: Int64s = self._next[place].astype(np.int64)
+        window <<= _EIGHT
+        window |= self.bytes[place]
+        return window
+
+
+_EIGHT = np.array(8)
+_ONE = np.array(1)
 
 
 @cache
-def tables() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For every window of two bytes: (zigzag value << 2 | bytes of the varint), and the size of a record
-    that starts with it; 0 where the varint is longer or the length negative."""
-    window = np.arange(65536, dtype=np.int32)
+def tables() -> tuple[NDArray[np.int32], Int64s]:
+    """For every window of two bytes: what the varint there is, and the size of a record that starts with it.
+
+    The first is (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) where that has more than two
+    bytes. The second is 0 there, and where the length is negative.
+    """
+    window = np.arange(65536)
     low, high = window & 255, window >> 8
     one, two = low < 128, (low >= 128) & (high < 128)
-    raw = np.where(one, low, low & 127 | high << 7)
+    raw = np.where(one, low, low & 127 | (high & 127) << 7)
     value = (raw >> 1) ^ -(raw & 1)
-    width = np.where(one, 1, np.where(two, 2, 0)).astype(np.int32)
-    varint = np.where(width > 0, value << 2 | width, 0).astype(np.int32)
-    size = np.where((width > 0) & (value >= 0), value + width, 0).astype(np.int32)
+    width = np.where(one, 1, np.where(two, 2, 3))
+    varint = (np.where(width < 3, value, raw) << 2 | width).astype(np.int32)
+    size = np.where((width < 3) & (value >= 0), value + width, 0)
     return varint, size
 
 
@@ -121,27 +137,30 @@ def _starts(windows: Windows, batches: Batches) -> Int64s | None:
     limit = int(batches.stop[-1])
     longest = int(left[0])
     alive = np.searchsorted(-left, -np.arange(1, longest + 1), side="right").tolist()
-    twos, step = windows.twos, 0
+    data, following, step = windows.bytes, windows.bytes[1:], 0
     for step, lanes in enumerate(alive):  # noqa: B007
         if lanes < _FEW_LANES:
             break
         now, into = here[:lanes], spot[:lanes]
         found[into] = now
-        into += 1
-        now += sizes[twos[now]]
+        into += _ONE
+        window = following[now].astype(np.int64)  # `twos`, in line
+        window <<= _EIGHT
+        window |= data[now]
+        now += sizes.take(window)
     else:
         step = longest
-    raw: Any = windows.bytes  # which is a buffer, though numpy doesn't say so
-    data = memoryview(raw)
+    raw: Any = data  # which is a buffer, though numpy doesn't say so
+    view = memoryview(raw)
     for lane in range(alive[step] if step < longest else 0):
         rest = int(left[lane]) - step
         begin = int(spot[lane])
-        places, here[lane] = _walk(data, int(here[lane]), rest, limit)
+        places, here[lane] = _walk(view, int(here[lane]), rest, limit)
         found[begin : begin + len(places)] = places
     wrong = owner[order[here != stop[order]]]
     for index in sorted(set(wrong.tolist())):
         total, begin = int(batches.count[index]), int(first[index])
-        places, end = _walk(data, int(batches.at[index]), total, limit)
+        places, end = _walk(view, int(batches.at[index]), total, limit)
         if end != batches.stop[index]:
             return None
         found[begin : begin + total] = places
@@ -232,7 +251,7 @@ def _guess(
     two = one & (data[zero - 2] >= 128)
     place = np.concatenate((zero[one] - 1, zero[two] - 2))
     which = np.concatenate((which[one], which[two]))
-    size = sizes[windows.twos[place]]
+    size = sizes[windows.twos(place)]
     behind = place + size
     good = (size > 6) & (behind < batches.stop[owner[which]] - 7)
     place, which, behind = place[good], which[good], behind[good]
@@ -252,7 +271,7 @@ def _number(windows: Windows, place: Int64s) -> tuple[Int64s, Bools]:
     """The offset delta of a record that starts at each place, if one does."""
     eights, (table, _) = windows.eights, tables()
     limit = len(eights) - 1
-    place = place + (table[windows.twos[place]] & 3)
+    place = place + (table[windows.twos(place)] & 3)
     zero = windows.bytes[place] == 0
     _, width = varints(eights[np.minimum(place + 1, limit)])
     number, width2 = varints(eights[np.minimum(place + 1 + width, limit)])
@@ -288,47 +307,50 @@ def _fields(windows: Windows, starts: Int64s, batches: Batches) -> Fields | None
         np.repeat(batches.base_timestamp, count),
         np.empty(2 * total, np.int32),
         np.empty(2 * total, np.int32),
-        np.empty(2 * total, np.int32),
-        np.empty(total, np.bool_),
-        np.empty(total, np.bool_),
+        ends,
+        np.zeros(total, np.bool_),
+        np.zeros(total, np.bool_),
         np.empty(total, np.bool_),
     )
+    far = int(count.max()) > _TWO_BYTES
     for low in range(0, total, _SLICE):
         high = min(low + _SLICE, total)
-        if not _slice(windows, starts[low:high], ends[low:high], low, high, fields):
+        if not _slice(windows, starts[low:high], ends[low:high], low, high, fields, far):
             return None
     return fields
 
 
-def _slice(windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: Fields) -> bool:
-    """Read the rows from `low` to `high` into `fields`; False when one is not regular."""
+def _slice(
+    windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fields: Fields, far: bool
+) -> bool:
+    """Read the rows from `low` to `high` into `fields`; False when one is not regular.
+
+    `far`: offsets may take three bytes.
+    """
     table, _ = tables()
     eights = windows.eights
     window = eights[start]
-    entry = table[window & 0xFFFF]
-    width = entry & 3
-    shortest = width.copy()
-    used = width + 1  # the attributes
+    _, shortest = _varint(window)
+    used = shortest + 1  # the attributes
     window >>= used << 3
-    entry = table[window & 0xFFFF]
-    width = entry & 3
+    timestamp, width = _varint(window)
     np.minimum(shortest, width, out=shortest)
-    timestamp = (entry >> 2).astype(np.int64)
+    used += width
+    room = 8
+    if far or int(width.max()) > 2:  # else all up to the key's length is in one window
+        window = eights[start + used]
+        room = 16
+    else:
+        window >>= width << 3
+    offset, width = _varint(window)
+    np.minimum(shortest, width, out=shortest)
     used += width
     window >>= width << 3
-    entry = table[window & 0xFFFF]
-    width = entry & 3
+    size, width = _varint(window)
     np.minimum(shortest, width, out=shortest)
-    offset = (entry >> 2).astype(np.int64)
-    used += width
-    window >>= width << 3
-    entry = table[window & 0xFFFF]
-    width = entry & 3
-    np.minimum(shortest, width, out=shortest)
-    size = (entry >> 2).astype(np.int64)
     used += width
     key = start + used
-    slow = np.flatnonzero((shortest == 0) | (used > 8))
+    slow = np.flatnonzero((shortest == 0) | (used > room))
     if len(slow):
         place = start[slow]
         _, step = varints(eights[place])
@@ -342,30 +364,27 @@ def _slice(windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fi
         key[slow] = place
         if not (_fits(offset[slow], wide2) and _fits(size[slow], wide3) and wide.all()):
             return False
-    null = size < 0
-    key_end = key + size
-    key_end += null
-    if (size < -1).any() or (key_end >= end).any():
+    if not _without_nulls(size, fields.null_key[low:high]):
         return False
-    fields.null_key[low:high] = null
-    entry = table[windows.twos[key_end]]
+    key_end = key + size
+    entry = table[windows.twos(key_end)]
     width = entry & 3
     size = (entry >> 2).astype(np.int64)
     value = key_end + width
-    slow = np.flatnonzero(width == 0)
-    if len(slow):
+    if int(width.max()) > 2:
+        slow = np.flatnonzero(width > 2)
         size[slow], wide = varints(eights[key_end[slow]])
         value[slow] = key_end[slow] + wide
         if not _fits(size[slow], wide):
             return False
-    null = size < 0
-    value_end = value + size
-    value_end += null
-    if (size < -1).any() or (value_end >= end).any():
+    if not _without_nulls(size, fields.null_value[low:high]):
         return False
-    fields.null_value[low:high] = null
+    value_end = value + size
+    tail = end - value_end
+    if int(tail.min()) < 1:
+        return False
     plain = windows.bytes[value_end] == 0
-    if (plain & (value_end + 1 != end)).any():
+    if int(tail.max()) > 1 and (plain & (tail > 1)).any():
         return False
     np.logical_not(plain, out=fields.has_headers[low:high])
     fields.offset[low:high] += offset
@@ -374,9 +393,32 @@ def _slice(windows: Windows, start: Int64s, end: Int64s, low: int, high: int, fi
     fields.key[2 * low + 1 : 2 * high : 2] = key_end
     fields.value[2 * low : 2 * high : 2] = value
     fields.value[2 * low + 1 : 2 * high : 2] = value_end
-    fields.headers[2 * low : 2 * high : 2] = value_end
-    fields.headers[2 * low + 1 : 2 * high : 2] = end
     return True
+
+
+def _varint(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
+    """The varints that windows start with, and their bytes: up to three, 0 where it is longer."""
+    table, _ = tables()
+    entry = table[window & 0xFFFF]
+    width = entry & 3
+    entry >>= 2
+    value: Int64s = entry.astype(np.int64)
+    if int(width.max()) > 2:
+        some = np.flatnonzero(width > 2)
+        third = window[some] >> 16 & 0xFF
+        raw = value[some] | third << 14
+        value[some] = (raw >> 1) ^ -(raw & 1)
+        width[some[third > 127]] = 0
+    return value, width
+
+
+def _without_nulls(size: Int64s, null: Bools) -> bool:
+    """Make sizes of -1 nulls of size 0; False when one is below that."""
+    lowest = int(size.min())
+    if lowest < 0:
+        np.less(size, 0, out=null)
+        size += null
+    return lowest >= -1
 
 
 def _fits(value: Int64s, width: Int64s) -> bool:

@@ -87,6 +87,12 @@ MUTANTS = {
     "columns: long varints are put together wrongly": Mutant(
         "vectors", "<< (7 * byte)", "<< (8 * byte)", claims.columns_are_the_rows
     ),
+    "columns: varints of three bytes are put together wrongly": Mutant(
+        "vectors", "third << 14", "third << 13", claims.columns_are_the_rows
+    ),
+    "columns: a window may be too short": Mutant(
+        "vectors", "(shortest == 0) | (used > room)", "shortest == 0", claims.columns_are_the_rows
+    ),
     "columns: LogAppendTime is forgotten": Mutant(
         "columns", "if table[_APPENDED].any():", "if False:", claims.columns_are_the_rows
     ),
@@ -98,7 +104,7 @@ MUTANTS = {
     ),
     "columns: fields may end before the record": Mutant(
         "vectors",
-        "if (plain & (value_end + 1 != end)).any():",
+        "if int(tail.max()) > 1 and (plain & (tail > 1)).any():",
         "if False:",
         claims.broken_records_are_the_same_errors,
     ),

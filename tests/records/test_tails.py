@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kproto.errors import RecordError
 from kproto.records.record import Broken, Headers, encode_headers, parse_headers
 from kproto.records.tails import Tails
-from tests.records.drawn import HEADERS
+from kproto.testing.strategies import headers
 
 pa: Any = pyarrow
 
@@ -43,28 +43,28 @@ def only_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tails, "_parse_slowly", refuse)
 
 
-@given(st.lists(HEADERS, max_size=8))
+@given(st.lists(headers, max_size=8))
 @pytest.mark.usefixtures("only_fast")
 def test_headers_are_read_as_written(rows: list[Headers]) -> None:
     found = tails(*map(encode_headers, rows))
     assert found.rows(0, len(rows)) == rows
 
 
-@given(st.lists(HEADERS, min_size=1, max_size=8), st.data())
+@given(st.lists(headers, min_size=1, max_size=8), st.data())
 def test_a_range_of_rows_is_that_part_of_all(rows: list[Headers], data: st.DataObject) -> None:
     stop = data.draw(st.integers(0, len(rows)))
     start = data.draw(st.integers(0, stop))
     assert tails(*map(encode_headers, rows)).rows(start, stop) == rows[start:stop]
 
 
-@given(st.lists(HEADERS, min_size=1, max_size=8), st.data())
+@given(st.lists(headers, min_size=1, max_size=8), st.data())
 def test_the_array_says_the_same(rows: list[Headers], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows)))
     listed = tails(*map(encode_headers, rows)).array(start, len(rows)).to_pylist()
     assert [tuple((one["key"], one["value"]) for one in row) for row in listed] == rows[start:]
 
 
-@given(st.lists(HEADERS, min_size=1, max_size=4), st.data())
+@given(st.lists(headers, min_size=1, max_size=4), st.data())
 def test_changed_bytes_are_read_as_record_by_record_or_refused(
     rows: list[Headers], data: st.DataObject
 ) -> None:
