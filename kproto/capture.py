@@ -6,7 +6,7 @@
 Rules of this file:
 
 * A response is read as the answer to the request with its correlation id. One whose request isn't in the
-  capture can't be read; `Frame.note` of the next one counts them.
+  capture can't be read.
 * Segments that came twice or out of order are put right. Where bytes are missing (the capture lost them, or
   began in the middle of a connection) reading goes on where a segment looks like the start of a frame.
 * What could not be read is said at the end, a frame per connection, with no `dissection` and why in `note`.
@@ -19,6 +19,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,9 @@ from .messages.index import API_NAMES, message_class, request_class
 from .wire.frame import MAX_FRAME_SIZE, Frames
 
 _SEQUENCES = 1 << 32  # sequence numbers wrap here; what is less than half of it ahead is later
-_PATIENCE = 256  # segments that may wait for one that is late; a window of TCP rarely has more
+_PATIENCE = 16 << 20  # bytes that wait for a segment that is late: as much as a window of TCP may have
+_COST = 100  # bytes, about: what keeping a segment costs besides its own
+_MOST_WAITING = 1000
 _API_VERSIONS = 18
 
 Found = tuple[float, bytes]
@@ -58,67 +61,63 @@ class _Address(NamedTuple):
 class _Direction:
     """One half of a connection: what is there in order, and the segments that came too early.
 
-    `expected` is the sequence number of the next byte; None while the start of a frame is searched.
+    Positions are sequence numbers that don't wrap. `expected` is that of the next byte; None while the start
+    of a frame is searched.
     """
 
     begins: Callable[[bytes], bool]
     frames: Frames = field(default_factory=Frames)
     expected: int | None = None
-    early: dict[int, Found] = field(default_factory=dict[int, Found])
-    unread: int = 0  # bytes
+    early: list[tuple[int, float, bytes]] = field(default_factory=list[tuple[int, float, bytes]])  # a heap
+    held: int = 0
+    unread: int = 0
     encrypted: bool = False
 
     def take(self, at: float, sequence: int, data: bytes, start: bool) -> Iterator[Found]:
         """Frames that are complete with this segment, each with its time."""
         if start:
-            self.frames, self.expected = Frames(), (sequence + 1) % _SEQUENCES
-            self.early.clear()
-            sequence = self.expected
-        if not data:
+            sequence = (sequence + 1) % _SEQUENCES
+            self.frames, self.expected, self.early, self.held = Frames(), sequence, [], 0
+        if not data or (self.expected is None and not self._begin(sequence, data)):
             return
-        if self.expected is None and not self._begin(sequence, data):
-            return
-        if len(data) > len(self.early.get(sequence, (at, b""))[1]):
-            self.early[sequence] = at, data
+        assert self.expected is not None
+        half = _SEQUENCES // 2
+        position = self.expected + (sequence - self.expected + half) % _SEQUENCES - half
+        heappush(self.early, (position, at, data))
+        self.held += len(data) + _COST
         yield from self._in_order()
-        if len(self.early) > _PATIENCE:
+        if self.held > _PATIENCE:
             yield from self.rest()
 
     def rest(self) -> Iterator[Found]:
         """Give up what is missing; the frames in the segments behind it."""
-        waiting, self.early = sorted(self.early.items(), key=lambda one: self._ahead(one[0])), {}
-        for sequence, (at, data) in waiting:
-            if self.expected is not None and self._ahead(sequence) > 0:
-                self._lose(self._ahead(sequence))
-            if self.expected is not None or self._begin(sequence, data):
-                self.early[sequence] = at, data
-                yield from self._in_order()
+        while self.early:
+            position, _, data = self.early[0]
+            if self.expected is not None and position > self.expected:
+                self._lose(position - self.expected)
+            if self.expected is None and not self._begin(position, data):
+                heappop(self.early)
+            yield from self._in_order()
+        self.held = 0
 
-    def _begin(self, sequence: int, data: bytes) -> bool:
+    def _begin(self, position: int, data: bytes) -> bool:
         if self.begins(data):
-            self.frames, self.expected = Frames(), sequence
+            self.frames, self.expected = Frames(), position
             return True
         self._lose(len(data), data)
         return False
 
     def _in_order(self) -> Iterator[Found]:
-        while self.expected is not None and self.early:
-            due = next((sequence for sequence in self.early if self._ahead(sequence) <= 0), None)
-            if due is None:
-                return
-            at, data = self.early.pop(due)
-            fresh = data[-self._ahead(due) :]
-            self.expected = (self.expected + len(fresh)) % _SEQUENCES
+        while self.expected is not None and self.early and self.early[0][0] <= self.expected:
+            position, at, data = heappop(self.early)
+            self.held -= len(data) + _COST
+            fresh = data[self.expected - position :]  # the rest came twice
+            self.expected += len(fresh)
             try:
                 for frame in self.frames.feed(fresh):
                     yield at, frame
             except FrameError:
                 self._lose(len(fresh), fresh)
-
-    def _ahead(self, sequence: int) -> int:
-        """How many bytes lie between what is there and `sequence`; negative where it came twice."""
-        half = _SEQUENCES // 2
-        return (sequence - (self.expected or 0) + half) % _SEQUENCES - half
 
     def _lose(self, count: int, data: bytes = b"") -> None:
         self.unread += count
@@ -136,20 +135,26 @@ class _Direction:
 
 
 class _Connection:
-    """Both halves, and what was asked: correlation id -> (API name, version)."""
+    """Both halves, what was asked (correlation id -> API name, version), and answers to nothing so far."""
 
     def __init__(self) -> None:
         self.asked: dict[int, tuple[str, int]] = {}
         self.to_broker = _Direction(_begins_request)
         self.to_client = _Direction(self._begins_response)
-        self.unread = 0
+        self.waiting: list[Found] = []
         self.last = 0.0
 
     def _begins_response(self, data: bytes) -> bool:
-        if len(data) < 8:
-            return False
-        size, correlation_id = struct.unpack_from(">ii", data)
-        return 4 <= size <= MAX_FRAME_SIZE and (correlation_id in self.asked or size == len(data) - 4)
+        """Whether all sizes make sense up to the end of the segment, or to an answer that is waited for."""
+        at = 0
+        while len(data) - at >= 8:
+            size, correlation_id = struct.unpack_from(">ii", data, at)
+            if not 4 <= size <= MAX_FRAME_SIZE:
+                return False
+            if correlation_id in self.asked:
+                return True
+            at += 4 + size
+        return at == len(data)
 
     def read(self, asking: bool, found: Iterator[Found], name: str) -> Iterator[Frame]:
         """The frames as messages."""
@@ -157,6 +162,23 @@ class _Connection:
             told = _request(self, frame) if asking else _response(self, frame)
             if told is not None:
                 yield Frame(at, name, *told)
+            elif len(self.waiting) < _MOST_WAITING:
+                self.waiting.append((at, frame))
+
+    def end(self, client: _Address, broker: _Address) -> Iterator[Frame]:
+        """What is left when the capture ends: frames behind holes, and why others are not there."""
+        for half, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
+            name = f"{client} {arrow} {broker}"
+            yield from self.read(arrow == "->", half.rest(), name)
+        name = f"{client} <- {broker}"
+        waiting, self.waiting = self.waiting, []
+        yield from self.read(False, iter(waiting), name)
+        for half, arrow in ((self.to_broker, "->"), (self.to_client, "<-")):
+            if note := "; ".join(half.notes()):
+                yield Frame(self.last, f"{client} {arrow} {broker}", "not read", None, note)
+        if self.waiting:
+            note = f"no question is here for these answers: {len(self.waiting)}"
+            yield Frame(self.last, name, "not read", None, note)
 
 
 def _begins_request(data: bytes) -> bool:
@@ -192,14 +214,7 @@ def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
         seen = ", ".join(f"{number} ({count} segments)" for number, count in ports.most_common(5))
         raise ConfigError("port", port, f"{path} has nothing of it; its TCP ports: {seen or 'none'}")
     for (client, broker), connection in connections.items():
-        for half, arrow in ((connection.to_broker, "->"), (connection.to_client, "<-")):
-            name = f"{client} {arrow} {broker}"
-            yield from connection.read(arrow == "->", half.rest(), name)
-            if note := "; ".join(half.notes()):
-                yield Frame(connection.last, name, "not read", None, note)
-        if connection.unread:
-            note = f"{connection.unread} answers have no question here"
-            yield Frame(connection.last, f"{client} <- {broker}", "not read", None, note)
+        yield from connection.end(client, broker)
 
 
 def _request(connection: _Connection, frame: bytes) -> tuple[str, Dissection | None, str]:
@@ -216,18 +231,14 @@ def _response(connection: _Connection, frame: bytes) -> tuple[str, Dissection | 
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
     asked = connection.asked.pop(correlation_id, None)
     if asked is None:
-        connection.unread += 1
         return None
-    note = f"{connection.unread} answers before this one have no question here" if connection.unread else ""
-    connection.unread = 0
     api, version = asked
     known = version in message_class(f"{api}Response").__versions__
     found = dissect(frame, asked, sized=False) if known else None
     if api == API_NAMES[_API_VERSIONS] and (found is None or found.error is not None):
         found = dissect(frame, (api, 0), sized=False)  # so answers a broker that lacks the version
         version = 0
-    elif found is None:
-        note = f"{api} {version} is not known here"
+    note = "" if found is not None else f"{api} {version} is not known here"
     return f"{api}Response v{version} #{correlation_id}", found, note
 
 

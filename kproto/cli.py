@@ -291,6 +291,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
     from .dissect import lines
 
     wrong = 0
+    frame = None
     for frame in frames(options.pcap, options.port):
         found = frame.dissection
         wrong += found is None or found.error is not None
@@ -300,12 +301,18 @@ def _decode_capture(options: argparse.Namespace) -> int:
             told = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
             print(json.dumps(told | error, ensure_ascii=False))
         else:
-            at = f"{datetime.fromtimestamp(frame.at, UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+            at = f"{datetime.fromtimestamp(min(frame.at, _LAST), UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
             note = f" ({frame.note})" if frame.note else ""
             print(f"\n{at} {frame.connection} {frame.title}{note}")
             if found is not None:
                 print("\n".join(lines(found, whole=options.hex)))
+    if frame is None:
+        print(f"kproto decode: the connections to port {options.port} carry no data here", file=sys.stderr)
     return 1 if wrong else 0
+
+
+_LAST = 253_402_300_799
+"""The last second of the year 9999, for captures with broken times."""
 
 
 def _encode(options: argparse.Namespace) -> int:

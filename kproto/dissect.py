@@ -233,12 +233,12 @@ _FEW = 10
 
 
 def _batch_line(batch: Batch) -> str:
-    told = [
-        f"offsets {batch.base_offset} to {batch.last_offset}",
-        f"{batch.count} records",
-        batch.compression,
-    ]
-    told += [f"magic {batch.magic}", f"{batch.timestamp_type} {_moment(batch.max_timestamp)}"]
+    first, last, count = batch.base_offset, batch.last_offset, batch.count
+    told = [f"offset {first}" if first == last else f"offsets {first} to {last}"]
+    told += [f"{count} record{'s' * (count != 1)}", batch.compression, f"magic {batch.magic}"]
+    told.append(
+        batch.timestamp_type if batch.magic == 0 else f"{batch.timestamp_type} {_moment(batch.max_timestamp)}"
+    )
     if batch.producer_id >= 0:
         told.append(
             f"producer {batch.producer_id} epoch {batch.producer_epoch} sequence {batch.base_sequence}"
@@ -284,6 +284,8 @@ _MARKERS = {
 
 def _moment(milliseconds: int) -> str:
     """Time in UTC, or the number where it isn't in the years that a date can say."""
+    if milliseconds == -1:
+        return "no time"
     if not 0 <= milliseconds < 253_402_300_800_000:
         return str(milliseconds)
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
