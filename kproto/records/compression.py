@@ -3,8 +3,9 @@
 Rules of this file:
 
 * Codecs have Kafka's numbers: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd. gzip is zlib; the others need the
-  extra ``compression`` (cramjam). Where the package zstandard is installed too, zstd is read by it if the
-  data say their size: it keeps its context, which is up to 1.6 times faster.
+  extra ``compression`` (cramjam).
+* Two packages make reading faster where they are installed. isal reads gzip 2.2 to 2.4 times as fast as zlib.
+  zstandard keeps its context, which is up to 1.6 times as fast, for zstd that says its size.
 * Nothing is allocated that the input did not pay for. Output grows step by step, sizes that the input only
   *claims* are not believed, and a batch may not grow beyond its `allowance`: 16 MiB, or 16 times its
   compressed size where that is more. An own limit (``max_decompressed``, in bytes) replaces that rule. So a
@@ -119,7 +120,7 @@ def decompress(
         except _Full:
             if size >= limit:
                 raise _too_large(limit) from None
-            size = min(size * 4, limit)
+            size = min(max(size * 4, ALWAYS_ALLOWED), limit)  # what isn't written to takes no memory
 
 
 def decompress_into(
@@ -187,11 +188,12 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     parts: list[bytes] = []
     left = limit
     rest: bytes | bytearray | memoryview = data
-    unpacker = zlib.decompressobj(31)
+    package = _inflating()
+    unpacker = package.decompressobj(31)
     while True:
         try:
-            part = unpacker.decompress(rest, _GZIP_STEP)
-        except zlib.error as error:
+            part: bytes = unpacker.decompress(rest, _GZIP_STEP)
+        except package.error as error:
             raise CodecError(str(error)) from None
         parts.append(part)
         left -= len(part)
@@ -205,7 +207,16 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         rest = unpacker.unused_data
         if rest[:2] != b"\x1f\x8b":
             return parts[0] if len(parts) == 1 else b"".join(parts)
-        unpacker = zlib.decompressobj(31)
+        unpacker = package.decompressobj(31)
+
+
+@cache
+def _inflating() -> Any:
+    """The faster of the packages that have zlib's interface."""
+    try:
+        return import_module("isal.isal_zlib")
+    except ImportError:
+        return zlib
 
 
 # --- snappy -------------------------------------------------------------------------------------------------
