@@ -128,7 +128,9 @@ def _parser() -> argparse.ArgumentParser:
         "that holds no such text the bytes themselves are read.",
     )
     decode.add_argument(
-        "data", nargs="?", default="-", help="hex, base64, a file's name, or - for stdin (default)"
+        "data",
+        nargs="*",
+        help="hex (in one word or several), base64, a file's name, or - for stdin (default)",
     )
     what = decode.add_mutually_exclusive_group()
     what.add_argument(
@@ -225,13 +227,15 @@ def _decode(options: argparse.Namespace) -> int:
         return _decode_lines(options)
     if options.pcap:
         return _decode_capture(options)
-    data = _bytes(options.data)
+    data = _bytes(" ".join(options.data) if options.data else "-")
     if options.records:
         return _decode_records(data, options)
     from . import dissect
 
     if options.message:
         return _tell(dissect.dissect_message(data, *options.message), options)
+    if not data:
+        raise ConfigError("data", "", "there are no bytes")
     if options.response:
         return _tell(dissect.dissect(data, options.response), options)
     frames = dissect.split(data)
@@ -263,7 +267,7 @@ def _tell(found: Dissection, options: argparse.Namespace) -> int:
 def _decode_lines(options: argparse.Namespace) -> int:
     from . import json_lines
 
-    if options.data != "-" or options.response or options.message or options.pcap:
+    if options.data not in ([], ["-"]) or options.response or options.message or options.pcap:
         raise ConfigError("--lines", True, "the lines come from stdin and say themselves what they are")
     _answer(json_lines.decode_records if options.records else json_lines.decode)
     return 0

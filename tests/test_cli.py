@@ -63,7 +63,7 @@ def test_every_line_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [isinstance(one, dict) and "error" in one for one in told] == [True, False, True, True, False]
 
 
-BEAT = "000c00040000000700026d6500086c65616465727300000003056d2d310000"
+BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,17 @@ def test_an_api_is_named_in_any_way(api: str, capsys: pytest.CaptureFixture[str]
 def test_hex_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", BEAT + "00" * 5000]) == 0
     assert main(["decode", "--message", "SaslAuthenticateRequest:0", "00001388" + "00" * 5000]) == 0
+
+
+def test_no_bytes_are_no_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", ""]) == 2
+    assert "there are no bytes" in capsys.readouterr().err
+    assert main(["decode", "--message", "ApiVersionsRequest:0", ""]) == 0
+
+
+def test_hex_may_be_several_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", *bytes.fromhex(BEAT).hex(" ").split()]) == 0
+    assert "HeartbeatRequest v4" in capsys.readouterr().out
 
 
 def test_several_frames_are_shown_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kproto.cli import main
+
 TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"^### (.+?)$.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
 
@@ -25,3 +27,18 @@ def test_the_first_look_runs(title: str, code: str) -> None:
 
 def test_the_first_look_has_all_rooms() -> None:
     assert len(BLOCKS) == 5
+
+
+def test_the_table_of_versions_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["versions"]) == 0
+    assert f"```text\n{capsys.readouterr().out}```" in TEXT
+
+
+def test_the_dissection_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    found = re.search(r"^    \$ kproto (decode .+)\n((?:    .+\n)+)", TEXT, re.MULTILINE)
+    assert found is not None
+    assert main(found[1].split()) == 1
+    printed = iter(capsys.readouterr().out.splitlines())
+    shown = [line.removeprefix("    ") for line in found[2].splitlines()]
+    assert len(shown) > 3
+    assert all(line in printed for line in shown if line != "...")  # in this order
