@@ -3,6 +3,8 @@
     bridge.encode("JoinGroupRequest", 9, {"groupId": ...}) -> bytes
     bridge.decode("JoinGroupRequest", 9, b"...") -> {"groupId": ...}
     bridge.both(name, version, json, data) -> (bytes, json)          # in one go
+    bridge.read(name, version, [b"...", ...]) -> [json, None, ...]   # many; None for what is refused
+    bridge.draw(name, version, 20, seed) -> [Drawn(...), ...]        # random messages made by Kafka
 
 Where Kafka refuses, each raises Refused with Kafka's own words.
 """
@@ -15,11 +17,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 from tests.conformance import judges
 
 SOURCE = Path(__file__).parent / "java" / "Bridge.java"
+
+
+class Drawn(NamedTuple):
+    """A random message of Kafka's: `drawn` has tagged fields at their defaults, `data` is without those."""
+
+    drawn: bytes
+    data: bytes
+    form: Any
 
 
 class Refused(Exception):
@@ -43,6 +53,19 @@ class Bridge:
     def both(self, name: str, version: int, data: object, encoded: bytes) -> tuple[bytes, Any]:
         answer = self._ask(name=name, version=version, json=data, hex=encoded.hex())
         return bytes.fromhex(answer["hex"]), answer["json"]
+
+    def read(self, name: str, version: int, all_data: list[bytes]) -> list[Any]:
+        """What Kafka reads in each, None where it refuses."""
+        answer = self._ask(name=name, version=version, all=[data.hex() for data in all_data])
+        read: list[Any] = answer["read"]
+        return read
+
+    def draw(self, name: str, version: int, count: int, seed: int) -> list[Drawn]:
+        answer = self._ask(name=name, version=version, draw=count, seed=seed)
+        return [
+            Drawn(bytes.fromhex(one["drawn"]), bytes.fromhex(one["hex"]), one["json"])
+            for one in answer["drawn"]
+        ]
 
     def error_codes(self) -> list[tuple[int, str, bool, bool]]:
         """Code, name, whether it may be tried again, whether it wants fresh metadata: of every error."""

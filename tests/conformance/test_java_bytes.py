@@ -1,14 +1,19 @@
 """Kafka's generated classes judge our bytes: every message, in every version, in both directions.
 
 For whatever Hypothesis draws: what we write from a message is, byte for byte, what Kafka writes from the
-message's JSON form; and what Kafka reads in our bytes is, value for value, what we say in JSON.
+message's JSON form; and what Kafka reads in our bytes is, value for value, what we say in JSON. For whatever
+Kafka draws the same the other way round. And of broken bytes Kafka refuses what we refuse, or reads the same.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import os
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -21,13 +26,15 @@ from kproto.messages import index
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.describe_client_quotas import DescribeClientQuotasResponse, EntryData, ValueData
 from kproto.messages.heartbeat import HeartbeatRequest
-from kproto.messages.json_form import from_json, to_json
+from kproto.messages.json_form import UNKNOWN_TAGS, from_json, to_json
 from kproto.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterResponse
 from kproto.testing.strategies import from_message, versioned
+from kproto.wire import interpret
 from kproto.wire.message import Message, field
 from kproto.wire.types import Bytes, Int16, Int32, Int64, String
 from tests.conformance import java_bridge
 from tests.conformance.java_bridge import Bridge, Refused
+from tests.wire.samples import broken_bytes, sample
 
 pytestmark = pytest.mark.java
 
@@ -43,9 +50,23 @@ MOST_USED = (
 )
 
 
-def examples(share: float) -> int:
-    """That share of the profile's examples, at least 3."""
-    return max(3, round(settings().max_examples * share))
+@dataclass(frozen=True)
+class Effort:
+    """How many examples per version Hypothesis draws of a most used message and of any other, how many Kafka
+    draws of each, and with how many values each byte of a sample is replaced."""
+
+    most_used: int
+    others: int
+    kafkas: int
+    values: int
+
+
+PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
+EFFORT = {
+    "quick": Effort(25, 3, 5, 1),
+    "ci": Effort(150, 20, 200, 2),
+    "soak": Effort(1000, 200, 2000, 5),
+}[PROFILE]
 
 
 @pytest.fixture(scope="session")
@@ -86,13 +107,32 @@ def all_versions(names: list[str]) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("name", "version"), all_versions(list(MOST_USED)))
 def test_kafka_agrees_on_the_most_used_messages(bridge: Bridge, name: str, version: int) -> None:
-    judge(bridge, name, version, examples(1))
+    judge(bridge, name, version, EFFORT.most_used)
 
 
 @pytest.mark.parametrize("name", [name for name in index.names() if name not in MOST_USED])
 def test_kafka_agrees_on_every_version(bridge: Bridge, name: str) -> None:
     for _, version in all_versions([name]):
-        judge(bridge, name, version, examples(0.1))
+        judge(bridge, name, version, EFFORT.others)
+
+
+SEED = random.randrange(2**31) if PROFILE == "soak" else 0
+
+
+def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, seed: int) -> None:
+    """The invariant: Kafka's bytes are its JSON to us too, and we write both again as they were."""
+    for drawn, data, form in bridge.draw(cls.__name__, version, count, seed):
+        where = f"v{version}, seed {seed}: {drawn.hex()}"
+        message = cls.decode(drawn, version)
+        assert to_json(message, version) == form, where
+        assert message.encode(version).hex() == data.hex(), where
+        assert from_json(cls, form, version).encode(version).hex() == data.hex(), where
+
+
+@pytest.mark.parametrize("name", index.names())
+def test_what_kafka_draws_is_read_and_written_again(bridge: Bridge, name: str) -> None:
+    for _, version in all_versions([name]):
+        reads_what_kafka_draws(bridge, index.message_class(name), version, EFFORT.kafkas, SEED)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324])
@@ -168,21 +208,108 @@ def test_kafka_sees_one_mistake(bridge: Bridge, mutant: type[Message]) -> None:
         check()
 
 
+@pytest.mark.parametrize(
+    ("mutant", "versions"),
+    [
+        (OneMistake.HeartbeatRequest, range(5)),
+        (OneMistake.HeartbeatResponse, [3]),
+        (OneMistake.SyncGroupResponse, [1]),
+        (OneMistake.ApiVersionsRequest, [3, 4]),
+        (OneMistake.EndTxnMarker, [0]),
+    ],
+)
+def test_one_mistake_is_seen_in_what_kafka_draws(
+    bridge: Bridge, mutant: type[Message], versions: Sequence[int]
+) -> None:
+    for version in versions:
+        with pytest.raises((AssertionError, DecodeError, EncodeError)):
+            reads_what_kafka_draws(bridge, mutant, version, 5, 0)
+
+
 # What one side refuses, the other refuses too
 
 
-@settings(max_examples=examples(2), deadline=None)
+def read_or_none(cls: type[Message], data: bytes, version: int) -> Any:
+    try:
+        return to_json(cls.decode(data, version), version)
+    except DecodeError:
+        return None
+
+
+def in_order(form: Any) -> Any:
+    """Kafka keeps unknown tags as they came; we keep them sorted, and of two equal ones the last."""
+    if isinstance(form, list):
+        return [in_order(item) for item in form]
+    if not isinstance(form, dict):
+        return form
+    found = {key: in_order(value) for key, value in form.items()}
+    if UNKNOWN_TAGS in found:
+        last = {entry["tag"]: entry for entry in found[UNKNOWN_TAGS]}
+        found[UNKNOWN_TAGS] = [last[tag] for tag in sorted(last)]
+    return found
+
+
+def we_are_stricter(cls: type[Message], version: int, data: bytes, theirs: Any) -> bool:
+    """Where we refuse on purpose what Kafka reads: text that is not UTF-8, for which it has question marks,
+    and a known tagged field whose size isn't what its value takes, at which it doesn't look."""
+    with pytest.raises(DecodeError) as refused:
+        cls.decode(data, version)
+    if refused.value.detail.startswith("not UTF-8"):
+        return "\ufffd" in json.dumps(theirs, ensure_ascii=False)
+    part: Any = cls
+    for name in re.sub(r"\[\d+\]", "", refused.value.field).split("."):
+        f = next((f for f in part.__fields__ if f.name == name), None)
+        if f is None:
+            return False
+        if version in f.tagged:
+            return True
+        part = getattr(f.kind, "element", f.kind)
+    return False
+
+
+@pytest.mark.parametrize("name", index.names())
+def test_kafka_and_we_refuse_the_same_cuts_and_corruptions(bridge: Bridge, name: str) -> None:
+    cls = index.message_class(name)
+    for _, version in all_versions([name]):
+        data = sample(cls, version).encode(version)
+        broken = [data, *(data[:size] for size in range(len(data))), *broken_bytes(data, EFFORT.values)]
+        for ours, theirs in zip(broken, bridge.read(name, version, broken), strict=True):
+            found = read_or_none(cls, ours, version)
+            if found != in_order(theirs):
+                where = f"v{version}: {ours.hex()}"
+                assert found is None, where
+                assert we_are_stricter(cls, version, ours, theirs), where
+
+
+@pytest.mark.parametrize("size", [32_767, 32_768])
+@pytest.mark.parametrize("version", [3, 4])
+def test_kafka_and_we_refuse_strings_of_more_than_32767_bytes(
+    bridge: Bridge, version: int, size: int
+) -> None:
+    form = {"groupId": "x" * size, "generationId": 3, "memberId": "m", "groupInstanceId": None}
+    if size == 32_767:
+        assert bridge.encode("HeartbeatRequest", version, form).hex() == (
+            from_json(HeartbeatRequest, form, version).encode(version).hex()
+        )
+        return
+    with pytest.raises(Refused, match="too long"):
+        bridge.encode("HeartbeatRequest", version, form)
+    with pytest.raises(EncodeError, match="32768 bytes"):
+        from_json(HeartbeatRequest, form, version)
+    if version == 4:
+        data = interpret.uvarint(size + 1) + b"x" * size + bytes(4) + b"\2m\0\0"
+        with pytest.raises(Refused, match="invalid length"):
+            bridge.decode("HeartbeatRequest", version, data)
+        with pytest.raises(DecodeError, match="32768 bytes"):
+            HeartbeatRequest.decode(data, version)
+
+
+@settings(max_examples=2 * EFFORT.most_used, deadline=None)
 @given(data=st.binary(max_size=40), version=st.integers(0, 4))
 def test_kafka_and_we_refuse_the_same_bytes(bridge: Bridge, data: bytes, version: int) -> None:
-    try:
-        theirs: Any = bridge.decode("ApiVersionsRequest", version, data)
-    except Refused:
-        theirs = None
-    try:
-        ours: Any = to_json(ApiVersionsRequest.decode(data, version), version)
-    except DecodeError:
-        ours = None
-    assert ours == theirs
+    (theirs,) = bridge.read("ApiVersionsRequest", version, [data])
+    ours = read_or_none(ApiVersionsRequest, data, version)
+    assert ours == in_order(theirs) or we_are_stricter(ApiVersionsRequest, version, data, theirs)
 
 
 @pytest.mark.parametrize("version", range(5))

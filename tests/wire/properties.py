@@ -193,11 +193,11 @@ def refuses_what_the_interpreter_refuses(make: Make, cls: type[Message], version
     check()
 
 
-def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: int) -> None:
+def survives_every_cut_and_corruption(make: Make, cls: type[Message], version: int, share: int = 10) -> None:
     """No prefix decodes, and corrupted bytes raise what they may, or decode as the interpreter says."""
 
     @given(from_message(cls, version, unknown_tags=True))
-    @part_of_the_examples(10)
+    @part_of_the_examples(share)
     def check(message: Message) -> None:
         data = interpret.encode(message, version)
         decode = make.decoder(cls, version)

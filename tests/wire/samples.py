@@ -1,4 +1,6 @@
-"""One meaningful message per declaration and version, and where in its bytes the lengths are. Not a test.
+"""One meaningful message per declaration and version, where in its bytes the lengths are, and how they break.
+
+Not a test.
 
 `sample(cls, version)` sets every field that the version has to something that is neither zero, empty nor its
 default, fills every list, and gives every struct a tagged field that nobody knows where the version is
@@ -72,6 +74,21 @@ def _is_leaf(cls: StructType, version: int) -> bool:
         for f in cls.__fields__
         if version in f.versions
     )
+
+
+def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
+    """`data` with one byte replaced, at every place: by that many values.
+
+    They begin with those that mean something (null, empty, one more, negative, long). Where that many are
+    fewer than these, the next place gets the next ones.
+    """
+    for at, byte in enumerate(data):
+        telling = [byte ^ 1, byte ^ 0x80, 0, 0xFF, 0x7F]
+        others = [value for value in range(256) if value not in telling] if values > len(telling) else []
+        start = at % len(telling) if values < len(telling) else 0
+        for value in dict.fromkeys([*telling[start:], *telling[:start], *others][:values]):
+            if value != byte:
+                yield data[:at] + bytes([value]) + data[at + 1 :]
 
 
 class Length(NamedTuple):

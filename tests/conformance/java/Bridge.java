@@ -3,7 +3,12 @@
 //   {"name": "JoinGroupRequest", "version": 9, "json": {...}}  ->  {"hex": "..."}    write what the JSON says
 //   {"name": "JoinGroupRequest", "version": 9, "hex": "..."}   ->  {"json": {...}}   read the bytes
 //   {"name": ..., "version": ..., "json": ..., "hex": ...}     ->  both answers
+//   {"name": ..., "version": ..., "all": ["...", ...]}         ->  {"read": [{...} or null, ...]}   null: refused
+//   {"name": ..., "version": ..., "draw": 20, "seed": 7}       ->  {"drawn": [{"drawn": "...", "hex": "...", "json": {...}}, ...]}
 //   {"errors": true}                                           ->  {"errors": [[code, name, retriable, metadata], ...]}
+//
+// What is drawn are random messages, written by Kafka's other codec, the one that walks a Schema ("drawn"), and then read
+// and written by the generated class ("hex", "json"): they differ where a tagged field has its default.
 //
 // What Kafka refuses is answered with {"error": "text"}. The JSON is that of the generated JsonConverter classes; the
 // two things these leave out are added here by walking the objects: record bytes, and unknown tagged fields.
@@ -28,13 +33,22 @@ import java.util.HexFormat;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
+import java.util.TreeMap;
+import java.util.stream.IntStream;
+import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.InvalidMetadataException;
 import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
+import org.apache.kafka.common.protocol.types.BoundField;
 import org.apache.kafka.common.protocol.types.RawTaggedField;
+import org.apache.kafka.common.protocol.types.Schema;
+import org.apache.kafka.common.protocol.types.Struct;
+import org.apache.kafka.common.protocol.types.TaggedFields;
+import org.apache.kafka.common.protocol.types.Type;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 
 public class Bridge {
@@ -98,6 +112,30 @@ public class Bridge {
         }
         Codec codec = CODECS.get(name);
         short version = (short) question.get("version").intValue();
+        if (question.has("draw")) {
+            Random random = new Random(question.get("seed").longValue());
+            Schema schema = ((Schema[]) codec.type.getField("SCHEMAS").get(null))[version];
+            ArrayNode drawn = answer.putArray("drawn");
+            for (int i = question.get("draw").intValue(); i > 0; i--) {
+                Struct struct = new Draw(random).struct(schema);
+                ByteBuffer buffer = ByteBuffer.allocate(struct.sizeOf());
+                struct.writeTo(buffer);
+                Message message = read(codec, buffer.array(), version);
+                drawn.addObject().put("drawn", HEX.formatHex(buffer.array()))
+                    .put("hex", HEX.formatHex(write(message, version)))
+                    .set("json", json(codec, message, version));
+            }
+        }
+        if (question.has("all")) {
+            ArrayNode read = answer.putArray("read");
+            for (JsonNode hex : question.get("all")) {
+                try {
+                    read.add(json(codec, read(codec, HEX.parseHex(hex.textValue()), version), version));
+                } catch (RuntimeException | InvocationTargetException refused) {
+                    read.addNull();
+                }
+            }
+        }
         if (question.has("json")) {
             Message message = (Message) codec.fromJson.invoke(null, question.get("json"), version);
             addTags(message, question.get("json"));
@@ -105,13 +143,21 @@ public class Bridge {
         }
         if (question.has("hex")) {
             byte[] bytes = HEX.parseHex(question.get("hex").textValue());
-            Message message = (Message) codec.type.getConstructor().newInstance();
-            message.read(new ByteBufferAccessor(ByteBuffer.wrap(bytes)), version);
-            ObjectNode json = (ObjectNode) codec.toJson.invoke(null, message, version);
-            addWhatIsLeftOut(message, json);
-            answer.set("json", json);
+            answer.set("json", json(codec, read(codec, bytes, version), version));
         }
         return answer;
+    }
+
+    private static Message read(Codec codec, byte[] bytes, short version) throws ReflectiveOperationException {
+        Message message = (Message) codec.type.getConstructor().newInstance();
+        message.read(new ByteBufferAccessor(ByteBuffer.wrap(bytes)), version);
+        return message;
+    }
+
+    private static ObjectNode json(Codec codec, Message message, short version) throws Exception {
+        ObjectNode json = (ObjectNode) codec.toJson.invoke(null, message, version);
+        addWhatIsLeftOut(message, json);
+        return json;
     }
 
     private static byte[] write(Message message, short version) {
@@ -197,4 +243,86 @@ public class Bridge {
                 .toList();
         }
     };
+
+    /** Random values of whatever a Schema is made of. */
+    private record Draw(Random random) {
+        /** Above every tag that Kafka has given away: one of another version would be refused. */
+        private static final int UNUSED_TAGS = 50;
+        private static final String[] CHARACTERS = {"a", "Z", "-", "\u0000", "\u00e9", "\u20ac", "\ud83d\ude00"};
+
+        Struct struct(Schema schema) {
+            Struct struct = new Struct(schema);
+            for (BoundField field : schema.fields()) {
+                struct.set(field, field.def.type instanceof TaggedFields tags ? tagged(tags) : value(field.def.type));
+            }
+            return struct;
+        }
+
+        private TreeMap<Integer, Object> tagged(TaggedFields type) {
+            TreeMap<Integer, Object> values = new TreeMap<>();
+            type.fields().forEach((tag, field) -> {
+                if (random.nextInt(3) > 0) {
+                    // The two codecs have different bytes for a tagged struct that is null.
+                    Object value = value(field.type);
+                    while (value == null && field.type instanceof Schema) {
+                        value = value(field.type);
+                    }
+                    values.put(tag, value);
+                }
+            });
+            while (random.nextInt(4) == 0) {
+                int tag = UNUSED_TAGS + random.nextInt(random.nextBoolean() ? 300 : Integer.MAX_VALUE - UNUSED_TAGS);
+                values.put(tag, new RawTaggedField(tag, bytes()));
+            }
+            return values;
+        }
+
+        private Object value(Type type) {
+            if (type.isNullable() && random.nextInt(4) == 0) {
+                return null;
+            }
+            if (type.isArray()) {
+                Type element = type.arrayElementType().get();
+                int size = element instanceof Schema || random.nextInt(16) > 0 ? random.nextInt(4) : 120 + random.nextInt(20);
+                return IntStream.range(0, size).mapToObj(i -> value(element)).toArray();
+            }
+            if (type instanceof Schema schema) {
+                return struct(schema);
+            }
+            return switch (type.toString().replace("COMPACT_", "").replace("NULLABLE_", "")) {
+                case "BOOLEAN" -> random.nextBoolean();
+                case "INT8" -> (byte) number();
+                case "INT16" -> (short) number();
+                case "UINT16" -> (int) number() & 0xffff;
+                case "INT32" -> (int) number();
+                case "UNSIGNED_INT32", "UINT32" -> number() & 0xffffffffL;
+                case "INT64" -> number();
+                case "FLOAT64" -> random.nextBoolean() ? random.nextGaussian() : Double.longBitsToDouble(random.nextLong());
+                case "UUID" -> random.nextInt(4) == 0 ? Uuid.ZERO_UUID : new Uuid(number(), number());
+                case "STRING" -> text();
+                case "BYTES" -> ByteBuffer.wrap(bytes());
+                case "RECORDS" -> MemoryRecords.readableRecords(ByteBuffer.wrap(bytes()));
+                default -> throw new IllegalArgumentException("a type that nobody draws: " + type);
+            };
+        }
+
+        private long number() {
+            return random.nextInt(4) == 0 ? random.nextInt(4) - 2 : random.nextLong() >> random.nextInt(64);
+        }
+
+        private int length() {
+            return random.nextInt(16) > 0 ? random.nextInt(9) : random.nextInt(16) > 0 ? 120 + random.nextInt(20) : random.nextInt(20000);
+        }
+
+        private byte[] bytes() {
+            byte[] bytes = new byte[length()];
+            random.nextBytes(bytes);
+            return bytes;
+        }
+
+        private String text() {
+            String one = CHARACTERS[random.nextInt(CHARACTERS.length)];
+            return one.repeat(length() / one.getBytes(StandardCharsets.UTF_8).length) + CHARACTERS[random.nextInt(3)].repeat(random.nextInt(2));
+        }
+    }
 }

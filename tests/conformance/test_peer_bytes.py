@@ -1,0 +1,331 @@
+"""Two other clients' codecs judge our bytes: kio (Rust) and kafka-python, both made from Kafka's definitions.
+
+What we write they read, with the same values under the same names, and write again as it was. `DEFECTS` is
+what they are known to get wrong, and messages are narrowed by that much. Each entry is tested too, so that it
+goes when the peer is mended.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from kproto.error_codes import ErrorCode
+from kproto.messages import index
+from kproto.messages.api_versions import ApiVersionsResponse
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.messages.renew_delegation_token import RenewDelegationTokenResponse
+from kproto.testing.strategies import from_message
+from kproto.wire import ZERO_UUID, Message, Struct
+from kproto.wire.message import Field
+from tests.conformance import judges
+from tests.conformance.test_java_bytes import OneMistake
+from tests.wire.samples import sample
+
+pytestmark = pytest.mark.clients
+
+EXAMPLES = {"quick": 2, "ci": 6, "soak": 200}[os.environ.get("KPROTO_PROFILE", "quick")]
+
+Codec = Callable[[bytes], tuple[Any, bytes]]
+"""Read a message and write it again: the peer's object, and its bytes."""
+
+
+class Peer(Protocol):
+    package: str
+    pairs: int
+    """How many pairs of a message and a version are judged, at least."""
+
+    def codec(self, name: str, version: int) -> Codec | None:
+        """None for what the peer doesn't have."""
+
+
+class Kio:
+    """Everything but the records of groups. One class per message and version."""
+
+    package = "kio"
+    pairs = 620
+
+    def codec(self, name: str, version: int) -> Codec | None:
+        path = _kio_paths().get((name, version))
+        if path is None:
+            return None
+        entity = getattr(import_module(path.split(":")[0]), name)
+        serial = import_module("kio.serial")
+        read, write = serial.entity_reader(entity), serial.entity_writer(entity)
+
+        def again(data: bytes) -> tuple[Any, bytes]:
+            message, end = read(data, 0)
+            assert end == len(data)
+            out = io.BytesIO()
+            write(out, message)
+            return message, out.getvalue()
+
+        return again
+
+
+@cache
+def _kio_paths() -> dict[tuple[str, int], str]:
+    schemas = import_module("kio.schema.index").schema_name_map
+    return {
+        (path.split(":")[1], version): path
+        for versions in schemas.values()
+        for version, kinds in versions.items()
+        for path in kinds.values()
+    }
+
+
+class KafkaPython:
+    """The APIs that clients use, and the consumer protocol. One class per message."""
+
+    package = "kafka"
+    pairs = 480
+
+    def codec(self, name: str, version: int) -> Codec | None:
+        peer = _kafka_python_classes().get(name)
+        if peer is None or not peer.valid_versions[0] <= version <= peer.valid_versions[1]:
+            return None
+
+        def api(data: bytes) -> tuple[Any, bytes]:
+            message = peer.decode(data, version=version)
+            message._header = None  # what was decoded lacks it, and can't be encoded without
+            return message, bytes(message.encode(version=version))
+
+        def body(data: bytes) -> tuple[Any, bytes]:
+            message = peer.decode(data, version=version, header=False)
+            return message, bytes(message.encode(version=version, header=False))
+
+        return api if peer.type in ("request", "response") else body
+
+
+@cache
+def _kafka_python_classes() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in ("consumer", "metadata", "admin", "producer", "sasl"):
+        module = import_module(f"kafka.protocol.{part}")
+        found |= {name: getattr(module, name) for name in dir(module) if name in index.names()}
+    return found
+
+
+PEERS: list[Peer] = [Kio(), KafkaPython()]
+
+
+@pytest.fixture(params=PEERS, ids=lambda peer: peer.package)
+def peer(request: pytest.FixtureRequest) -> Peer:
+    found: Peer = request.param
+    if find_spec(found.package) is None:
+        judges.missing(found.package)
+    return found
+
+
+# What the peers get wrong
+
+
+@dataclass(frozen=True)
+class Defect:
+    """`narrow` changes a struct to what the peer can say. `example` is what it still can't."""
+
+    package: str
+    what: str
+    narrow: Callable[[Any, str], None]
+    """Of a struct, wherever it stands in the message of this name."""
+    example: Message
+    version: int
+    shown: str
+    """What the peer raises; empty if it reads the example and writes something else."""
+
+
+def drop_unknown_tags(struct: Struct, _: str) -> None:
+    struct.__unknown_tags__ = {}
+
+
+def known_errors(struct: Any, _: str) -> None:
+    for f in type(struct).__fields__:
+        value = getattr(struct, f.name)
+        if f.name.endswith("error_code") and value not in KNOWN_TO_KIO:
+            setattr(struct, f.name, value % max(KNOWN_TO_KIO))
+
+
+KNOWN_TO_KIO = [code.value for code in ErrorCode]
+
+INSTANTS = {
+    "issue_timestamp_ms",
+    "expiry_timestamp_ms",
+    "max_timestamp_ms",
+    "transaction_start_time_ms",
+    "log_append_time_ms",
+}
+
+
+def instants_after_1970(struct: Any, _: str) -> None:
+    for name in INSTANTS.intersection(type(struct).__options__):
+        setattr(struct, name, getattr(struct, name) % YEAR_9999)
+
+
+YEAR_9999 = 253_402_300_800_000
+DURATIONS = {
+    "max_lifetime_ms",
+    "expiry_time_period_ms",
+    "retention_time_ms",
+    "renew_period_ms",
+    "session_lifetime_ms",
+}
+
+
+def short_durations(struct: Any, _: str) -> None:
+    for name in DURATIONS.intersection(type(struct).__options__):
+        setattr(struct, name, getattr(struct, name) % YEAR_9999)
+
+
+def no_error_in_api_versions(struct: Any, name: str) -> None:
+    if isinstance(struct, ApiVersionsResponse):
+        struct.error_code = 0
+
+
+TAGGED_BEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
+TAGGED_BEAT.__unknown_tags__ = {99: b"x"}
+COMMIT = OffsetCommitRequest(group_id="g", member_id="m", retention_time_ms=2**62, topics=[])
+RENEWED = RenewDelegationTokenResponse(error_code=0, expiry_timestamp_ms=-2, throttle_time_ms=0)
+NO_VERSIONS = ApiVersionsResponse(error_code=35, api_keys=[], throttle_time_ms=7)
+
+DEFECTS = [
+    Defect("kio", "unknown tags", drop_unknown_tags, TAGGED_BEAT, 4, "KeyError"),
+    Defect("kio", "unknown errors", known_errors, HeartbeatResponse(error_code=999), 4, "ValueError"),
+    Defect("kio", "instants before 1970", instants_after_1970, RENEWED, 2, "OutOfBoundValue"),
+    Defect("kio", "long durations", short_durations, COMMIT, 2, "ValueError"),
+    Defect("kafka", "unknown tags are dropped", drop_unknown_tags, TAGGED_BEAT, 4, ""),
+    Defect("kafka", "an error makes it version 0", no_error_in_api_versions, NO_VERSIONS, 1, ""),
+]
+
+
+def structs_in(struct: Any) -> Iterator[Any]:
+    yield struct
+    for f in type(struct).__fields__:
+        value = getattr(struct, f.name)
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, Struct):
+                yield from structs_in(part)
+
+
+def narrowed(peer: Peer, message: Message) -> Message:
+    for defect in DEFECTS:
+        if defect.package == peer.package:
+            for struct in structs_in(message):
+                defect.narrow(struct, type(message).__name__)
+    return message
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.what}")
+def test_a_known_defect_of_a_peer_is_still_there(defect: Defect) -> None:
+    if find_spec(defect.package) is None:
+        judges.missing(defect.package)
+    (peer,) = (peer for peer in PEERS if peer.package == defect.package)
+    codec = peer.codec(type(defect.example).__name__, defect.version)
+    assert codec is not None
+    data = defect.example.encode(defect.version)
+    if defect.shown:
+        with pytest.raises(Exception) as caught:  # noqa: PT011  the names of the peers' own errors
+            codec(data)
+        assert type(caught.value).__name__ == defect.shown
+    else:
+        assert codec(data)[1] != data
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: f"{defect.package}: {defect.what}")
+def test_what_is_narrowed_away_is_no_more_than_the_defect(defect: Defect) -> None:
+    """Without the defect's own narrowing the example is another message; the others leave it as it is."""
+    version = defect.version
+    data = defect.example.encode(version)
+    for other in DEFECTS:
+        message = type(defect.example).decode(data, version)
+        for struct in structs_in(message):
+            other.narrow(struct, type(message).__name__)
+        assert (message.encode(version) != data) == (other.narrow is defect.narrow)
+
+
+# The judgement
+
+
+def judge(peer: Peer, message: Message, version: int) -> None:
+    """The invariant: the peer reads the same values in our bytes, and writes the same bytes."""
+    codec = peer.codec(type(message).__name__, version)
+    assert codec is not None
+    data = message.encode(version)
+    theirs, again = codec(data)
+    assert again.hex() == data.hex()
+    same_values(message, theirs, version)
+
+
+def same_values(ours: Any, theirs: Any, version: int) -> None:
+    """Under names that both have: kio calls some fields otherwise, where their type says the unit."""
+    for f in type(ours).__fields__:
+        if version in f.versions and hasattr(theirs, f.name):
+            mine, yours = getattr(ours, f.name), getattr(theirs, f.name)
+            if isinstance(mine, list) and yours is not None:
+                assert len(mine) == len(yours), f.name
+                for one, other in zip(mine, yours, strict=True):
+                    same_value(f, one, other, version)
+            else:
+                same_value(f, mine, yours, version)
+
+
+def same_value(f: Field, mine: Any, yours: Any, version: int) -> None:
+    if yours is None:
+        assert mine in (None, ZERO_UUID, f.initial()), f.name  # a tagged struct that isn't there, too
+    elif isinstance(mine, Struct):
+        same_values(mine, yours, version)
+    elif isinstance(yours, set):
+        assert all((mine >> bit & 1) == (bit in yours) for bit in range(32)), f.name  # a field of bits
+    else:
+        assert mine == yours, f.name
+
+
+@pytest.mark.parametrize("name", index.names())
+def test_a_peer_reads_our_bytes_and_writes_them_again(peer: Peer, name: str) -> None:
+    cls = index.message_class(name)
+    for version in range(cls.__versions__.min, cls.__versions__.max + 1):
+        if peer.codec(name, version) is None:
+            continue
+        for elements in (1, 3):
+            judge(peer, narrowed(peer, sample(cls, version, elements)), version)
+
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(from_message(cls, version))
+        def check(message: Message) -> None:
+            judge(peer, narrowed(peer, message), version)  # noqa: B023
+
+        check()
+
+
+def test_the_peers_have_most_messages(peer: Peer) -> None:
+    pairs = [
+        (name, version)
+        for name in index.names()
+        for version in range(33)
+        if version in index.message_class(name).__versions__ and peer.codec(name, version) is not None
+    ]
+    assert len(pairs) >= peer.pairs
+
+
+@pytest.mark.parametrize(
+    ("mutant", "version"),
+    [(OneMistake.HeartbeatRequest, 0), (OneMistake.HeartbeatResponse, 3), (OneMistake.SyncGroupResponse, 1)],
+)
+def test_a_peer_sees_one_mistake_in_a_declaration(peer: Peer, mutant: type[Message], version: int) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  whatever the peer stumbles over
+        judge(peer, sample(mutant, version), version)
+    assert not isinstance(caught.value, NameError)
