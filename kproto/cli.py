@@ -250,17 +250,16 @@ def _decode(options: argparse.Namespace) -> int:
 
 
 def _tell(found: Dissection, options: argparse.Namespace) -> int:
-    import json
-
     from .dissect import lines
+    from .messages.json_form import one_line
 
     if not options.json:
         print("\n".join(lines(found, whole=options.hex)))
     elif found.error is None:
         for question in found.messages():
-            print(json.dumps(question, ensure_ascii=False))
+            print(one_line(question))
     else:
-        print(json.dumps({"error": str(found.error)}, ensure_ascii=False))
+        print(one_line({"error": str(found.error)}))
     return 1 if found.error else 0
 
 
@@ -274,25 +273,24 @@ def _decode_lines(options: argparse.Namespace) -> int:
 
 
 def _decode_records(data: bytes, options: argparse.Namespace) -> int:
-    import json
-
     from .dissect import record_lines
     from .json_lines import decode_records
+    from .messages.json_form import one_line
 
     told = decode_records({"hex": data.hex()})
     if options.json:
-        print(json.dumps(told, ensure_ascii=False))
+        print(one_line(told))
     else:
         print("\n".join(record_lines(data, whole=options.hex)) or "no batch")
     return 0 if told["valid"] else 1
 
 
 def _decode_capture(options: argparse.Namespace) -> int:
-    import json
     from datetime import UTC, datetime
 
     from .capture import frames
     from .dissect import lines
+    from .messages.json_form import one_line
 
     wrong = 0
     frame = None
@@ -303,7 +301,7 @@ def _decode_capture(options: argparse.Namespace) -> int:
             parts = [] if found is None or found.error else list(found.messages())
             error = {"error": frame.note if found is None else str(found.error)} if not parts else {}
             told = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
-            print(json.dumps(told | error, ensure_ascii=False))
+            print(one_line(told | error))
         else:
             at = f"{datetime.fromtimestamp(min(frame.at, _LAST), UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
             note = f" ({frame.note})" if frame.note else ""

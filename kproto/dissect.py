@@ -90,7 +90,10 @@ def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool
     if int.from_bytes(data[:4], "big") == len(data) - 4:
         # A response may begin with a correlation id that looks like its size.
         with_size = read(4)
-        return with_size if response is None or with_size.error is None else read(0)
+        if response is None or with_size.error is None:
+            return with_size
+        without = read(0)
+        return without if without.error is None and without.end == len(data) else with_size
     found = read(0)
     if response is None and len(found.parts) == 1:  # no header: perhaps a frame that is cut, or too long
         with_size = read(4)

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from .errors import ConfigError, EncodeError, KprotoError, RecordError
 from .messages.index import key_of, kind_of, message_class, no_message
-from .messages.json_form import from_json, to_json
+from .messages.json_form import from_json, one_line, to_json
 from .records.batch import batches, encode_batch
 from .records.record import Record
 from .wire.message import Message
@@ -37,18 +37,14 @@ class BadQuestion(KprotoError, ValueError):
 
 
 def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[str]:
-    """One line of JSON for each line of JSON; an error answers its own line only.
-
-    Text that has no UTF-8 form (half a surrogate pair, as JSON may have it) is escaped in the answer.
-    """
+    """One line of JSON for each line of JSON; an error answers its own line only."""
     for line in lines:
         try:
             told = answer(_question(line))
         except (KprotoError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             told = {"error": why}
-        text = _text(told)
-        yield text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+        yield one_line(told)
 
 
 def _question(line: str | bytes) -> Question:
@@ -73,7 +69,6 @@ def _no_number(name: str) -> object:
 
 
 _parse = json.JSONDecoder(parse_constant=_no_number).decode
-_text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def decode(question: Question) -> Answer:

@@ -69,6 +69,20 @@ def test_the_size_of_a_cut_frame_is_told_from_a_header() -> None:
     assert next(lines(found)).endswith(f"= {len(frame)}, but {len(frame) - 3} bytes are here")
 
 
+def test_a_wrong_byte_in_a_response_with_its_size_is_pointed_at() -> None:
+    frame = encode_response(HeartbeatResponse(error_code=25), 4, 1)[:-1] + b"\x0b"
+    found = dissect(len(frame).to_bytes(4, "big") + frame, ("Heartbeat", 4))
+    assert found.error is not None
+    assert found.error.offset == 4 + len(frame)
+
+
+def test_a_correlation_id_may_look_like_a_size() -> None:
+    frame = encode_response(HeartbeatResponse(error_code=25), 4, 8)
+    assert len(frame) == 12
+    found = dissect(frame, ("Heartbeat", 4))
+    assert (found.error, found.end) == (None, 12)
+
+
 def test_frames_behind_each_other_are_split() -> None:
     frame = len(join()).to_bytes(4, "big") + join()
     assert split(frame * 3) == [frame] * 3

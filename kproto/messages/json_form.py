@@ -2,6 +2,7 @@
 
     to_json(request, 9)                         # {"groupId": "g", "sessionTimeoutMs": 45000, ...}
     from_json(JoinGroupRequest, data, 9)
+    one_line(to_json(request, 9))               # for JSON lines
 
 The form is that of Kafka's generated ``JsonConverter`` classes:
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 import re
 import uuid
@@ -60,6 +62,20 @@ def from_json(cls: type[M], data: object, version: int) -> M:
     message: M = _Reader(cls, version).struct(cls, data)
     message.encode(version)
     return message
+
+
+def one_line(value: object) -> str:
+    """A value as one line of JSON, in UTF-8.
+
+    Escaped is what has no UTF-8 form (half a surrogate pair), and what other readers than JSON's take for the
+    end of a line.
+    """
+    text = _encode(value)
+    return text if text.isascii() else text.translate(_ENDS).encode("utf-8", "backslashreplace").decode()
+
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 @cache

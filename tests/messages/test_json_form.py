@@ -17,7 +17,7 @@ from kproto.messages.describe_client_quotas import DescribeClientQuotasResponse,
 from kproto.messages.fetch import FetchResponse
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
-from kproto.messages.json_form import from_json, json_name, to_json
+from kproto.messages.json_form import from_json, json_name, one_line, to_json
 from kproto.testing.strategies import versioned
 
 BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}
@@ -107,6 +107,14 @@ def test_floats_that_json_lacks_are_text(value: float, form: object) -> None:
     written = to_json(message, 1)
     assert written["entries"][0]["values"][0]["value"] == form
     assert from_json(DescribeClientQuotasResponse, written, 1).encode(1) == message.encode(1)
+
+
+def test_one_line_is_one_line_for_every_reader() -> None:
+    text = "".join(map(chr, range(0x3000))) + "\ud800 é 日 \U0001f600"
+    line = one_line({"groupId": text})
+    assert len(line.splitlines()) == 1
+    assert json.loads(line.encode()) == {"groupId": text}
+    assert "é 日 \U0001f600" in line
 
 
 # Refusals
