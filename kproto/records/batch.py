@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EncodeError, MissingExtra, RecordError
 from .compression import CODECS, CodecError, codec_number, compress, decompress
@@ -249,28 +249,21 @@ def rows(
 
     With numpy and pyarrow installed, large fields are read as columns first, which is 3 times faster.
     """
-    read = _columns() if len(data) >= _WORTH_COLUMNS else None
-    if read is not None:
+    wanted: dict[str, Any] = {
+        "check_crc": check_crc,
+        "aborted": aborted,
+        "from_offset": from_offset,
+        "control": control,
+    }
+    known: RecordError | None = None
+    if (read := _columns(data)) is not None:
         try:
-            return read(
-                data,
-                check_crc=check_crc,
-                aborted=aborted,
-                from_offset=from_offset,
-                control=control,
-                max_decompressed=max_decompressed,
-            ).rows()
-        except RecordError:
-            pass  # the loop says where
+            return read(data, **wanted, max_decompressed=max_decompressed).rows()
+        except RecordError as error:
+            known = error.with_traceback(None)  # the loop says where
     found: list[Record] = []
-    transactions = AbortedTransactions(aborted)
-    for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
-        if transactions.skips(batch) or (batch.is_control and not control):
-            continue
-        if from_offset is None or batch.base_offset >= from_offset:
-            found += batch.parse(batch, max_decompressed)
-        elif batch.last_offset >= from_offset:
-            found += [one for one in batch.parse(batch, max_decompressed) if one.offset >= from_offset]
+    for records in _row_by_row(data, known, max_decompressed, **wanted):
+        found += records
     return found
 
 
@@ -289,32 +282,62 @@ def row_lists(
     Twice as fast as one long list where each is dropped before the next. What lies before a broken batch is
     given before its `RecordError` is raised.
     """
-    wanted = {"check_crc": check_crc, "aborted": aborted, "from_offset": from_offset, "control": control}
-    read = _columns() if len(data) >= _WORTH_COLUMNS else None
-    if read is not None:
+    wanted: dict[str, Any] = {
+        "check_crc": check_crc,
+        "aborted": aborted,
+        "from_offset": from_offset,
+        "control": control,
+    }
+    known: RecordError | None = None
+    if (read := _columns(data)) is not None:
         try:
             columns = read(data, **wanted, max_decompressed=max_decompressed)
             _ = columns.headers_between(0, 0)
-        except RecordError:
-            pass  # the loop gives what is before
+        except RecordError as error:
+            known = error.with_traceback(None)  # the loop gives what is before
         else:
             yield from columns.row_lists(size)
             return
+    for found in _row_by_row(data, known, max_decompressed, **wanted):
+        for start in range(0, len(found), size):
+            yield found[start : start + size]
+
+
+def _row_by_row(
+    data: Data,
+    known: RecordError | None,
+    max_decompressed: int | None,
+    *,
+    check_crc: bool,
+    aborted: Sequence[tuple[int, int]],
+    from_offset: int | None,
+    control: bool,
+) -> Iterator[list[Record]]:
+    """The wanted records of one batch after the other.
+
+    `known` is an error that is met at the latest: a bomb need not go off again to be one.
+    """
     transactions = AbortedTransactions(aborted)
     for batch in batches(data, check_crc=check_crc, max_decompressed=max_decompressed):
         if transactions.skips(batch) or (batch.is_control and not control):
             continue
         if from_offset is not None and batch.last_offset < from_offset:
             continue
+        if known and (known.field, known.offset) == ("records", batch.start + HEADER_SIZE):
+            raise known
         found = batch.parse(batch, max_decompressed)
         if from_offset is not None and batch.base_offset < from_offset:
             found = [one for one in found if one.offset >= from_offset]
-        for start in range(0, len(found), size):
-            yield found[start : start + size]
+        yield found
+
+
+def _columns(data: Data) -> Callable[..., Columns] | None:
+    """The reader of columns, where it is there and faster: not for few bytes, and not for message sets."""
+    return _read_columns() if len(data) >= _WORTH_COLUMNS and data[16] == 2 else None
 
 
 @cache
-def _columns() -> Callable[..., Columns] | None:
+def _read_columns() -> Callable[..., Columns] | None:
     try:
         from .columns import columns
     except MissingExtra:

@@ -15,6 +15,7 @@ Needs the extra ``columns`` (numpy, pyarrow).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import repeat
@@ -185,11 +186,12 @@ def columns_of(
     Raises `RecordError` at the first broken batch of any part, `MissingExtra`, and `IllegalState` for more
     than 2 GiB of records.
     """
-    try:
-        listed = [
+    listed: list[tuple[Table, list[bytes]]] = []
+    with suppress(RecordError):
+        listed += [
             _list(part, index, check_crc, control, max_decompressed) for index, part in enumerate(parts)
         ]
-    except RecordError:
+    if len(listed) < len(parts):
         return _slow(parts, check_crc, control, max_decompressed)  # which finds the first of all errors
     table = np.concatenate([some for some, _ in listed], 1) if listed else _NO_BATCHES
     if int(table[_COUNT].sum()) >= _FEW:
