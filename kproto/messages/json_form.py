@@ -33,7 +33,7 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from ..errors import EncodeError
-from ..wire.message import Array, Field, Message, Struct, StructType
+from ..wire.message import Array, Field, Message, Struct
 from ..wire.types import Primitive
 
 M = TypeVar("M", bound=Message)
@@ -102,12 +102,12 @@ def _struct_to_json(value: Struct, version: int, flexible: bool) -> dict[str, An
     return out
 
 
-def _to_json(kind: Primitive | Array | StructType, value: Any, version: int, flexible: bool) -> Any:
+def _to_json(kind: Primitive | Array | type[Struct], value: Any, version: int, flexible: bool) -> Any:
     if value is None:
         return None
     if isinstance(kind, Array):
         return [_to_json(kind.element, item, version, flexible) for item in value]
-    if isinstance(kind, StructType):
+    if isinstance(kind, type):
         return _struct_to_json(value, version, flexible)
     if kind.name in ("bytes", "records"):
         return _base64(value)
@@ -143,7 +143,7 @@ class _Reader:
     def error(self, detail: str) -> EncodeError:
         return EncodeError(self.message.__name__, self.version, ".".join(self.path), detail)
 
-    def struct(self, cls: StructType, data: object) -> Any:
+    def struct(self, cls: type[Struct], data: object) -> Any:
         if not isinstance(data, Mapping):
             raise self.error(f"{_short(data)} is not an object")
         keys = cast("Mapping[str, Any]", data)
@@ -168,10 +168,10 @@ class _Reader:
             raise self.error(f"the key {name} is missing")
         return f.initial()
 
-    def value(self, kind: Primitive | Array | StructType, data: Any) -> Any:
+    def value(self, kind: Primitive | Array | type[Struct], data: Any) -> Any:
         if isinstance(kind, Array):
             return self.array(kind, data)
-        if isinstance(kind, StructType):
+        if isinstance(kind, type):
             return self.struct(kind, data)
         if kind.name in ("bytes", "records"):
             return self.binary(data)

@@ -40,7 +40,7 @@ from ..records.batch import encode_batch
 from ..records.compression import CODECS
 from ..records.legacy import encode_messages
 from ..records.record import Headers, Record
-from ..wire.message import Array, Field, Message, StructType, check_version
+from ..wire.message import Array, Field, Message, Struct, check_version
 from ..wire.types import Primitive, Versions
 
 M = TypeVar("M", bound=Message)
@@ -164,7 +164,7 @@ def _range(versions: Versions) -> range:
 
 
 @cache
-def _struct(cls: StructType, version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
+def _struct(cls: type[Struct], version: int, flexible: bool, unknown_tags: bool) -> st.SearchStrategy[Any]:
     # A field with a range has a default, so those that the version lacks need not be named.
     values = {
         f.name: _field(f, version, flexible, unknown_tags) for f in cls.__fields__ if version in f.versions
@@ -190,15 +190,15 @@ def _initial(f: Field) -> st.SearchStrategy[Any]:
 
 
 def _kind(
-    kind: Primitive | Array | StructType, version: int, flexible: bool, unknown_tags: bool
+    kind: Primitive | Array | type[Struct], version: int, flexible: bool, unknown_tags: bool
 ) -> st.SearchStrategy[Any]:
     if isinstance(kind, Primitive):
         return PRIMITIVES[kind.name]
-    if isinstance(kind, StructType):
+    if isinstance(kind, type):
         return _struct(kind, version, flexible, unknown_tags)
     elements = _kind(kind.element, version, flexible, unknown_tags)
     short = st.lists(elements, max_size=3)
-    if isinstance(kind.element, StructType) or not kind.element.code:
+    if isinstance(kind.element, type) or not kind.element.code:
         return short
     return short | st.builds(operator.mul, st.lists(elements, min_size=1, max_size=1), st.sampled_from(LONG))
 

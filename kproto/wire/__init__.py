@@ -1,6 +1,6 @@
 """Bytes <-> values: how messages are declared, encoded and decoded. Knows no message by name."""
 
-from .message import FRESH, Array, Field, Message, Struct, StructType, decode_from, field
+from .message import FRESH, Array, Field, Message, Struct, decode_from, field
 from .types import (
     ZERO_UUID,
     Bool,
@@ -36,7 +36,6 @@ __all__ = [
     "Records",
     "String",
     "Struct",
-    "StructType",
     "UInt16",
     "UInt32",
     "Uuid",

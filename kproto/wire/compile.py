@@ -4,21 +4,25 @@ A generated decoder looks like this (FetchRequest v12, shortened):
 
     def decode(buf, p):
         end = len(buf)
-        fetch_request = new(FetchRequest)
-        fetch_request._tags = fetch_request.cluster_id = None
-        fetch_request.max_wait_ms, fetch_request.min_bytes, ..., n = unpack_iiibiiB(buf, p); p += 22
+        replica_id, max_wait_ms, min_bytes, max_bytes, ..., n, = unpack_iiiibiiB(buf, p); p += 26
         if not 0 < n < 128: n, p = long_length(buf, p, n)
         n -= 1
         if n * 3 > end - p: raise Malformed
-        topics = [*map(new, repeat(FetchTopic, n))] if n else []; fetch_request.topics = topics
-        for fetch_topic in topics:
+        topics = []
+        for _ in repeat(None, n):
             ...
+            topics.append(FetchTopic(topic, default_topic_id, partitions))
+            if tags: p = read_tags(topics[-1], buf, p - 1, 'FetchRequest', 12)
+        ...
+        fetch_request = FetchRequest(None, replica_id, LATE, max_wait_ms, ..., rack_id)
+        if tags: p = read_tags(fetch_request, buf, p - 1, 'FetchRequest', 12)
         if p > end: raise Malformed
         return fetch_request, p
 
 What makes it fast: one `unpack` for each run of fixed fields together with the length that follows it
-(in `run`), objects made by `object.__new__` and filled slot by slot, lengths of one byte read in place,
-`bytes` as the buffer; and arrays whose elements are alike are read in one go (`shapes.py`).
+(in `run`), local variables until all values of an object are there, objects made by one call in C with the
+values in declared order, lengths of one byte read in place, `bytes` as the buffer. Arrays of elements of
+fixed size are read in one go, and so are arrays whose elements are alike (`shapes.py`).
 Encoders are the mirror image: one `pack` for each run, pieces appended to a list and
 joined at the end, and a tag count of zero as a pad byte of the run before it.
 
@@ -40,16 +44,16 @@ from __future__ import annotations
 import keyword
 import re
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
-from itertools import repeat
+from itertools import repeat, starmap
 from operator import length_hint
 from typing import Any
 
 from . import calls
 from .interpret import decode_tags, encode_tags, smallest, uvarint
-from .message import Array, Field, Message, StructType, check_version
+from .message import LATE, Array, Field, Message, Struct, check_version
 from .shapes import FEW, Fill, Layouts, Part, Pattern
 from .source import build
 from .types import Primitive
@@ -87,7 +91,7 @@ class _Source:
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[str, object] = {"Malformed": calls.Malformed, "Unsayable": calls.Unsayable}
-        self.variables = {"b", "buf", "end", "item", "n", "p", "q", "tags", "w"}
+        self.variables = {"b", "buf", "end", "item", "len", "map", "n", "p", "q", "tags", "type", "w"}
         self.codes: list[str] = []
         self.values: list[str] = []
 
@@ -134,7 +138,7 @@ class _Source:
         self.variables.add(found)
         return found
 
-    def object_variable(self, cls: StructType) -> str:
+    def object_variable(self, cls: type[Struct]) -> str:
         return self.variable(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower())
 
     def is_plain(self, f: Field) -> bool:
@@ -156,16 +160,14 @@ class _Decoder(_Source):
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self.after: list[str] = []
-        self.names |= {"new": object.__new__, "repeat": repeat, "long_length": calls.long_length}
-        self.names["long_string"] = calls.long_string
-        self.names["read_tags"] = decode_tags
+        self.names |= {"LATE": LATE, "read_tags": decode_tags, "repeat": repeat, "starmap": starmap}
+        self.names |= {"long_length": calls.long_length, "long_string": calls.long_string, "uuids": _UUIDS}
 
     def message_decoder(self) -> Decoder:
         self.lines.append("def decode(buf, p):")
         self.line("end = len(buf)")
         root = self.object_variable(self.message)
-        self.new(self.message, root)
-        self.struct(self.message, root)
+        self.struct(self.message, f"{root} = %s", root)
         self.flush()
         self.line("if p > end: raise Malformed")
         self.line(f"return {root}, p")
@@ -174,98 +176,75 @@ class _Decoder(_Source):
 
     def flush(self) -> None:
         """Read the pending run. A length at its end is left in `n`."""
-        if not self.codes:
-            return
-        size = struct.calcsize(">" + "".join(self.codes))
         if self.codes == ["B"]:
             self.line(f"{self.values[0]} = buf[p]; p += 1")
-        else:
+        elif self.codes:
+            size = struct.calcsize(">" + "".join(self.codes))
             unpack = self.name(f"unpack_{_spell(self.codes)}", _unpack(tuple(self.codes)))
-            targets = ", ".join(self.values) + ("," if len(self.values) == 1 else "")
-            self.line(f"{targets} = {unpack}(buf, p); p += {size}")
+            self.line(f"{', '.join(self.values)}, = {unpack}(buf, p); p += {size}")
         for text in self.after:
             self.line(text)
         self.codes, self.values, self.after = [], [], []
 
-    def new(self, cls: StructType, variable: str) -> None:
-        self.line(f"{variable} = new({self.name(cls.__name__, cls)})")
-
-    def struct(self, cls: StructType, variable: str) -> None:
-        """Fill the object that `variable` holds."""
-        self.absent(cls, variable)
-        for f in cls.__fields__:
-            if self.is_plain(f):
-                self.field(f, f"{variable}.{f.slot} = %s")
-        if self.flexible:
-            read_tags = f"read_tags({variable}, buf, p%s, {self.message.__name__!r}, {self.version})"
-            if self.codes:
-                self.run("B", "tags")
+    def struct(self, cls: type[Struct], store: str, stored: str) -> None:
+        """Read a struct. `store` is a statement with %s for it, and `stored` is where it is found then."""
+        made = self.made(cls, {f.name: self.value(f) for f in cls.__fields__ if self.is_plain(f)})
+        if not self.flexible:
+            # Values in the pending run are there only behind it.
+            self.after.append(store % made)
+            if not self.codes:
                 self.flush()
-                self.line(f"if tags: p = {read_tags % ' - 1'}")
-            else:
-                self.line(f"if buf[p]: p = {read_tags % ''}")
-                self.line("else: p += 1")
+            return
+        self.run("B", "tags")
+        self.flush()
+        self.line(store % made)
+        self.line(f"if tags: p = read_tags({stored}, buf, p - 1, {self.message.__name__!r}, {self.version})")
 
-    def absent(self, cls: StructType, variable: str) -> None:
-        """Fill in what the bytes don't have at a fixed place."""
-        self.defaults([f for f in cls.__fields__ if not self.is_plain(f)], variable)
+    def made(self, cls: type[Struct], values: Mapping[str, str]) -> str:
+        """An expression for a new object with these values, and defaults for what isn't among them."""
+        last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
+        arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
+        return f"{self.name(cls.__name__, cls)}({', '.join(arguments)})"
 
-    def defaults(self, fields: list[Field], variable: str) -> None:
-        """Give the fields, and the unknown tags, what a new object has there."""
-        same: dict[str, list[str]] = {"None": ["_tags"]}
-        for f in fields:
-            if f.is_made_late:
-                same["None"].append(f.slot)
-            elif isinstance(f.kind, Array) and f.initial() is not None:
-                self.line(f"{variable}.{f.name} = []")
-            elif isinstance(f.kind, StructType) and f.initial() is not None:
-                inner = self.object_variable(f.kind)
-                self.new(f.kind, inner)
-                self.defaults(list(f.kind.__fields__), inner)
-                self.line(f"{variable}.{f.name} = {inner}")
-            else:
-                same.setdefault(self.constant(f), []).append(f.name)
-        for value, names in same.items():
-            self.line("".join(f"{variable}.{name} = " for name in names) + value)
+    def default(self, f: Field) -> str:
+        if f.is_made_late:
+            return "LATE"
+        return "[]" if f.default == [] else self.constant(f)
 
-    def field(self, f: Field, store: str) -> None:
-        nullable = self.version in f.nullable
+    def value(self, f: Field) -> str:
+        """Read a field; return an expression for its value."""
+        nullable, compact = self.version in f.nullable, self.is_compact(f)
         if isinstance(f.kind, Primitive):
-            self.primitive(f.kind, store, nullable, self.is_compact(f))
-        elif isinstance(f.kind, Array):
-            self.array(f, f.kind.element, store)
+            if f.kind.code:
+                return self.fixed(f.kind, f.name)
+            value = self.variable(f.name)
+            self.content(f.kind, f"{value} = %s", nullable, compact)
+            return value
+        value = self.variable(f.name)
+        if isinstance(f.kind, Array):
+            self.array(f.kind.element, value, nullable, compact)
         elif nullable:
             self.run("b", "n")
             self.flush()
-            self.line("if n < 0: " + store % "None")
+            self.line(f"if n < 0: {value} = None")
             with self.block("else:"):
-                self.part(f.kind, store)
+                self.struct(f.kind, f"{value} = %s", value)
         else:
-            self.part(f.kind, store)
+            self.struct(f.kind, f"{value} = %s", value)
+        return value
 
-    def part(self, cls: StructType, store: str) -> None:
-        variable = self.object_variable(cls)
-        self.new(cls, variable)
-        self.line(store % variable)
-        self.struct(cls, variable)
+    def fixed(self, kind: Primitive, name: str) -> str:
+        """Read a value of fixed size with the run; return an expression for it."""
+        value = self.variable(name)
+        self.run(kind.code, value)
+        return f"uuids[{value}]" if kind.name == "uuid" else value
 
-    def primitive(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
-        """`store` is a statement with %s for the value: `x.name = %s`, `items.append(%s)`."""
-        if kind.code:
-            self.run(kind.code, self.fixed(kind, store, self.after))
-        else:
-            text = kind.name == "string"
-            with self.length("h" if text else "i", store, nullable, compact):
-                content = f"buf[p : (p := p + n{' - 1' if compact else ''})]"
-                self.line(store % (f"{content}.decode()" if text else content))
-
-    def fixed(self, kind: Primitive, store: str, after: list[str]) -> str:
-        """What to unpack a value of fixed size to. What else it takes to store it is added to `after`."""
-        if kind.name != "uuid":
-            return store.removesuffix(" = %s")
-        content = self.variable("content")
-        after.append(store % f"{self.name('uuids', _UUIDS)}[{content}]")
-        return content
+    def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
+        """Read a string or bytes."""
+        text = kind.name == "string"
+        with self.length("h" if text else "i", store, nullable, compact):
+            content = f"buf[p : (p := p + n{' - 1' if compact else ''})]"
+            self.line(store % (f"{content}.decode()" if text else content))
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
@@ -286,43 +265,72 @@ class _Decoder(_Source):
                 self.line("if n < 0: raise Malformed")
             yield
 
-    def array(self, f: Field, element: Primitive | StructType, store: str) -> None:
-        compact = self.is_compact(f)
-        with self.length("i", store, self.version in f.nullable, compact):
+    def array(self, element: Primitive | type[Struct], items: str, nullable: bool, compact: bool) -> None:
+        with self.length("i", f"{items} = %s", nullable, compact):
             if compact:
                 self.line("n -= 1")
             size = max(1, smallest(element, self.version, compact))
             self.line(f"if n{f' * {size}' if size > 1 else ''} > end - p: raise Malformed")
-            if isinstance(element, StructType):
-                items, item = self.variable(f.name), self.object_variable(element)
-                cls = self.name(element.__name__, element)
-                self.line(f"{items} = [*map(new, repeat({cls}, n))] if n else []; {store % items}")
-                if self.is_fixed(element):
-                    with self.block("if n:"):
-                        self.fixed_elements(element, items, item)
-                else:
-                    left = items
-                    layouts = self.layouts(element)
-                    if layouts:
-                        left = self.variable("left")
-                        read = f"{self.name(f'read_{f.name}', layouts.read)}({items}, buf, p)"
-                        self.line(f"{left} = {items}")
-                        self.line(f"if n >= {FEW}: {left}, p = {read}")
-                    with self.block(f"for {item} in {left}:"):
-                        self.struct(element, item)
+            if isinstance(element, type):
+                self.structs(element, items)
             elif element.code:
                 table = self.name(f"unpack_n_{_spell([element.code])}", _UNPACKERS[element.code])
                 values = f"{table}[n](buf, p)"
                 if element.name == "uuid":
                     values = f"map({self.name('uuid_of', _UUID_OF)}, {values})"
-                self.line(store % f"[*{values}] if n else []" + f"; p += n * {element.size}")
+                self.line(f"{items} = [*{values}]; p += n * {element.size}")
             else:
-                items = self.variable(f.name)
-                self.line(f"{items} = []; {store % items}")
+                self.line(f"{items} = []")
                 with self.block("for _ in repeat(None, n):"):
-                    self.primitive(element, f"{items}.append(%s)", False, compact)
+                    self.content(element, f"{items}.append(%s)", False, compact)
 
-    def layouts(self, cls: StructType) -> Layouts | None:
+    def structs(self, cls: type[Struct], items: str) -> None:
+        """Read `n` structs."""
+        one_by_one = f"{items}.append(%s)", f"{items}[-1]"
+        if self.is_fixed(cls):
+            size = smallest(cls, self.version, self.flexible)
+            self.line(f"q = p + n * {size}")
+            if self.flexible:
+                with self.block(f"if buf[p + {size - 1} : q : {size}].strip(b'\\0'):"):
+                    self.line(f"{items} = []")
+                    with self.block("for _ in repeat(None, n):"):
+                        self.struct(cls, *one_by_one)
+                with self.block("else:"):
+                    self.fixed_structs(cls, items)
+            else:
+                self.fixed_structs(cls, items)
+            return
+        self.line(f"{items} = []")
+        layouts = self.layouts(cls)
+        if layouts:
+            self.line(f"if n >= {FEW}: n, p = {self.name(f'read_{items}', layouts.read)}({items}, n, buf, p)")
+        with self.block("for _ in repeat(None, n) if n else ():"):
+            self.struct(cls, *one_by_one)
+
+    def is_fixed(self, cls: type[Struct]) -> bool:
+        """All that this version has of the struct, but for its tags, are of fixed size."""
+        plain = [f for f in cls.__fields__ if self.is_plain(f)]
+        return bool(plain) and all(isinstance(f.kind, Primitive) and f.kind.code for f in plain)
+
+    def fixed_structs(self, cls: type[Struct], items: str) -> None:
+        """Read structs of fixed size, without tags, from `p` to `q` in one go."""
+        plain = [f for f in cls.__fields__ if self.is_plain(f)]
+        codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
+        rows = f"{self.name(f'rows_{_spell([*codes])}', _iter_unpack(codes))}(buf[p:q])"
+        if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
+            self.line(f"{items} = [*starmap({self.name(cls.__name__, cls)}, {rows})]; p = q")
+            return
+        targets = [self.variable(f.name) for f in plain]
+        values = {
+            f.name: f"uuids[{target}]" if code == "16s" else target
+            for f, target, code in zip(plain, targets, codes, strict=False)
+        }
+        self.line(f"{items} = []")
+        with self.block(f"for {', '.join(targets)}, in {rows}:"):
+            self.line(f"{items}.append({self.made(cls, values)})")
+        self.line("p = q")
+
+    def layouts(self, cls: type[Struct]) -> Layouts | None:
         """What reads elements of one layout in one go; None where there is little hope for that."""
         parts: list[Part] = []
         fixed = ""
@@ -350,88 +358,54 @@ class _Decoder(_Source):
         fill = partial(_fill, self.message, self.version, cls)
         return Layouts(parts, fixed, self.flexible, fill)
 
-    def fill(self, cls: StructType, pattern: Pattern) -> Fill:
+    def fill(self, cls: type[Struct], pattern: Pattern) -> Fill:
         """The loop over elements with this pattern; see `shapes.Fill`."""
-        self.variables |= {"elements", "lengths", "rows"}
-        item = self.object_variable(cls)
+        self.variables |= {"items", "lengths", "rows"}
         known = iter(pattern)
         targets: list[str] = []
         lengths: list[str] = []
-        stores: list[str] = []
+        values: dict[str, str] = {}
         for f in cls.__fields__:
             if not self.is_plain(f):
                 continue
-            slot = f"{item}.{f.slot}"
             if isinstance(f.kind, Primitive) and f.kind.code:
-                targets.append(self.fixed(f.kind, f"{slot} = %s", stores))
+                targets.append(self.variable(f.name))
+                values[f.name] = f"uuids[{targets[-1]}]" if f.kind.name == "uuid" else targets[-1]
                 continue
             lengths.append(self.variable("length"))
             targets.append(lengths[-1])
             length = next(known)
+            text = isinstance(f.kind, Primitive) and f.kind.name == "string"
             if length < 0:
-                stores.append(f"{slot} = None")
+                values[f.name] = "None"
             elif isinstance(f.kind, Array):
                 numbers = [self.variable("number") for _ in range(length)]
                 targets += numbers
-                stores.append(f"{slot} = [{', '.join(numbers)}]")
-            elif isinstance(f.kind, Primitive) and f.kind.name == "string":
-                content = self.variable("content")
-                targets += [content] * length
-                stores.append(f"{slot} = {content}.decode()" if length else f"{slot} = ''")
-            elif length:
-                targets.append(slot)
+                values[f.name] = f"[{', '.join(numbers)}]"
+            elif not length:
+                values[f.name] = "''" if text else "b''"
             else:
-                stores.append(f"{slot} = b''")
+                targets.append(self.variable(f.name))
+                values[f.name] = targets[-1] + ".decode()" * text
         wanted = [self.variable("wanted") for _ in lengths]
         other = [f"{a} != {b}" for a, b in zip(lengths, wanted, strict=True)] + ["tags"] * self.flexible
         targets += ["tags"] * self.flexible
         self.names["length_hint"] = length_hint
-        self.lines.append("def fill(elements, rows, lengths):")
+        self.lines.append("def fill(items, rows, lengths):")
         self.line(f"{', '.join(wanted)}, = lengths")
-        with self.block(f"for {item}, ({', '.join(targets)},) in zip(elements, rows):"):
+        with self.block(f"for {', '.join(targets)}, in rows:"):
             self.line(f"if {' or '.join(other)}: return length_hint(rows) + 1")
-            self.absent(cls, item)
-            for store in stores:
-                self.line(store)
+            self.line(f"items.append({self.made(cls, values)})")
         self.line("return 0")
         fill: Fill = self.function(f"fill {cls.__name__} {pattern}")
         return fill
-
-    def is_fixed(self, cls: StructType) -> bool:
-        """All that this version has of the struct, but for its tags, are numbers."""
-        plain = [f for f in cls.__fields__ if self.is_plain(f)]
-        return bool(plain) and all(
-            isinstance(f.kind, Primitive) and f.kind.code not in ("", "16s") for f in plain
-        )
-
-    def fixed_elements(self, cls: StructType, items: str, item: str) -> None:
-        """Fill all elements in one go; where one of them has tags, begin again and take them one by one."""
-        fields = [f for f in cls.__fields__ if self.is_plain(f)]
-        codes = tuple(f.kind.code for f in fields if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
-        targets = [f"{item}.{f.slot}" for f in fields]
-        size = struct.calcsize(">" + "".join(codes))
-        unpack = self.name(f"iter_unpack_{_spell([*codes])}", _iter_unpack(codes))
-        every = f"for {item}, ({', '.join(targets)},) in zip({items}, {unpack}(buf[p:q])):"
-        self.line(f"q = p + n * {size}")
-        if self.flexible:
-            some_tags = self.block(f"if buf[p + {size - 1} : q : {size}].lstrip(b'\\0'):")
-            with some_tags, self.block(f"for {item} in {items}:"):
-                self.struct(cls, item)
-            with self.block("else:"):
-                with self.block(every):
-                    self.absent(cls, item)
-                self.line("p = q")
-        else:
-            with self.block(every):
-                self.absent(cls, item)
-            self.line("p = q")
 
 
 class _Encoder(_Source):
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
-        self.names |= {"SMALL": calls.SMALL, "uvarint": uvarint, "TRUTH": calls.TRUTH}
-        self.names["string_uvarint"] = calls.string_uvarint
+        self.names |= {"LATE": LATE, "SMALL": calls.SMALL, "TRUTH": calls.TRUTH}
+        self.names |= {"uvarint": uvarint, "string_uvarint": calls.string_uvarint}
         self.names |= {"as_content": calls.as_content, "as_array": calls.as_array, "write_tags": encode_tags}
         root = self.object_variable(message)
         self.lines.append(f"def encode({root}):")
@@ -456,7 +430,7 @@ class _Encoder(_Source):
             self.line(f"w.append({self.packed()})")
         self.codes, self.values = [], []
 
-    def struct(self, cls: StructType, variable: str) -> None:
+    def struct(self, cls: type[Struct], variable: str) -> None:
         set_but_absent = [
             self.differs(f, f"{variable}.{f.slot}")
             for f in cls.__fields__
@@ -481,13 +455,14 @@ class _Encoder(_Source):
             return f"{value} is not None"
         if isinstance(f.kind, Array):
             return f"{value} != {self.name('EMPTY', _EMPTY)}"
-        if isinstance(f.kind, StructType):
+        if isinstance(f.kind, type):
             parts = [self.differs(part, f"{value}.{part.slot}") for part in f.kind.__fields__]
             some = " or ".join([*parts, f"{value}._tags"])
-            return f"({value} is not None and ({some}))" if f.is_made_late else f"({value} is None or {some})"
+            some = f"({value} is None or {some})"
+            return f"({value} is not LATE and {some})" if f.is_made_late else some
         return f"{value} != {self.constant(f)}"
 
-    def tags(self, cls: StructType, variable: str) -> None:
+    def tags(self, cls: type[Struct], variable: str) -> None:
         """No tags: a zero byte behind the pending run. Else that byte is taken back for the real section."""
         self.run("x", "")
         self.flush()
@@ -546,7 +521,7 @@ class _Encoder(_Source):
         self.line(f"w.append({self.packed()} if n < 128 else {without} + {varint}(n))")
         self.codes, self.values = [], []
 
-    def array(self, f: Field, element: Primitive | StructType, value: str, in_run: bool) -> None:
+    def array(self, f: Field, element: Primitive | type[Struct], value: str, in_run: bool) -> None:
         """With `in_run` the count and the numbers become a part of the run."""
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         items = self.variable(f.name)
@@ -563,7 +538,7 @@ class _Encoder(_Source):
             self.run(f"*{element.code}", f"*{items}")
             return
         self.length("i", compact)
-        if isinstance(element, StructType):
+        if isinstance(element, type):
             item = self.object_variable(element)
             with self.block(f"for {item} in {items}:"):
                 self.struct(element, item)
@@ -579,11 +554,11 @@ class _Encoder(_Source):
             self.flush()
 
 
-def _is_number(kind: Primitive | StructType) -> bool:
+def _is_number(kind: Primitive | type[Struct]) -> bool:
     return isinstance(kind, Primitive) and kind.code not in ("", "?", "16s")
 
 
-def _fill(message: type[Message], version: int, cls: StructType, pattern: Pattern) -> Fill:
+def _fill(message: type[Message], version: int, cls: type[Struct], pattern: Pattern) -> Fill:
     return _Decoder(message, version).fill(cls, pattern)
 
 

@@ -28,7 +28,7 @@ import uuid
 from typing import Any, TypeVar, cast
 
 from ..errors import DecodeError, EncodeError
-from .message import Array, Field, Message, Struct, StructType, check_version
+from .message import Array, Field, Message, Struct, check_version
 from .types import Primitive
 
 M = TypeVar("M", bound=Message)
@@ -66,14 +66,14 @@ def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int
     return reader.at
 
 
-def encode_tags(value: Struct, cls: StructType, message: str, version: int) -> bytes:
+def encode_tags(value: Struct, cls: type[Struct], message: str, version: int) -> bytes:
     """The tag section of `value`, with its count."""
     writer = _Writer(message, version, True)
     writer.tags(cls, value)
     return b"".join(writer.pieces)
 
 
-def smallest(kind: Primitive | Array | StructType, version: int, flexible: bool) -> int:
+def smallest(kind: Primitive | Array | type[Struct], version: int, flexible: bool) -> int:
     """The fewest bytes that a value of `kind` takes when it isn't null."""
     if isinstance(kind, Primitive):
         return kind.size or (1 if flexible else 2 if kind.name == "string" else 4)
@@ -82,7 +82,7 @@ def smallest(kind: Primitive | Array | StructType, version: int, flexible: bool)
     total = 1 if flexible else 0
     for f in kind.__fields__:
         if version in f.versions and not (flexible and version in f.tagged):
-            marked = isinstance(f.kind, StructType) and version in f.nullable
+            marked = isinstance(f.kind, type) and version in f.nullable
             total += 1 if marked else smallest(f.kind, version, flexible and not f.always_rigid)
     return total
 
@@ -138,15 +138,13 @@ class Reader:
         return self.uvarint(what) - 1 if flexible else max(self.fixed(code, what), -1)
 
     def struct(self, cls: type[Any]) -> Any:
-        value = object.__new__(cls)
-        value._tags = None
+        values: dict[str, Any] = {}
         for f in cls.__fields__:
             if self.version in f.versions and not (self.flexible and self.version in f.tagged):
                 self.path.append(f.name)
-                setattr(value, f.name, self.field(f))
+                values[f.name] = self.field(f)
                 self.path.pop()
-            else:
-                setattr(value, f.name, f.initial())
+        value = cls(**values)
         if self.flexible:
             self.tags(cls, value)
         return value
@@ -154,7 +152,7 @@ class Reader:
     def field(self, f: Field, tagged: bool = False) -> Any:
         nullable = self.version in f.nullable
         flexible = self.flexible and not f.always_rigid
-        if isinstance(f.kind, StructType):
+        if isinstance(f.kind, type):
             what = "the marker of a nullable struct"
             if nullable and (self.uvarint(what) == 0 if tagged else self.fixed("b", what) < 0):
                 return None
@@ -197,7 +195,7 @@ class Reader:
         name = self.path[-1]
         for index in range(count):
             self.path[-1] = f"{name}[{index}]"
-            if isinstance(kind.element, StructType):
+            if isinstance(kind.element, type):
                 values.append(self.struct(kind.element))
             else:
                 values.append(self.primitive(kind.element, False, flexible))
@@ -260,7 +258,7 @@ class _Writer:
         else:
             self.pieces.append(struct.pack(">" + code, length))
 
-    def struct(self, cls: StructType, value: Any) -> None:
+    def struct(self, cls: type[Struct], value: Any) -> None:
         for f in cls.__fields__:
             self.path.append(f.name)
             try:
@@ -289,7 +287,7 @@ class _Writer:
         flexible = self.flexible and not f.always_rigid
         if value is None and not nullable:
             raise self.error("None, but the field is not nullable in this version")
-        if isinstance(f.kind, StructType):
+        if isinstance(f.kind, type):
             if nullable:
                 self.pieces.append(b"\x01" if value is not None else b"\x00" if tagged else b"\xff")
             if value is not None:
@@ -354,13 +352,13 @@ class _Writer:
             self.path[-1] = f"{name}[{index}]"
             if value is None:
                 raise self.error("None, but elements of arrays can't be null")
-            if isinstance(kind.element, StructType):
+            if isinstance(kind.element, type):
                 self.struct(kind.element, value)
             else:
                 self.primitive(kind.element, value, flexible)
         self.path[-1] = name
 
-    def tags(self, cls: StructType, value: Any) -> None:
+    def tags(self, cls: type[Struct], value: Any) -> None:
         pieces: dict[int, bytes] = {}
         for f in cls.__fields__:
             item = getattr(value, f.name)

@@ -21,6 +21,9 @@ The rules:
 * A default of `[]` is a new list for every object. `FRESH` is a new struct of the field's class, with every
   part at its default, or at Kafka's zero (0, "", b"", [], ...) where it has none.
 * Structs and messages are keyword-only, slotted, mutable, comparable, and know nothing of versions.
+* They are `msgspec.Struct`s for the speed with which these are made: from values in declared order, which
+  type checkers allow to nobody but is how the decoders do it. The garbage collector doesn't visit them: no
+  declaration contains itself, so no message can, and the lists in it are visited as all lists are.
 * Annotations are strings and are resolved at the first use, so a part may be declared below its whole and
   importing a message costs next to nothing.
 
@@ -38,8 +41,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
 
+import msgspec
+
 from ..errors import DecodeError, UnsupportedVersion
-from .source import build
 from .types import ALL_VERSIONS, NO_VERSIONS, Primitive, Versions
 
 T = TypeVar("T")
@@ -57,9 +61,14 @@ class _Marker:
     def __repr__(self) -> str:
         return self.name
 
+    def __reduce__(self) -> str:
+        return self.name
+
 
 REQUIRED = _Marker("REQUIRED")
-_NULL = _Marker("None")
+LATE = _Marker("LATE")
+"""What the slot of a fresh struct holds until somebody looks at it; see `_made_late`."""
+
 FRESH: Any = _Marker("FRESH")
 """The default of a struct field: a new struct, all of its parts at their defaults."""
 
@@ -125,7 +134,7 @@ def field(
 class Array:
     """The kind of a field that is a list of `element`."""
 
-    element: Primitive | StructType
+    element: Primitive | type[Struct]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +142,7 @@ class Field:
     """A field as the codecs see it: everything resolved."""
 
     name: str
-    kind: Primitive | Array | StructType
+    kind: Primitive | Array | type[Struct]
     versions: Versions
     nullable: Versions
     tagged: Versions
@@ -146,18 +155,18 @@ class Field:
 
     @property
     def is_made_late(self) -> bool:
-        """The object holds None until somebody looks at the field; see `_made_late`."""
-        return self.default is FRESH and not self.nullable
+        """The object holds LATE until somebody looks at the field; see `_made_late`."""
+        return self.default is FRESH
 
     @property
     def slot(self) -> str:
-        """The attribute that holds the value. Writing a value other than None to it is always right."""
+        """The attribute that holds the value, or LATE."""
         return f"_{self.name}" if self.is_made_late else self.name
 
     def initial(self) -> Any:
         """A new value for a field that nobody set: its default, or Kafka's zero of its type."""
         if self.default is FRESH:
-            assert isinstance(self.kind, StructType)
+            assert isinstance(self.kind, type)
             return fresh(self.kind)
         if self.default == []:
             return []
@@ -168,82 +177,113 @@ class Field:
         return [] if isinstance(self.kind, Array) else fresh(self.kind)
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-class StructType(type):
-    """The class of structs: turns annotations into slots, and resolves them when they are first needed."""
+class _Fields:
+    """The fields of a struct in declared order. Raises TypeError for a declaration that makes no sense."""
 
-    __options__: dict[str, _Options]
-    __resolved__: tuple[Field, ...] | None
-
-    def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **keywords: Any
-    ) -> StructType:
-        annotations: dict[str, Any] = {
-            key: text
-            for key, text in namespace.get("__annotations__", {}).items()
-            if not (key.startswith("_") or str(text).startswith("ClassVar"))
-        }
-        if annotations and any(base.__dict__.get("__options__") for base in bases):
-            raise TypeError(f"{name}: a struct with fields can't be extended; declare the fields again")
-        options: dict[str, _Options] = {}
-        for key in annotations:
-            given = namespace.pop(key, REQUIRED)
-            options[key] = given if isinstance(given, _Options) else field(default=given)
-        late = {
-            key for key, given in options.items() if given.default is FRESH and "None" not in annotations[key]
-        }
-        namespace.setdefault("__slots__", tuple(f"_{key}" if key in late else key for key in annotations))
-        namespace |= {key: _made_late(key) for key in late}
-        namespace["__options__"] = options
-        namespace["__resolved__"] = None
-        return super().__new__(mcs, name, bases, namespace, **keywords)
-
-    @property
-    def __fields__(cls) -> tuple[Field, ...]:
-        """The fields in declared order. Raises TypeError for a declaration that makes no sense."""
+    def __get__(self, instance: object, cls: type[Struct]) -> tuple[Field, ...]:
         if cls.__resolved__ is None:
             cls.__resolved__ = _resolve(cls, ())
         return cls.__resolved__
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class _Declaring(msgspec.StructMeta):
+    """The class of `Struct` and `Message`: makes msgspec's structs out of the declarations that extend them.
+
+    What it makes isn't of this class itself, nor does it have such classes among its bases, but a plain twin
+    of them: in Python 3.11 a call of a class is half as slow again if the class of that class is written in
+    Python, and decoding is mostly such calls. `isinstance` and `issubclass` don't notice.
+    """
+
+    __plain__: Any
+
+    def __new__(mcs, name: str, bases: tuple[Any, ...], namespace: dict[str, Any], **keywords: Any) -> Any:
+        plain = tuple(base.__plain__ if isinstance(base, _Declaring) else base for base in bases)
+        if namespace["__module__"] == __name__:
+            declaring = super().__new__(mcs, name, bases, namespace)
+            declaring.__plain__ = msgspec.StructMeta(name, plain, namespace)
+            return declaring
+        options: dict[str, _Options] = {}
+        annotations: dict[str, Any] = {}
+        for key, text in namespace.get("__annotations__", {}).items():
+            if key.startswith("_") or str(text).startswith("ClassVar"):
+                continue
+            given = namespace.get(key, REQUIRED)
+            options[key] = given if isinstance(given, _Options) else field(default=given)
+            annotations[key] = text
+            namespace[key] = _default(key, options[key].default)
+        annotations["_tags"] = "dict[int, bytes] | None"
+        namespace |= {"_tags": None, "__annotations__": annotations}
+        namespace |= {"__options__": options, "__resolved__": None}
+        cls: Any = msgspec.StructMeta(name, plain, namespace, gc=False)
+        if keywords:
+            _set_versions(cls, **keywords)
+        for key, given in options.items():
+            if given.default is FRESH:
+                setattr(cls, f"_{key}", getattr(cls, key))
+                setattr(cls, key, _made_late(key))
+        return cls
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls.__plain__)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls.__plain__)
+
+
+def _default(name: str, default: object) -> object:
+    """What msgspec is told: a field can stand behind one with a default only if it seems to have one too."""
+
+    def refuse() -> object:
+        raise TypeError(f"missing 1 required keyword-only argument: {name!r}")
+
+    if default is REQUIRED:
+        return msgspec.field(default_factory=refuse)
+    return LATE if default is FRESH else default
+
+
 def _made_late(name: str) -> property:
     """A field with a fresh struct as its default, which is made when somebody looks at it.
 
-    Most are never looked at, and a fetch response has three of them for each partition. The slot holds None
-    until then, and `_NULL` for a None that was really set (which `encode` refuses).
+    Most are never looked at, and a fetch response has three of them for each partition. The slot holds LATE
+    until then.
     """
     slot = f"_{name}"
 
     def get(self: Struct) -> object:
         value: object = getattr(self, slot)
-        if value is None:
+        if value is LATE:
             value = next(f.initial() for f in type(self).__fields__ if f.name == name)
             setattr(self, slot, value)
-        return None if value is _NULL else value
+        return value
 
     def put(self: Struct, value: object) -> None:
-        setattr(self, slot, _NULL if value is None else value)
+        setattr(self, slot, value)
 
     return property(get, put)
 
 
-class _Tags:
-    """Room for the tagged fields that the declaration doesn't know; apart, so that it is no field."""
+if typing.TYPE_CHECKING:
 
-    __slots__ = ("_tags",)
-    _tags: dict[int, bytes] | None
+    class _Slots:
+        """What type checkers see of `msgspec.Struct`: not its own idea of fields."""
+
+        _tags: dict[int, bytes] | None
+
+else:
+    _Slots = msgspec.Struct
 
 
-class Struct(_Tags, metaclass=StructType):
+class Struct(_Slots, metaclass=_Declaring):
     """A part of a message. Subclass it with annotated fields."""
 
-    __slots__ = ()
+    __fields__ = _Fields()
+    __options__: ClassVar[dict[str, _Options]]
+    __resolved__: ClassVar[tuple[Field, ...] | None]
 
-    def __init__(self, **values: Any) -> None:
-        cls = type(self)
-        initialise = _initialiser(cls)
-        type.__setattr__(cls, "__init__", initialise)
-        initialise(self, **values)
+    def __init_subclass__(cls) -> None:
+        if any(vars(base).get("__options__") for base in cls.__bases__):
+            raise TypeError(f"{cls.__name__}: a struct with fields can't be extended; declare them again")
 
     @property
     def __unknown_tags__(self) -> dict[int, bytes]:
@@ -256,8 +296,8 @@ class Struct(_Tags, metaclass=StructType):
     def __unknown_tags__(self, tags: dict[int, bytes]) -> None:
         self._tags = tags
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Struct) or type(other) is not type(self):
+    def __eq__(self, other: Any) -> bool:
+        if type(other) is not type(self):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in type(self).__options__) and (
             (self._tags or None) == (other._tags or None)
@@ -305,20 +345,17 @@ class Message(Struct):
     and responses.
     """
 
-    __slots__ = ()
     __api_key__: ClassVar[int | None] = None
     __versions__: ClassVar[Versions] = NO_VERSIONS
     __flexible__: ClassVar[Versions] = NO_VERSIONS
     __decoders__: ClassVar[_Decoders]
     __encoders__: ClassVar[_Encoders]
 
-    def __init_subclass__(cls, *, versions: str, flexible: str = "none", api_key: int | None = None) -> None:
-        super().__init_subclass__()
-        cls.__api_key__ = api_key
-        cls.__versions__ = Versions.parse(versions)
-        cls.__flexible__ = Versions.parse(flexible)
-        cls.__decoders__ = _Decoders(cls)
-        cls.__encoders__ = _Encoders(cls)
+    if typing.TYPE_CHECKING:
+
+        def __init_subclass__(
+            cls, *, versions: str, flexible: str = "none", api_key: int | None = None
+        ) -> None: ...
 
     def encode(self, version: int) -> bytes:
         """The bytes of this message in `version`, without a header.
@@ -348,6 +385,17 @@ class Message(Struct):
         except UNREADABLE:
             pass
         return _locate_error(cls, buffer, 0, version)[0]
+
+
+def _set_versions(
+    cls: type[Message], versions: str, flexible: str = "none", api_key: int | None = None
+) -> None:
+    """Do what the class keywords say: msgspec doesn't hand them on to `__init_subclass__`."""
+    cls.__api_key__ = api_key
+    cls.__versions__ = Versions.parse(versions)
+    cls.__flexible__ = Versions.parse(flexible)
+    cls.__decoders__ = _Decoders(cls)
+    cls.__encoders__ = _Encoders(cls)
 
 
 M = TypeVar("M", bound=Message)
@@ -381,7 +429,7 @@ def check_version(message: type[Message], version: int) -> None:
         raise UnsupportedVersion(message.__name__, version, str(message.__versions__))
 
 
-def fresh(struct: StructType) -> Any:
+def fresh(struct: type[Struct]) -> Any:
     """A new struct with every field at its default, or at Kafka's zero where it has none."""
     return struct(**{f.name: f.initial() for f in struct.__fields__})
 
@@ -389,7 +437,7 @@ def fresh(struct: StructType) -> Any:
 # Resolving a declaration
 
 
-def _resolve(cls: StructType, outer: tuple[StructType, ...]) -> tuple[Field, ...]:
+def _resolve(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple[Field, ...]:
     if cls in outer:
         raise TypeError(f"{cls.__name__} contains itself; Kafka's messages don't nest without end")
     scope = vars(sys.modules[cls.__module__])
@@ -403,7 +451,7 @@ def _resolve(cls: StructType, outer: tuple[StructType, ...]) -> tuple[Field, ...
         except (NameError, TypeError, ValueError) as error:
             raise TypeError(f"{cls.__name__}.{name}: {text}: {error}") from error
         part = found.kind.element if isinstance(found.kind, Array) else found.kind
-        if isinstance(part, StructType) and part.__resolved__ is None:
+        if isinstance(part, type) and part.__resolved__ is None:
             part.__resolved__ = _resolve(part, (*outer, cls))
         fields.append(found)
     tags = [f.tag for f in fields if f.tagged]
@@ -420,10 +468,8 @@ def _field(name: str, options: _Options, hint: Any) -> Field:
         raise TypeError("a field with a range needs a default")
     if options.default is None and not may_be_null:
         raise TypeError("a default of None needs an annotation with | None")
-    if options.default is FRESH and not isinstance(kind, StructType):
+    if options.default is FRESH and not isinstance(kind, type):
         raise TypeError("FRESH is the default of structs")
-    if options.default != [] and type(options.default) is list:
-        raise TypeError("the default of a list is [] or None")
     if options.tagged is not None and options.tag is None:
         raise TypeError("tagged= needs tag=")
     if options.tag is not None and options.default is REQUIRED:
@@ -447,7 +493,7 @@ def _field(name: str, options: _Options, hint: Any) -> Field:
     )
 
 
-def _kind(hint: Any) -> tuple[Primitive | Array | StructType, bool]:
+def _kind(hint: Any) -> tuple[Primitive | Array | type[Struct], bool]:
     """Split an annotation into the kind of the value and whether it may be None."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         inner = [part for part in typing.get_args(hint) if part is not type(None)]
@@ -455,42 +501,10 @@ def _kind(hint: Any) -> tuple[Primitive | Array | StructType, bool]:
             return _kind(inner[0])[0], True
     if typing.get_origin(hint) is typing.Annotated and isinstance(hint.__metadata__[0], Primitive):
         return hint.__metadata__[0], False
-    if isinstance(hint, StructType):
+    if isinstance(hint, type) and issubclass(hint, Struct):
         return hint, False
     if typing.get_origin(hint) is list:
         element, may_be_null = _kind(typing.get_args(hint)[0])
         if not isinstance(element, Array) and not may_be_null:
             return Array(element), False
     raise TypeError("not a type of kproto.wire.types, a struct, or a list of one of them")
-
-
-def _initialiser(cls: StructType) -> Callable[..., None]:
-    """The keyword-only `__init__` of a struct, made at its first construction."""
-    parameters: list[str] = []
-    body: list[str] = ["    self._tags = None"]
-    names: dict[str, object] = {"_fresh": fresh, "_missing": REQUIRED}
-    for f in cls.__fields__:
-        value = f.name
-        if f.default is REQUIRED:
-            parameters.append(f.name)
-        elif f.is_made_late:
-            parameters.append(f"{f.name}=_missing")
-            body.append(f"    if {f.name} is _missing: self.{f.slot} = None")
-            body.append(f"    else: self.{f.name} = {f.name}")
-            continue
-        elif f.default is FRESH or f.default == []:
-            # A new one each time, so the parameter's default can only say that nothing was given.
-            parameters.append(f"{f.name}=_missing")
-            names[f"_class_{f.name}"] = f.kind
-            new = "[]" if f.default is not FRESH else f"_fresh(_class_{f.name})"
-            value = f"{new} if {f.name} is _missing else {f.name}"
-        else:
-            parameters.append(f"{f.name}=_default_{f.name}")
-            names[f"_default_{f.name}"] = f.default
-        body.append(f"    self.{f.name} = {value}")
-    signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
-    source = "\n".join([f"def __init__({signature}):", *body, ""])
-    filename = f"<kproto {cls.__module__}.{cls.__qualname__}.__init__>"
-    initialise: Callable[..., None] = build(source, filename, names)["__init__"]
-    initialise.__qualname__ = f"{cls.__qualname__}.__init__"
-    return initialise

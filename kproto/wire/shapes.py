@@ -9,8 +9,7 @@ also is what meets everything malformed.
 
 What keeps it right and bounded:
 
-* An element counts as read only after each of its lengths was compared, its tag count included, which has to
-  be zero. What was stored in it before that is overwritten later.
+* An element is made only after each of its lengths was compared, and its tag count, which has to be zero.
 * The end of what is read was held against the end of the buffer.
 * At most `AHEAD` bytes are copied on a guess. A layout is learnt when `FEW` elements have it, and the tables
   are bounded: layouts are forgotten, loops aren't made any more.
@@ -19,9 +18,9 @@ What keeps it right and bounded:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 FEW = 3
 """Fewer elements than this are read one by one: that is faster."""
@@ -39,8 +38,8 @@ NUMBERS = 16
 Pattern = tuple[int, ...]
 """What the loop has to know of each length: -1 for null, 0 for empty, and for numbers how many."""
 
-Fill = Callable[[Sequence[Any], Iterator[tuple[Any, ...]], Sequence[int]], int]
-"""`fill(elements, rows, lengths)`: store what `iter_unpack` read; return how many were of another layout."""
+Fill = Callable[[list[Any], Iterator[tuple[Any, ...]], tuple[int, ...]], int]
+"""`fill(items, rows, lengths)`: append what `iter_unpack` read; return how many were of another layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +56,8 @@ class Part:
     nullable: bool
 
 
-class Layout(NamedTuple):
-    """How elements of one layout are read. The lengths are as they stand in the bytes."""
-
-    size: int
-    rows: Callable[[bytes], Iterator[tuple[Any, ...]]]
-    lengths: tuple[int, ...]
-    fill: Fill
+Layout = tuple[int, Callable[[bytes], Iterator[tuple[Any, ...]]], tuple[int, ...], Fill]
+"""How elements of one layout are read: their size, `iter_unpack`, the lengths as unpacked, the loop."""
 
 
 class Layouts:
@@ -79,25 +73,26 @@ class Layouts:
         self.known: dict[tuple[bytes, ...], Layout] = {}
         self.last: Layout | None = None
 
-    def read(self, elements: list[Any], buf: bytes, p: int) -> tuple[list[Any], int]:
-        """Fill what can be filled in one go; return the elements that are left, and where they begin."""
-        count, done = len(elements), 0
+    def read(self, items: list[Any], count: int, buf: bytes, p: int) -> tuple[int, int]:
+        """Append what can be read in one go; return how many are left, and where they begin."""
         guess = self.last
         layout = guess or self.find(buf, p)
         while layout is not None:
             size, rows, lengths, fill = layout
-            n = count - done
-            if n > MANY or p + n * size > len(buf) or n * size > AHEAD:
+            n, q = count, p + count * size
+            if n > MANY or q > len(buf) or q - p > AHEAD:
                 n = min(n, MANY, min(len(buf) - p, AHEAD) // size)
-            batch = elements if n == count else elements[done : done + n]
-            others = fill(batch, rows(buf[p : p + n * size]), lengths)
-            done += n - others
-            p += (n - others) * size
-            if count - done < FEW or (others == n and layout is not guess):
+                q = p + n * size
+            others = fill(items, rows(buf[p:q]), lengths)
+            if n == count and not others:
+                return 0, q
+            count -= n - others
+            p = q - others * size
+            if count < FEW or (others == n and layout is not guess):
                 break
             if others or not n:
                 guess, layout = None, self.find(buf, p)
-        return elements[done:] if done < count else [], p
+        return count, p
 
     def find(self, buf: bytes, p: int) -> Layout | None:
         """The layout that the next `FEW` elements have in common; None if there is none, or not for here."""
@@ -127,10 +122,12 @@ class Layouts:
         return layout
 
     def learn(self, size: int, prefixes: tuple[bytes, ...], lengths: list[int]) -> Layout | None:
-        codes, pattern = "", list[int]()
+        codes, pattern, wanted = "", list[int](), list[int]()
         for (part, _), prefix, length in zip(self.parts, prefixes, lengths, strict=True):
-            codes += part.fixed + _UNSIGNED[len(prefix)] + (f"{length}{part.code}" if length > 0 else "")
+            code = _LENGTH[part.prefix] if part.prefix else _VARINT[len(prefix)]
+            codes += part.fixed + code + (f"{length}{part.code}" if length > 0 else "")
             pattern.append(min(1, length) if part.code == "s" else length)
+            wanted += struct.unpack(">" + code, prefix)
         fill = self.fills.get(tuple(pattern))
         if fill is None:
             if len(self.fills) >= LAYOUTS:
@@ -139,12 +136,12 @@ class Layouts:
         if len(self.known) >= LAYOUTS:
             self.known.clear()
         rows = struct.Struct(">" + codes + self.tail).iter_unpack
-        wanted = tuple(int.from_bytes(prefix, "big") for prefix in prefixes)
-        layout = self.known[prefixes] = Layout(size, rows, wanted, fill)
+        layout = self.known[prefixes] = (size, rows, tuple(wanted), fill)
         return layout
 
 
-_UNSIGNED = {1: "B", 2: "H", 4: "I"}
+_VARINT = {1: "B", 2: "H"}
+_LENGTH = {2: "h", 4: "i"}
 
 
 def _length(buf: bytes, at: int, part: Part) -> tuple[bytes, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kproto.messages.index import snake_case
-from kproto.wire.message import Array, Field, Message, StructType, fresh
+from kproto.wire.message import Array, Field, Message, Struct, fresh
 from kproto.wire.types import HIGHEST_VERSION, ZERO_UUID, Primitive, Versions
 from tests.conformance import judges
 
@@ -88,7 +88,9 @@ class _Comparison:
         yield from _differ("(flexible)", _within(cls.__flexible__, self.valid), flexible)
         yield from self.struct("", cls, defined["fields"], self.valid)
 
-    def struct(self, path: str, cls: StructType, fields: list[Definition], there: set[int]) -> Iterator[str]:
+    def struct(
+        self, path: str, cls: type[Struct], fields: list[Definition], there: set[int]
+    ) -> Iterator[str]:
         wanted: dict[str, tuple[Definition, set[int]]] = {}
         for definition in fields:
             # A few tagged fields say only in which versions they are tagged.
@@ -119,7 +121,7 @@ class _Comparison:
         yield from _differ(f"{path} (default)", f.initial(), _default(definition, f.kind))
 
     def kind(
-        self, path: str, kind: Primitive | Array | StructType, wanted: str, versions: set[int]
+        self, path: str, kind: Primitive | Array | type[Struct], wanted: str, versions: set[int]
     ) -> Iterator[str]:
         if isinstance(kind, Array) != wanted.startswith("[]"):
             yield f"{path} (type): {kind} is not {wanted}"
@@ -150,7 +152,7 @@ def _within(versions: Versions, there: set[int], exact: bool = False) -> set[int
     return {version for version in there if version in versions}
 
 
-def _default(definition: Definition, kind: Primitive | Array | StructType) -> object:
+def _default(definition: Definition, kind: Primitive | Array | type[Struct]) -> object:
     """The value that Kafka's generated class has when nobody sets the field.
 
     To Kafka's generator the text "null" is a default, but JSON's own null is none at all.
@@ -161,7 +163,7 @@ def _default(definition: Definition, kind: Primitive | Array | StructType) -> ob
     given = "" if given is None else given
     if isinstance(kind, Array):
         return []
-    if isinstance(kind, StructType):
+    if isinstance(kind, type):
         return fresh(kind)
     if kind.name == "bool":
         return str(given).lower() == "true"

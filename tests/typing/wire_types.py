@@ -53,6 +53,10 @@ def fields_have_the_plain_types(outer: Outer, part: Part) -> None:
     assert_type(part.__unknown_tags__, dict[int, bytes])
 
 
+def fields_are_keyword_only() -> None:
+    Part(True, 1.0, uuid.uuid4(), b"")  # type: ignore[call-arg]
+
+
 def decoding_gives_the_class_itself(data: bytes) -> None:
     assert_type(Outer.decode(data, 9), Outer)
     assert_type(decode_from(Outer, memoryview(data), 4, 9), tuple[Outer, int])

@@ -176,8 +176,30 @@ class Thing(Struct):
     last: Int16
 
 
+class Fixed(Message, versions="0-2", flexible="2+"):
+    """Arrays whose elements are of fixed size, with and without gaps."""
+
+    dense: list[Point]
+    gaps: list[Gaps]
+    ids: list[Identified]
+
+
+class Gaps(Struct):
+    before: Int32 = field("1+", default=-1)
+    x: Int32
+    between: String = field("1", default="", ignorable=True)
+    y: Int16
+    part: Leaf = field("2+", tag=0, default=FRESH, ignorable=True)
+
+
+class Identified(Struct):
+    id: Uuid
+    parts: list[Leaf] | None = field("2+", tag=0, default=[], ignorable=True)
+    index: Int32
+
+
 class Empty(Message, versions="0-1", flexible="1+"):
     """No field at all."""
 
 
-DECLARED: list[type[Message]] = [Plain, Ranges, Arrays, Tagged, Nullable, Header, Alike, Empty]
+DECLARED: list[type[Message]] = [Plain, Ranges, Arrays, Tagged, Nullable, Header, Alike, Fixed, Empty]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kproto.wire import Message, interpret
-from kproto.wire.message import Array, StructType
+from kproto.wire.message import Array, Struct
 from kproto.wire.types import Primitive
 
 UNKNOWN_TAG = 99
@@ -27,7 +27,7 @@ def sample(cls: type[Message], version: int, elements: int = 1) -> Any:
     return _struct(cls, version, version in cls.__flexible__, elements, itertools.count(1))
 
 
-def _struct(cls: StructType, version: int, flexible: bool, elements: int, numbers: Iterator[int]) -> Any:
+def _struct(cls: type[Struct], version: int, flexible: bool, elements: int, numbers: Iterator[int]) -> Any:
     values = {
         f.name: _value(f.kind, version, flexible, elements, numbers)
         for f in cls.__fields__
@@ -40,13 +40,13 @@ def _struct(cls: StructType, version: int, flexible: bool, elements: int, number
 
 
 def _value(
-    kind: Primitive | Array | StructType,
+    kind: Primitive | Array | type[Struct],
     version: int,
     flexible: bool,
     elements: int,
     numbers: Iterator[int],
 ) -> Any:
-    if isinstance(kind, StructType):
+    if isinstance(kind, type):
         return _struct(kind, version, flexible, elements, numbers)
     if isinstance(kind, Array):
         count = elements if isinstance(kind.element, Primitive) or _is_leaf(kind.element, version) else 1
@@ -67,12 +67,10 @@ def _value(
             return number % 100 + 1
 
 
-def _is_leaf(cls: StructType, version: int) -> bool:
+def _is_leaf(cls: type[Struct], version: int) -> bool:
     """No struct inside of this one."""
     return not any(
-        isinstance(getattr(f.kind, "element", f.kind), StructType)
-        for f in cls.__fields__
-        if version in f.versions
+        isinstance(getattr(f.kind, "element", f.kind), type) for f in cls.__fields__ if version in f.versions
     )
 
 

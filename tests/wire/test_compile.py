@@ -10,7 +10,7 @@ import pkgutil
 import struct
 import traceback
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -85,15 +85,15 @@ def test_a_corrupted_length_inside_of_a_run_is_named_exactly() -> None:
 
 
 def test_the_memory_for_layouts_and_loops_is_bounded() -> None:
-    def fill(elements: Sequence[Any], rows: Iterator[tuple[Any, ...]], lengths: Sequence[int]) -> int:
-        return len(elements)
+    def fill(items: list[Any], rows: Iterator[tuple[Any, ...]], lengths: tuple[int, ...]) -> int:
+        return len([*rows])
 
     layouts = Layouts(
         [Part("", 4, "s", True), Part("", 4, "i", False), Part("", 4, "i", False)], "", False, lambda _: fill
     )
     for size, a, b in itertools.product(range(4), range(17), range(17)):
         element = struct.pack(f">i{size}si{a}ii{b}i", size, b"", a, *[0] * a, b, *[0] * b)
-        layouts.read([None] * 9, element * 9, 0)
+        layouts.read([], 9, element * 9, 0)
     assert 0 < len(layouts.known) <= 64
     assert len(layouts.fills) == 64
 
