@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance import judges
+from tests.conformance import java_bridge, judges
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +15,13 @@ def kafka_jars() -> str:
     """Kafka's jars as a Java class path."""
     judges.java()
     return judges.kafka_jars()
+
+
+@pytest.fixture(scope="session")
+def bridge() -> Iterator[java_bridge.Bridge]:
+    """Kafka's message classes, in one JVM for the whole session."""
+    with java_bridge.running() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -67,6 +67,18 @@ class Bridge:
             for one in answer["drawn"]
         ]
 
+    def frame(self, data: bytes) -> dict[str, Any]:
+        """What a broker's network layer sees in a whole request."""
+        return self._ask(frame=data.hex())
+
+    def subscription(self, data: bytes, version: int) -> bytes:
+        """A member's metadata, read and written again by Kafka's ConsumerProtocol."""
+        return bytes.fromhex(self._ask(subscription=data.hex(), version=version)["hex"])
+
+    def assignment(self, data: bytes, version: int) -> bytes:
+        """A member's assignment, read and written again by Kafka's ConsumerProtocol."""
+        return bytes.fromhex(self._ask(assignment=data.hex(), version=version)["hex"])
+
     def error_codes(self) -> list[tuple[int, str, bool, bool]]:
         """Code, name, whether it may be tried again, whether it wants fresh metadata: of every error."""
         return [

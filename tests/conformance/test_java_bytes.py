@@ -12,7 +12,7 @@ import math
 import os
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,6 @@ from kproto.testing.strategies import from_message, versioned
 from kproto.wire import interpret
 from kproto.wire.message import Message, field
 from kproto.wire.types import Bytes, Int16, Int32, Int64, String
-from tests.conformance import java_bridge
 from tests.conformance.java_bridge import Bridge, Refused
 from tests.wire.samples import broken_bytes, sample
 
@@ -67,12 +66,6 @@ EFFORT = {
     "ci": Effort(150, 20, 200, 2),
     "soak": Effort(1000, 200, 2000, 5),
 }[PROFILE]
-
-
-@pytest.fixture(scope="session")
-def bridge() -> Iterator[Bridge]:
-    with java_bridge.running() as running:
-        yield running
 
 
 def kafka_agrees(bridge: Bridge, message: Message, version: int) -> None:

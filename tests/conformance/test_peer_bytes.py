@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -30,7 +30,7 @@ from kproto.wire import ZERO_UUID, Message, Struct
 from kproto.wire.message import Field
 from tests.conformance import judges
 from tests.conformance.test_java_bytes import OneMistake
-from tests.wire.samples import sample
+from tests.wire.samples import sample, structs_in
 
 pytestmark = pytest.mark.clients
 
@@ -205,15 +205,6 @@ DEFECTS = [
     Defect("kafka", "unknown tags are dropped", drop_unknown_tags, TAGGED_BEAT, 4, ""),
     Defect("kafka", "an error makes it version 0", no_error_in_api_versions, NO_VERSIONS, 1, ""),
 ]
-
-
-def structs_in(struct: Any) -> Iterator[Any]:
-    yield struct
-    for f in type(struct).__fields__:
-        value = getattr(struct, f.name)
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, Struct):
-                yield from structs_in(part)
 
 
 def narrowed(peer: Peer, message: Message) -> Message:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from kproto.wire import Message, interpret
-from kproto.wire.message import Array, Struct
+from kproto.wire import Message, Struct, interpret
+from kproto.wire.message import Array
 from kproto.wire.types import Primitive
 
 UNKNOWN_TAG = 99
@@ -87,6 +87,57 @@ def broken_bytes(data: bytes, values: int) -> Iterator[bytes]:
         for value in dict.fromkeys([*telling[start:], *telling[:start], *others][:values]):
             if value != byte:
                 yield data[:at] + bytes([value]) + data[at + 1 :]
+
+
+class Place:
+    """A field of a sample, or an element of a list in it: what it is, and how its value is replaced."""
+
+    def __init__(self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, there: bool) -> None:
+        self.path = path
+        self.owner = owner
+        self.key = key
+        self.kind = kind
+        self.nullable = nullable
+        self.there = there
+
+    def __repr__(self) -> str:
+        return self.path
+
+    def get(self) -> Any:
+        return self.owner[self.key] if isinstance(self.key, int) else getattr(self.owner, self.key)
+
+    def set(self, value: object) -> None:
+        if isinstance(self.key, int):
+            self.owner[self.key] = value
+        else:
+            setattr(self.owner, self.key, value)
+
+
+def all_places(owner: Any, version: int, prefix: str = "") -> Iterator[Place]:
+    for f in type(owner).__fields__:
+        path, there = prefix + f.name, version in f.versions
+        yield Place(path, owner, f.name, f.kind, version in f.nullable, there)
+        value = getattr(owner, f.name)
+        if not there or value is None:
+            continue
+        if isinstance(f.kind, type):
+            yield from all_places(value, version, f"{path}.")
+        elif isinstance(f.kind, Array):
+            for index, element in enumerate(value):
+                at = f"{path}[{index}]"
+                yield Place(at, value, index, f.kind.element, False, True)
+                if isinstance(f.kind.element, type):
+                    yield from all_places(element, version, f"{at}.")
+
+
+def structs_in(struct: Any) -> Iterator[Any]:
+    """The struct and all structs inside of it."""
+    yield struct
+    for f in type(struct).__fields__:
+        value = getattr(struct, f.name)
+        for part in cast("list[object]", value) if isinstance(value, list) else [value]:
+            if isinstance(part, Struct):
+                yield from structs_in(part)
 
 
 class Length(NamedTuple):

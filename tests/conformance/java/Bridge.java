@@ -5,6 +5,10 @@
 //   {"name": ..., "version": ..., "json": ..., "hex": ...}     ->  both answers
 //   {"name": ..., "version": ..., "all": ["...", ...]}         ->  {"read": [{...} or null, ...]}   null: refused
 //   {"name": ..., "version": ..., "draw": 20, "seed": 7}       ->  {"drawn": [{"drawn": "...", "hex": "...", "json": {...}}, ...]}
+//   {"frame": "..."}                                           ->  {"api": "Heartbeat", "version": 4, "header": 2, "answer": 1,
+//                                                                   "client": "c", "correlation": 7, "json": {...}, "left": 0}
+//   {"subscription": "...", "version": 3}                      ->  {"hex": "..."}    read and write it as ConsumerProtocol does
+//   {"assignment": "...", "version": 3}                        ->  {"hex": "..."}
 //   {"errors": true}                                           ->  {"errors": [[code, name, retriable, metadata], ...]}
 //
 // What is drawn are random messages, written by Kafka's other codec, the one that walks a Schema ("drawn"), and then read
@@ -36,6 +40,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
 import java.util.stream.IntStream;
+import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.InvalidMetadataException;
 import org.apache.kafka.common.errors.RetriableException;
@@ -50,6 +55,7 @@ import org.apache.kafka.common.protocol.types.Struct;
 import org.apache.kafka.common.protocol.types.TaggedFields;
 import org.apache.kafka.common.protocol.types.Type;
 import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.requests.RequestHeader;
 
 public class Bridge {
     private static final String UNKNOWN_TAGS = "_unknownTaggedFields";
@@ -106,12 +112,19 @@ public class Bridge {
             }
             return answer;
         }
-        String name = question.get("name").textValue();
-        if (!CODECS.containsKey(name)) {
-            CODECS.put(name, Codec.of(name));
+        if (question.has("frame")) {
+            return frame(ByteBuffer.wrap(HEX.parseHex(question.get("frame").textValue())));
         }
-        Codec codec = CODECS.get(name);
         short version = (short) question.get("version").intValue();
+        if (question.has("subscription")) {
+            ByteBuffer bytes = ByteBuffer.wrap(HEX.parseHex(question.get("subscription").textValue()));
+            return hex(ConsumerProtocol.serializeSubscription(ConsumerProtocol.deserializeSubscription(bytes), version));
+        }
+        if (question.has("assignment")) {
+            ByteBuffer bytes = ByteBuffer.wrap(HEX.parseHex(question.get("assignment").textValue()));
+            return hex(ConsumerProtocol.serializeAssignment(ConsumerProtocol.deserializeAssignment(bytes), version));
+        }
+        Codec codec = codec(question.get("name").textValue());
         if (question.has("draw")) {
             Random random = new Random(question.get("seed").longValue());
             Schema schema = ((Schema[]) codec.type.getField("SCHEMAS").get(null))[version];
@@ -145,6 +158,32 @@ public class Bridge {
             byte[] bytes = HEX.parseHex(question.get("hex").textValue());
             answer.set("json", json(codec, read(codec, bytes, version), version));
         }
+        return answer;
+    }
+
+    private static Codec codec(String name) throws ReflectiveOperationException {
+        if (!CODECS.containsKey(name)) {
+            CODECS.put(name, Codec.of(name));
+        }
+        return CODECS.get(name);
+    }
+
+    private static ObjectNode hex(ByteBuffer buffer) {
+        byte[] bytes = new byte[buffer.remaining()];
+        buffer.get(bytes);
+        return MAPPER.createObjectNode().put("hex", HEX.formatHex(bytes));
+    }
+
+    /** A whole request, as a broker's network layer takes it apart. */
+    private static ObjectNode frame(ByteBuffer buffer) throws Exception {
+        RequestHeader header = RequestHeader.parse(buffer);
+        short version = header.apiVersion();
+        Message body = header.apiKey().messageType.newRequest();
+        body.read(new ByteBufferAccessor(buffer), version);
+        ObjectNode answer = MAPPER.createObjectNode().put("api", header.apiKey().messageType.name).put("version", version)
+            .put("header", header.headerVersion()).put("answer", header.apiKey().responseHeaderVersion(version))
+            .put("client", header.clientId()).put("correlation", header.correlationId()).put("left", buffer.remaining());
+        answer.set("json", json(codec(header.apiKey().messageType.name + "Request"), body, version));
         return answer;
     }
 

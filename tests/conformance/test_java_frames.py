@@ -1,0 +1,146 @@
+"""Kafka judges what stands around messages and inside: headers, tags of other versions, consumers' metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import DecodeError
+from kproto.group.subscription import Assignment, Subscription, TopicPartition
+from kproto.messages import index
+from kproto.messages.headers import encode_request, response_header_version
+from kproto.messages.json_form import to_json
+from kproto.testing.strategies import INTEGERS
+from kproto.wire import Message
+from tests.conformance.java_bridge import Bridge, Refused
+from tests.conformance.test_java_bytes import kafka_agrees
+from tests.wire.samples import all_places, sample, structs_in
+
+pytestmark = pytest.mark.java
+
+
+def every_version(cls: type[Message]) -> range:
+    return range(cls.__versions__.min, cls.__versions__.max + 1)
+
+
+@pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
+@pytest.mark.parametrize("client_id", ["kproto €", "x" * 300, None], ids=["short", "long", "none"])
+def test_kafkas_network_layer_takes_a_request_apart_as_it_was_put_together(
+    bridge: Bridge, api_key: int, client_id: str | None
+) -> None:
+    """Of a client id that is null it makes an empty one."""
+    cls = index.request_class(api_key)
+    for version in every_version(cls):
+        request = sample(cls, version)
+        assert bridge.frame(encode_request(request, version, -7, client_id)) == {
+            "api": index.API_NAMES[api_key],
+            "version": version,
+            "header": 2 if version in cls.__flexible__ else 1,
+            "answer": response_header_version(index.response_class(api_key), version),
+            "client": client_id or "",
+            "correlation": -7,
+            "left": 0,
+            "json": to_json(request, version),
+        }
+
+
+# Tags that the message has in another version
+
+
+def foreign_tags(struct: Any, version: int) -> list[int]:
+    return [f.tag for f in type(struct).__fields__ if f.tagged and version not in f.tagged]
+
+
+def with_tag(message: Message, struct: Any, tag: int, version: int) -> bytes:
+    """The bytes of `message` with that tag in `struct`, a part of it; `encode` would refuse to write it."""
+    before = struct.__unknown_tags__
+    written = []
+    for placeholder in (97, 98):
+        struct.__unknown_tags__ = {placeholder: bytes(3)}
+        written.append(message.encode(version))
+    struct.__unknown_tags__ = before
+    (at,) = [at for at, (one, other) in enumerate(zip(*written, strict=True)) if one != other]
+    return written[0][:at] + bytes([tag]) + written[0][at + 1 :]
+
+
+FOREIGN = [
+    (name, version)
+    for name in index.names()
+    for version in every_version(index.message_class(name))
+    if version in index.message_class(name).__flexible__
+    and any(
+        foreign_tags(struct, version) for struct in structs_in(sample(index.message_class(name), version))
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "version"), FOREIGN)
+def test_kafka_and_we_refuse_a_tag_of_another_version(bridge: Bridge, name: str, version: int) -> None:
+    cls = index.message_class(name)
+    message = sample(cls, version)
+    for struct in structs_in(message):
+        for tag in foreign_tags(struct, version):
+            data = with_tag(message, struct, tag, version)
+            with pytest.raises(Refused, match=f"Tag {tag} is not valid for version {version}"):
+                bridge.decode(name, version, data)
+            with pytest.raises(DecodeError, match=f"tag {tag} is not valid in this version"):
+                cls.decode(data, version)
+
+
+def test_there_are_tags_of_other_versions() -> None:
+    assert len(FOREIGN) > 10
+
+
+# Numbers that nobody knows: error codes, flags, kinds
+
+
+@pytest.mark.parametrize("name", index.names())
+def test_kafka_and_we_keep_numbers_that_nobody_knows(bridge: Bridge, name: str) -> None:
+    cls = index.message_class(name)
+    for version in every_version(cls):
+        for extreme in (0, 1):
+            message = sample(cls, version)
+            for place in all_places(message, version):
+                if place.there and getattr(place.kind, "name", "") in INTEGERS:
+                    place.set(INTEGERS[place.kind.name][extreme])
+            kafka_agrees(bridge, message, version)
+
+
+# What stands in JoinGroup's metadata and in SyncGroup's assignment
+
+names = st.text("ab\u00e9", min_size=1, max_size=4)
+partitions = st.lists(st.builds(TopicPartition, names, st.integers(0, 2**31 - 1)), max_size=6, unique=True)
+subscriptions = st.builds(
+    Subscription,
+    topics=st.lists(names, max_size=4, unique=True).map(tuple),
+    user_data=st.none() | st.binary(max_size=5),
+    owned=partitions.map(tuple),
+    generation=st.none() | st.integers(0, 2**31 - 1),
+    rack_id=st.none() | names,
+)
+
+
+@given(subscriptions, st.integers(0, 3))
+def test_kafka_reads_a_subscription_and_writes_the_same(
+    bridge: Bridge, subscription: Subscription, version: int
+) -> None:
+    data = subscription.encode(version)
+    theirs = bridge.subscription(data, version)
+    assert Subscription.decode(theirs) == Subscription.decode(data)
+    assert theirs.hex() == data.hex()
+
+
+@given(partitions, st.none() | st.binary(max_size=5), st.integers(0, 3))
+def test_kafka_reads_an_assignment_as_we_do(
+    bridge: Bridge, found: list[TopicPartition], user_data: bytes | None, version: int
+) -> None:
+    """Kafka writes the topics in the order of a hash map, so only their order may differ."""
+    data = Assignment(partitions=tuple(found), user_data=user_data).encode(version)
+    theirs = bridge.assignment(data, version)
+    assert len(theirs) == len(data)
+    assert theirs[:2] == data[:2]
+    assert sorted(Assignment.decode(theirs).partitions) == sorted(found)
+    assert Assignment.decode(theirs).user_data == user_data
