@@ -260,7 +260,7 @@ def rows(
         try:
             return read(data, **wanted, max_decompressed=max_decompressed).rows()
         except RecordError as error:
-            known = error.with_traceback(None)  # the loop says where
+            known = _bare(error)  # the loop says where
     found: list[Record] = []
     for records in _row_by_row(data, known, max_decompressed, **wanted):
         found += records
@@ -294,13 +294,19 @@ def row_lists(
             columns = read(data, **wanted, max_decompressed=max_decompressed)
             _ = columns.headers_between(0, 0)
         except RecordError as error:
-            known = error.with_traceback(None)  # the loop gives what is before
+            known = _bare(error)  # the loop gives what is before
         else:
             yield from columns.row_lists(size)
             return
     for found in _row_by_row(data, known, max_decompressed, **wanted):
         for start in range(0, len(found), size):
             yield found[start : start + size]
+
+
+def _bare(error: RecordError) -> RecordError:
+    """The error without the frames that it went through, and the megabytes that these hold."""
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _row_by_row(

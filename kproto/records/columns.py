@@ -186,6 +186,8 @@ def columns_of(
     Raises `RecordError` at the first broken batch of any part, `MissingExtra`, and `IllegalState` for more
     than 2 GiB of records.
     """
+    if len(parts) == 1 and bytes(parts[0].data[16:17]) in (b"\0", b"\1"):
+        return _slow(parts, check_crc, control, max_decompressed)  # message sets are read row by row anyway
     listed: list[tuple[Table, list[bytes]]] = []
     with suppress(RecordError):
         listed += [

@@ -1,0 +1,188 @@
+"""Small bytes that say they are large, and what each costs in a process of its own.
+
+    python -m tests.records.bombs rows DIRECTORY
+
+reads every file of the directory by one of `ENTRANCES`, each in a fork of its own, and prints as JSON for
+each the outcome, the CPU time in ms (the best of three), and by how many bytes the fork's memory ever grew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cramjam
+
+from kproto.errors import KprotoError
+from kproto.records import Record, batches, encode_batch, rows
+from kproto.records.compression import CODECS, _lz4_checksum, old_lz4_header
+from kproto.records.crc32c import crc32c
+from kproto.records.record import zigzag
+
+MB = 1 << 20
+LARGE = 40 * MB  # more than any of these may grow to
+MOST = (1 << 31) - 1
+
+
+def gzipped() -> bytes:
+    packer = zlib.compressobj(9, wbits=31)
+    return packer.compress(bytes(LARGE)) + packer.flush()
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes((*out, number))
+
+
+def snappy(size: int) -> bytes:
+    """A raw block, all of it copies of one byte."""
+    copies, rest = divmod(size - 1, 64)
+    tail = bytes((rest - 1 << 2 | 2, 1, 0)) if rest else b""
+    return varint(size) + b"\0\0" + bytes((63 << 2 | 2, 1, 0)) * copies + tail
+
+
+def xerial(block: bytes, times: int) -> bytes:
+    return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", len(block)) + block) * times
+
+
+def lz4(blocks: int, claimed: int | None = None) -> bytes:
+    """A frame of independent blocks of 4 MB."""
+    size = b"" if claimed is None else claimed.to_bytes(8, "little")
+    descriptor = bytes((0x60 | 8 * bool(size), 0x70)) + size
+    head = b"\x04\x22\x4d\x18" + descriptor + bytes((_lz4_checksum(descriptor),))
+    block = bytes(cramjam.lz4.compress_block(bytes(4 * MB), store_size=False))
+    return head + (len(block).to_bytes(4, "little") + block) * blocks + b"\0\0\0\0"
+
+
+def zstd_that_lies() -> bytes:
+    """A frame whose header claims 4 GB, and whose only block says that it is 128 KB of one byte."""
+    return b"\x28\xb5\x2f\xfd\xa0" + b"\xff" * 4 + (128 << 10 << 3 | 2 | 1).to_bytes(3, "little") + b"\0"
+
+
+def packed() -> Iterator[tuple[str, int, bytes]]:
+    """Name, codec and bytes."""
+    yield "gzip", 1, gzipped()
+    yield "gzip of many members", 1, zlib.compress(bytes(MB), wbits=31) * (LARGE // MB)
+    yield "gzip with a size that lies", 1, zlib.compress(bytes(MB), wbits=31)[:-4] + b"\xff" * 4
+    yield "snappy", 2, snappy(LARGE)
+    yield "snappy that may still be read", 2, snappy(15 * MB)
+    yield "snappy with a size that lies", 2, varint(MOST) + bytes(9)
+    yield "xerial", 2, xerial(snappy(MB), LARGE // MB)
+    yield "xerial with sizes that lie", 2, xerial(varint(MOST) + bytes(9), 99)
+    yield "lz4", 3, bytes(cramjam.lz4.compress(bytes(LARGE)))
+    yield "lz4 of independent blocks", 3, lz4(LARGE // (4 * MB))
+    yield "lz4 with a size that lies", 3, lz4(0, 1 << 62)
+    yield "zstd", 4, bytes(cramjam.zstd.compress(bytes(LARGE)))
+    yield "zstd of many frames", 4, bytes(cramjam.zstd.compress(bytes(MB))) * (LARGE // MB)
+    yield "zstd with a size that lies", 4, zstd_that_lies()
+
+
+def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
+    """A batch, or a message as a wrapper, that has these compressed bytes and a right checksum."""
+    if magic < 2:
+        value = old_lz4_header(body) if (magic, codec) == (0, 3) else body
+        time_stamp = struct.pack(">q", 0) if magic else b""
+        checked = bytes((magic, codec)) + time_stamp + struct.pack(">ii", -1, len(value)) + value
+        return struct.pack(">qiI", 0, len(checked) + 4, zlib.crc32(checked)) + checked
+    checked = struct.pack(">hiqqqhii", codec, count - 1, 0, 0, -1, -1, -1, count) + body
+    return struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c(checked)) + checked
+
+
+def record(headers: int = 0, key: int = 0) -> bytes:
+    """A record of magic 2 with that many headers, or that long a key, in 7 bytes or a few more."""
+    return b"\x14\0\0\0" + zigzag(key) + b"\0" + zigzag(headers)
+
+
+def bombs() -> Iterator[tuple[str, bytes]]:
+    for name, codec, body in packed():
+        for magic in (2, 1, 0) if codec < 4 else (2,):
+            # More than one record, so that columns are tried too.
+            yield f"{name}, magic {magic}", batch(codec, body, 300, magic)
+    plain = record()[:7]
+    yield "a count of records", batch(0, plain, MOST)
+    yield "a count of records in gzip", batch(1, zlib.compress(plain * 99, wbits=31), MOST)
+    yield "a count of headers", batch(0, record(headers=MOST))
+    yield "the length of a key", batch(0, record(key=MOST))
+    yield "the size of a batch", batch(0, plain)[:8] + MOST.to_bytes(4, "big") + batch(0, plain)[12:]
+
+
+def read_columns(data: bytes) -> None:
+    from kproto.records.columns import columns
+
+    _ = columns(data).headers
+
+
+def read_batches(data: bytes) -> None:
+    for one in batches(data):
+        one.records()
+
+
+def read_in_the_shell(data: bytes) -> None:
+    from kproto.cli import main
+
+    path = Path(f"bomb-{os.getpid()}")
+    path.write_bytes(data)
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        code = main(["decode", "--records", str(path)])
+    path.unlink()
+    if code:
+        raise KprotoError("exit code 1")
+
+
+ENTRANCES: dict[str, Callable[[bytes], object]] = {
+    "rows": rows,
+    "columns": read_columns,
+    "batches": read_batches,
+    "cli": read_in_the_shell,
+}
+
+
+def peak() -> int:
+    """The most memory that this process ever had, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (10 if sys.platform != "darwin" else 0)
+
+
+def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, float, int]:
+    before = peak()
+    times, outcome = [], "read"
+    for _ in range(3):
+        start = time.process_time()
+        try:
+            read(data)
+        except KprotoError as error:
+            outcome = str(error)
+        times.append(1000 * (time.process_time() - start))
+    return outcome, min(times), peak() - before
+
+
+def main(entrance: str, directory: str) -> None:
+    read = ENTRANCES[entrance]
+    for codec in CODECS:  # what is loaded or kept at the first time isn't the bomb's
+        read(encode_batch([Record(at, 0, None, bytes(300)) for at in range(300)], compression=codec))
+    found = {}
+    for file in sorted(Path(directory).iterdir()):
+        data = file.read_bytes()
+        here, there = os.pipe()
+        if (child := os.fork()) == 0:
+            os.write(there, json.dumps(measured(read, data)).encode())
+            os._exit(0)
+        os.close(there)
+        os.waitpid(child, 0)
+        with open(here, "rb") as answer:
+            found[file.name] = json.loads(answer.read())
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
