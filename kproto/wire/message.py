@@ -260,7 +260,10 @@ def _made_late(name: str) -> property:
     def put(self: Struct, value: object) -> None:
         setattr(self, slot, value)
 
-    return property(get, put)
+    def drop(self: Struct) -> None:
+        delattr(self, slot)
+
+    return property(get, put, drop)
 
 
 if typing.TYPE_CHECKING:

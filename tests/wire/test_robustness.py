@@ -216,6 +216,50 @@ def test_a_count_without_elements_costs_nothing(version: int, flexible: bool, fi
 # Encoding
 
 
+<<<<<<< HEAD
+class Place:
+    """A field of a sample, or an element of a list in it: what it is, and how its value is replaced."""
+
+    def __init__(self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, there: bool) -> None:
+        self.path = path
+        self.owner = owner
+        self.key = key
+        self.kind = kind
+        self.nullable = nullable
+        self.there = there
+
+    def __repr__(self) -> str:
+        return self.path
+
+    def get(self) -> Any:
+        return self.owner[self.key] if isinstance(self.key, int) else getattr(self.owner, self.key)
+
+    def set(self, value: object) -> None:
+        if isinstance(self.key, int):
+            self.owner[self.key] = value
+        else:
+            setattr(self.owner, self.key, value)
+
+
+def all_places(owner: Any, version: int, prefix: str = "") -> Iterator[Place]:
+    for f in type(owner).__fields__:
+        path, there = prefix + f.name, version in f.versions
+        yield Place(path, owner, f.name, f.kind, version in f.nullable, there)
+        value = getattr(owner, f.name)
+        if not there or value is None:
+            continue
+        if isinstance(f.kind, type):
+            yield from all_places(value, version, f"{path}.")
+        elif isinstance(f.kind, Array):
+            for index, element in enumerate(value):
+                at = f"{path}[{index}]"
+                yield Place(at, value, index, f.kind.element, False, True)
+                if isinstance(f.kind.element, type):
+                    yield from all_places(element, version, f"{at}.")
+
+
+=======
+>>>>>>> 5b8625d9a3f839fb68df7cf248ffa79561d68b26
 class Odd:
     """Compares with nothing, and can't be printed."""
 
@@ -406,7 +450,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         'self.line("if n < 0: n = 0")',
         survives,
     ),
-    "a null struct is read as one that follows": ('"if n < 0: " + store', '"if n < -9: " + store', survives),
+    "a null struct is read as one that follows": ('f"if n < 0: {value}', 'f"if n < -9: {value}', survives),
     "counts aren't held against what is left": ("} > end - p: raise", "} > 10**9: raise", allocates_nothing),
     "strings of any length are read": ('"long_string" if', '"long_length" if', refuses_long_strings),
     "strings of any length are written": ('"string_uvarint" if', '"uvarint" if', refuses),
