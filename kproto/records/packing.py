@@ -12,8 +12,10 @@ Needs the extra ``columns`` (numpy, pyarrow).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from ..errors import ConfigError, EncodeError, MissingExtra
@@ -70,8 +72,14 @@ def encode_columns(
     if tails is not None and len(tails) != rows:
         raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
     attributes = codec | _TRANSACTIONAL * is_transactional
+    if rows == 0:
+        return []
+    firsts, ends = _cut(moments, keys, values, tails, max_bytes)
+    earliest: list[int] = moments[firsts[:-1]].tolist()
+    latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
     found: list[bytes] = []
-    for records, first, count in _batches(moments, keys, values, tails, max_bytes):
+    for index, records in enumerate(_encoded(moments, keys, values, tails, firsts, ends)):
+        first, count = firsts[index], firsts[index + 1] - firsts[index]
         sequence = base_sequence
         if producer_id >= 0:
             sequence = (base_sequence + first) & 0x7FFFFFFF  # they wrap to 0, as in Java
@@ -83,8 +91,8 @@ def encode_columns(
                 last_delta=count - 1,
                 leader_epoch=-1,
                 attributes=attributes,
-                base_timestamp=int(moments[first]),
-                max_timestamp=int(moments[first : first + count].max()),
+                base_timestamp=earliest[index],
+                max_timestamp=latest[index],
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 base_sequence=sequence,
@@ -110,33 +118,32 @@ def _binary(column: Any, rows: int, name: str) -> Any:
     return array
 
 
-def _batches(
-    moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int
-) -> Iterator[tuple[memoryview, int, int]]:
-    """The encoded records of every batch, the first row in it, and their number."""
+def _cut(moments: Int64s, keys: Any, values: Any, tails: Any, max_bytes: int) -> tuple[list[int], list[int]]:
+    """The first row of every batch, and the number of rows; and how many bytes are before each, at most."""
     rows = len(moments)
-    if rows == 0:
-        return
     rest = np.maximum(_sizes(keys), 0) + np.maximum(_sizes(values), 0)
     rest += 1 if tails is None else _sizes(tails)
     # At most: attributes, three varints that are as wide as any of their column, and the length.
     spread = int(moments.max()) - int(moments.min())
     rest += 1 + _widest(spread) + _widest(rows) + 2 * _widest(int(rest.max()))
     rest += _widest(int(rest.max()))
-    total = np.cumsum(rest)
+    raw: Any = np.cumsum(rest)
+    total = memoryview(raw)  # bisect is faster than numpy's, for one at a time
     room = max_bytes - HEADER_SIZE
-    firsts = [0]
-    before = 0
+    firsts, ends = [0], [0]
     while firsts[-1] < rows:
-        behind = max(int(total.searchsorted(before + room, "right")), firsts[-1] + 1)
-        before = int(total[behind - 1])
-        firsts.append(behind)
+        firsts.append(max(bisect_right(total, ends[-1] + room, firsts[-1]), firsts[-1] + 1))
+        ends.append(total[firsts[-1] - 1])
+    return firsts, ends
+
+
+def _encoded(
+    moments: Int64s, keys: Any, values: Any, tails: Any, firsts: list[int], ends: list[int]
+) -> Iterator[memoryview]:
+    """The encoded records of every batch."""
     start = 0
     while start < len(firsts) - 1:  # as many batches at once as Arrow can join
-        base = int(total[firsts[start] - 1]) if firsts[start] else 0
-        stop = start + 1
-        while stop < len(firsts) - 1 and int(total[firsts[stop + 1] - 1]) - base < _MOST:
-            stop += 1
+        stop = max(bisect_right(ends, ends[start] + _MOST) - 1, start + 1)
         low, high = firsts[start], firsts[stop]
         records, places = _encode(
             moments[low:high],
@@ -145,9 +152,8 @@ def _batches(
             None if tails is None else tails.slice(low, high - low),
             np.array(firsts[start : stop + 1]) - low,
         )
-        for index, first in enumerate(firsts[start:stop]):
-            count = firsts[start + index + 1] - first
-            yield records[places[index] : places[index + 1]], first, count
+        for behind, end in pairwise(places):
+            yield records[behind:end]
         start = stop
 
 
