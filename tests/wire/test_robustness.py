@@ -216,50 +216,6 @@ def test_a_count_without_elements_costs_nothing(version: int, flexible: bool, fi
 # Encoding
 
 
-<<<<<<< HEAD
-class Place:
-    """A field of a sample, or an element of a list in it: what it is, and how its value is replaced."""
-
-    def __init__(self, path: str, owner: Any, key: str | int, kind: Any, nullable: bool, there: bool) -> None:
-        self.path = path
-        self.owner = owner
-        self.key = key
-        self.kind = kind
-        self.nullable = nullable
-        self.there = there
-
-    def __repr__(self) -> str:
-        return self.path
-
-    def get(self) -> Any:
-        return self.owner[self.key] if isinstance(self.key, int) else getattr(self.owner, self.key)
-
-    def set(self, value: object) -> None:
-        if isinstance(self.key, int):
-            self.owner[self.key] = value
-        else:
-            setattr(self.owner, self.key, value)
-
-
-def all_places(owner: Any, version: int, prefix: str = "") -> Iterator[Place]:
-    for f in type(owner).__fields__:
-        path, there = prefix + f.name, version in f.versions
-        yield Place(path, owner, f.name, f.kind, version in f.nullable, there)
-        value = getattr(owner, f.name)
-        if not there or value is None:
-            continue
-        if isinstance(f.kind, type):
-            yield from all_places(value, version, f"{path}.")
-        elif isinstance(f.kind, Array):
-            for index, element in enumerate(value):
-                at = f"{path}[{index}]"
-                yield Place(at, value, index, f.kind.element, False, True)
-                if isinstance(f.kind.element, type):
-                    yield from all_places(element, version, f"{at}.")
-
-
-=======
->>>>>>> 5b8625d9a3f839fb68df7cf248ffa79561d68b26
 class Odd:
     """Compares with nothing, and can't be printed."""
 
