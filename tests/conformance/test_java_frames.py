@@ -1,4 +1,4 @@
-"""Kafka judges what stands around messages and inside: headers, tags of other versions, consumers' metadata."""
+"""Kafka judges what stands around messages and inside: headers, foreign tags, the consumer protocol."""
 
 from __future__ import annotations
 

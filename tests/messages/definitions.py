@@ -99,7 +99,12 @@ class _Comparison:
             if versions:
                 wanted[snake_case(definition["name"])] = (definition, versions)
         declared = {f.name: f for f in cls.__fields__}
-        yield from _differ(f"{path}(names)", list(declared), list(wanted))
+        for name in [name for name in wanted if name not in declared]:
+            yield f"{path}{name}: missing; {cls.__name__} has it in versions {_spell(wanted[name][1])}"
+        for name in [name for name in declared if name not in wanted]:
+            yield f"{path}{name}: {cls.__name__} has no such field"
+        both = [name for name in declared if name in wanted]
+        yield from _differ(f"{path}(order)", both, [name for name in wanted if name in declared])
         for name, (definition, versions) in wanted.items():
             if name in declared:
                 yield from self.field(path + name, declared[name], definition, versions, there)
@@ -144,6 +149,11 @@ def _differ(where: str, declared: object, defined: object) -> Iterator[str]:
 def _set(text: str, within: set[int]) -> set[int]:
     found = Versions.parse(text)
     return {version for version in within if version in found}
+
+
+def _spell(versions: set[int]) -> str:
+    first, last = min(versions), max(versions)
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def _within(versions: Versions, there: set[int], exact: bool = False) -> set[int]:

@@ -6,14 +6,17 @@ Needs no Java, only Kafka's jars: the definitions are JSON files inside of them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import json
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kproto.messages import index
-from tests.messages.definitions import Definition, definitions, differences, jars, kind_in_kafka
+from kproto.wire import Struct
+from tests.messages.definitions import JARS, Definition, definitions, differences, jars, kind_in_kafka
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,8 @@ def test_all_89_apis_are_declared() -> None:
 
 @pytest.mark.parametrize("name", index.names())
 def test_the_declaration_is_kafkas_definition(name: str, kafka: dict[str, Definition]) -> None:
-    assert differences(index.message_class(name), kafka[name]) == []
+    found = differences(index.message_class(name), kafka[name])
+    assert not found, "\n".join(found)
     assert index.kind_of(name) == kind_in_kafka(kafka[name])
 
 
@@ -84,10 +88,10 @@ MUTANTS: dict[str, tuple[str, Callable[[Definition], None], str]] = {
     "one version less": ("JoinGroupRequest", change(validVersions="1-9"), "(versions)"),
     "flexible later": ("JoinGroupRequest", change(flexibleVersions="7+"), "(flexible)"),
     "never flexible": ("JoinGroupRequest", change(flexibleVersions="none"), "(flexible)"),
-    "two fields swapped": ("JoinGroupRequest", swap_first_two_fields, "(names)"),
-    "a field less": ("JoinGroupRequest", drop_last_field, "(names)"),
-    "a field more": ("JoinGroupRequest", add_field, "(names)"),
-    "another name": ("JoinGroupRequest", change("GroupId", name="GroupID"), "(names)"),
+    "two fields swapped": ("JoinGroupRequest", swap_first_two_fields, "(order)"),
+    "a field less": ("JoinGroupRequest", drop_last_field, "reason: JoinGroupRequest has no such field"),
+    "a field more": ("JoinGroupRequest", add_field, "surprise: missing"),
+    "another name": ("JoinGroupRequest", change("GroupId", name="GroupsId"), "groups_id: missing"),
     "another type": (
         "JoinGroupRequest",
         change("SessionTimeoutMs", type="int64"),
@@ -137,6 +141,69 @@ def test_the_comparison_sees(mutant: str, kafka: dict[str, Definition]) -> None:
     mutate(definition)
     found = differences(index.message_class(name), definition)
     assert any(named in difference for difference in found), found
+
+
+# A newer Kafka: the same checks over its jars are red, and say what it is that is missing here.
+
+
+def newer(definition: Definition) -> Definition:
+    """The message with one version more, in which it and each of its structs have one field more."""
+    found = copy.deepcopy(definition)
+    first, _, last = found["validVersions"].partition("-")
+    new = int(last or first) + 1
+    found["validVersions"] = f"{first}-{new}"
+
+    def extend(fields: list[Definition]) -> None:
+        for field in fields:
+            if "fields" in field:
+                extend(field["fields"])
+        fields.append({"name": "AddedField", "type": "int32", "versions": f"{new}+", "ignorable": True})
+
+    extend(found["fields"])
+    for common in found.get("commonStructs", []):
+        extend(common["fields"])
+    return found
+
+
+@pytest.fixture
+def newer_jars(tmp_path: Path, kafka: dict[str, Definition]) -> Path:
+    """Kafka's jars of tomorrow: every message is newer, and there is an API that is not declared here."""
+    api = kafka["HeartbeatRequest"] | {"name": "TomorrowRequest", "apiKey": 999}
+    found = [api, *(newer(definition) for definition in kafka.values())]
+    for jar in JARS:
+        with zipfile.ZipFile(tmp_path / f"{jar}-9.9.9.jar", "w") as archive:
+            for definition in found if jar == JARS[0] else []:
+                archive.writestr(f"common/message/{definition['name']}.json", json.dumps(definition))
+    return tmp_path
+
+
+def test_an_api_of_a_newer_kafka_is_missing_by_name(newer_jars: Path) -> None:
+    assert set(definitions(newer_jars)) - set(index.names()) == {"TomorrowRequest"}
+    with pytest.raises(AssertionError, match="TomorrowRequest"):
+        test_exactly_kafkas_messages_are_declared(definitions(newer_jars))
+
+
+def test_fields_of_a_newer_kafka_are_missing_by_name_at_every_depth(newer_jars: Path) -> None:
+    tomorrow = definitions(newer_jars)
+    for name in index.names():
+        cls = index.message_class(name)
+        found = differences(cls, tomorrow[name])
+        missing = {path for path, _, what in (one.partition(": ") for one in found) if "missing" in what}
+        assert missing == set(paths_of("added_field", cls, cls.__versions__.max)), name
+
+
+def paths_of(name: str, cls: type[Struct], version: int, path: str = "") -> Iterator[str]:
+    """Where a field of every struct that this version has would stand."""
+    yield path + name
+    for f in cls.__fields__:
+        part = getattr(f.kind, "element", f.kind)
+        if isinstance(part, type) and version in f.versions:
+            yield from paths_of(name, part, version, f"{path}{f.name}.")
+
+
+def test_the_check_over_a_newer_kafka_is_red_and_names_the_field(newer_jars: Path) -> None:
+    with pytest.raises(AssertionError, match=r"protocols\.added_field: missing; JoinGroupRequestProtocol"):
+        test_the_declaration_is_kafkas_definition("JoinGroupRequest", definitions(newer_jars))
 
 
 def test_missing_jars_are_a_skip_that_says_where_it_looked(
