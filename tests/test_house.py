@@ -102,6 +102,7 @@ def test_tests_mirror_the_source() -> None:
         "typing",
         "data",
         "simulation",
+        "fuzz",
     }
     folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and not p.name.startswith("_")}
     assert folders <= rooms

@@ -1,0 +1,35 @@
+"""Let libFuzzer look for bytes that break a promise, with coverage as its guide; needs the package atheris.
+
+    python -m tests.fuzz messages -max_total_time=60
+
+Targets are those of `targets.TARGETS`; what follows is libFuzzer's (``-help=1`` shows it), maybe a directory
+of inputs in front. It ends with exit code 0 when nothing was found. A crash is left as a file: put its bytes,
+as hex, into tests/data/fuzz, where the quick tests find them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import atheris  # type: ignore[import-untyped, unused-ignore]
+
+with atheris.instrument_imports(include=["kproto"]):
+    from tests.fuzz.targets import TARGETS, hurried, seeds
+
+
+def main(name: str, *arguments: str) -> None:
+    if name not in TARGETS:
+        sys.exit(f"no target {name}; there are {', '.join(TARGETS)}")
+    with tempfile.TemporaryDirectory() as scratch, hurried():
+        for index, data in enumerate(seeds(TARGETS[name], 300)):
+            Path(scratch, f"{index}").write_bytes(data)
+        own = [word for word in arguments if not word.startswith("-")]
+        options = [word for word in arguments if word.startswith("-")]
+        atheris.Setup([sys.argv[0], *options, *own, scratch], TARGETS[name].run)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main(*(sys.argv[1:] or [""]))

@@ -1,0 +1,194 @@
+"""What a fuzzer calls: functions of any bytes that return, or raise because kproto broke a promise.
+
+Each takes some first bytes to choose what the rest is read as. `TARGETS` has them all, with the strategy that
+their seeds are drawn from; the command and the quick test take them from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from kproto.dissect import dissect, lines
+from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
+from kproto.messages import index
+from kproto.messages.headers import encode_request
+from kproto.records import batch, batches, columns, convert, rows, vectors
+from kproto.records.compression import CODECS, CodecError, compress, decompress, decompress_into
+from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
+from kproto.wire import Message, interpret
+
+LIMIT = 1 << 20
+"""Bytes that anything may decompress to here: bombs have tests of their own."""
+
+
+@cache
+def all_versions() -> list[tuple[type[Message], int]]:
+    """Every version of every message, in an order that only Kafka's next one changes."""
+    found = []
+    for cls in map(index.message_class, index.names()):
+        found += [(cls, version) for version in range(cls.__versions__.min, cls.__versions__.max + 1)]
+    return found
+
+
+def messages(data: bytes) -> None:
+    """The decoder says what the interpreter says, and what was read can be written and is read again."""
+    known = all_versions()
+    cls, version = known[int.from_bytes(data[:2], "big") % len(known)]
+    body = data[2:]
+    try:
+        expected: Message | None = interpret.decode(cls, body, 0, version)[0]
+    except DecodeError:
+        expected = None
+    try:
+        found = cls.decode(body, version)
+    except DecodeError:
+        assert expected is None
+        return
+    assert repr(found) == repr(expected)
+    again = found.encode(version)
+    assert again == interpret.encode(found, version)
+    reread = cls.decode(again, version)
+    assert reread.encode(version) == again
+    assert reread == found or "nan" in repr(found)  # not-a-number is not equal to itself
+
+
+def frames(data: bytes) -> None:
+    """A request of any kind is read, or refused by an error of ours; and the same when it is printed."""
+    with suppress(KprotoError):
+        list(lines(dissect(data)))
+
+
+def records(data: bytes) -> None:
+    """Rows, columns and batches say the same, converted or not, and nothing is raised but RecordError."""
+    check_crc, body = not data[:1] or data[0] % 4 == 0, data[1:]
+
+    def one_by_one() -> list[Any]:
+        found: list[Any] = []
+        for one in batches(body, check_crc=check_crc, max_decompressed=LIMIT):
+            if not one.is_control:
+                found += one.records(LIMIT)
+        return found
+
+    wanted = outcome(one_by_one)
+    assert outcome(lambda: rows(body, check_crc=check_crc, max_decompressed=LIMIT)) == wanted
+    read = columns.columns
+    assert outcome(lambda: read(body, check_crc=check_crc, max_decompressed=LIMIT).rows()) == wanted
+    if check_crc and wanted is not None:
+        for magic in range(3):
+            with suppress(RecordError, EncodeError):
+                data = convert(body, magic, max_decompressed=LIMIT)
+                assert [(one.offset, one.key, one.value) for one in rows(data)] == [
+                    (one.offset, one.key, one.value) for one in wanted
+                ]
+
+
+def outcome(read: Callable[[], list[Any]]) -> list[Any] | None:
+    with suppress(RecordError):
+        return read()
+    return None
+
+
+def compression(data: bytes) -> None:
+    """Any bytes decompress to no more than allowed, in both ways to the same, or are a CodecError."""
+    if not data:
+        return
+    codec, old, body = 1 + data[0] % 4, bool(data[0] & 4), data[1:]
+    out = bytearray(LIMIT)
+    try:
+        plain = decompress(codec, body, LIMIT, old_lz4=old)
+    except CodecError:
+        if not old:
+            with pytest.raises(CodecError):
+                decompress_into(codec, memoryview(body), memoryview(out), LIMIT)
+        return
+    assert len(plain) <= LIMIT
+    if not old:
+        size = decompress_into(codec, memoryview(body), memoryview(out), LIMIT)
+        assert size == len(plain)
+        assert out[:size] == plain
+    assert decompress(codec, compress(codec, plain)) == plain
+
+
+# Seeds
+
+
+def _message(drawn: tuple[type[Message], tuple[int, Message]]) -> bytes:
+    cls, (version, message) = drawn
+    return all_versions().index((cls, version)).to_bytes(2, "big") + message.encode(version)
+
+
+def _frame(drawn: Drawn) -> bytes:
+    return encode_request(drawn.message, drawn.version, 7, "fuzz")
+
+
+def _records(drawn: list[RecordBatch]) -> bytes:
+    return b"\1" + b"".join(one.data for one in drawn)
+
+
+_some_message = st.sampled_from(index.names()).flatmap(
+    lambda name: st.tuples(
+        st.just(index.message_class(name)), versioned(index.message_class(name), unknown_tags=True)
+    )
+)
+_some_records = record_sets(
+    st.integers(0, 2).flatmap(lambda magic: record_batches(magic, max_records=4)), max_size=3
+)
+_some_compressed = st.builds(
+    lambda codec, data: bytes((codec - 1,)) + compress(codec, data),
+    st.integers(1, len(CODECS) - 1),
+    st.binary(max_size=200) | st.builds(bytes, st.integers(0, 70000)),
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    run: Callable[[bytes], None]
+    seeds: st.SearchStrategy[bytes]
+
+
+TARGETS = {
+    "messages": Target(messages, _some_message.map(_message)),
+    "frames": Target(frames, requests(unknown_tags=True).map(_frame)),
+    "records": Target(records, _some_records.map(_records)),
+    "compression": Target(compression, _some_compressed),
+}
+
+
+def seeds(target: Target, count: int) -> list[bytes]:
+    """Always the same ones."""
+    found: list[bytes] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(target.seeds)
+    def draw(data: bytes) -> None:
+        found.append(data)
+
+    draw()
+    return found
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """The fast ways of reading columns work on few records too."""
+    from kproto import errors
+    from tests.records.claims import Package
+
+    with pytest.MonkeyPatch.context() as patch:
+        Package(batch, columns, vectors, errors).hurry(patch)
+        patch.setattr(batch, "_WORTH_COLUMNS", 100)
+        yield

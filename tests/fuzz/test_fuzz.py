@@ -1,0 +1,62 @@
+"""The targets of the fuzzer hold for seeds, for seeds with some bytes changed, and for all that was found."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cramjam")
+pytest.importorskip("pyarrow")
+
+from tests.conformance import judges
+from tests.fuzz.targets import TARGETS, hurried, seeds
+
+ROOT = Path(__file__).parents[2]
+FOUND = sorted((ROOT / "tests" / "data" / "fuzz").glob("*.hex"))
+PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
+SECONDS = {"quick": 0, "ci": 15, "soak": 300}[PROFILE]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_target_holds_for_seeds_and_their_neighbours(name: str) -> None:
+    target, dice = TARGETS[name], random.Random(0)
+    with hurried():
+        for seed in seeds(target, 30):
+            target.run(seed)
+            for _ in range(5):
+                changed = bytearray(seed or b"\0")
+                for _ in range(dice.randint(1, 3)):
+                    changed[dice.randrange(len(changed))] = dice.choice(
+                        (0, 1, 127, 128, 255, dice.randrange(256))
+                    )
+                target.run(bytes(changed))
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_what_was_found_is_mended(path: Path) -> None:
+    """Files are named TARGET-WHAT.hex; lines with # say what it was."""
+    told = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    with hurried():
+        TARGETS[path.stem.partition("-")[0]].run(bytes.fromhex("".join(told)))
+
+
+@pytest.mark.skipif(not SECONDS, reason="a run of the fuzzer: set KPROTO_PROFILE=ci or soak")
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_fuzzer_finds_nothing(name: str, tmp_path: Path) -> None:
+    if find_spec("atheris") is None:
+        judges.missing("atheris")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", name, f"-max_total_time={SECONDS}", "-timeout=30"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    crashes = [f"{file.name}: {file.read_bytes().hex()}" for file in tmp_path.iterdir()]
+    assert (done.returncode, crashes) == (0, []), done.stderr[-3000:]
