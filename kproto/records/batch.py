@@ -492,7 +492,7 @@ def encode_batch(
     attributes |= _TRANSACTIONAL * is_transactional | _CONTROL * is_control
     attributes |= _DELETE_HORIZON * (delete_horizon_ms is not None)
     return finish(
-        b"".join(parts),
+        [b"".join(parts)],
         level,
         base_offset=base_offset,
         last_delta=last_offset - base_offset,
@@ -621,7 +621,7 @@ class BatchBuilder:
     ) -> bytes:
         """The batch, compressed; raises `MissingExtra` without the codec's package."""
         return finish(
-            b"".join((*self._done, *self._parts)),
+            [*self._done, b"".join(self._parts)],
             self._level,
             base_offset=0,
             last_delta=max(self._count - 1, 0),
@@ -672,7 +672,7 @@ def assign_offsets(
 
 
 def finish(
-    records: bytes | memoryview,
+    records: Sequence[bytes | memoryview],
     level: int | None,
     *,
     base_offset: int,
@@ -686,12 +686,13 @@ def finish(
     base_sequence: int,
     count: int,
 ) -> bytes:
-    """A batch of these encoded records: compressed, with a header and its CRC in front."""
+    """A batch of these encoded records, given in pieces: compressed, with a header and its CRC in front."""
     if last_delta < 0:
         raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
     if attributes & _CODEC_BITS and count:
-        records = compress(attributes & _CODEC_BITS, records, level)
-    size = HEADER_SIZE - _OVERHEAD + len(records)
+        whole = records[0] if len(records) == 1 else b"".join(records)
+        records = [compress(attributes & _CODEC_BITS, whole, level)]
+    size = HEADER_SIZE - _OVERHEAD + sum(map(len, records))
     try:
         checked = _CHECKED.pack(
             attributes,
@@ -703,8 +704,10 @@ def finish(
             base_sequence,
             count,
         )
-        crc = crc32c(records, crc32c(checked))
+        crc = crc32c(checked)
+        for piece in records:
+            crc = crc32c(piece, crc)
         header = _UNCHECKED.pack(base_offset, size, leader_epoch, 2, crc)
     except struct.error as error:
         raise EncodeError("RecordBatch", 2, "header", str(error)) from None
-    return b"".join((header, checked, records))
+    return b"".join((header, checked, *records))

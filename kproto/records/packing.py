@@ -85,7 +85,7 @@ def encode_columns(
             sequence = (base_sequence + first) & 0x7FFFFFFF  # they wrap to 0, as in Java
         found.append(
             finish(
-                records,
+                [records],
                 level,
                 base_offset=0,
                 last_delta=count - 1,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -208,13 +208,11 @@ def _wrap(value: int) -> int:
 
 def zigzag(value: int) -> bytes:
     """A signed number as Kafka's varint or varlong; beyond 64 bits it wraps, as in Java."""
-    if 0 <= value < 64:
-        return _ONE_BYTE[value]
+    if 0 <= value < _SHORT:
+        return _SHORT_VARINTS[value]
     rest = (value << 1 ^ -(value >> 63 & 1)) & 0xFFFFFFFFFFFFFFFF
-    if rest < 1 << 14:
-        return bytes((rest & 127 | 128, rest >> 7)) if rest > 127 else bytes((rest,))
-    if rest < 1 << 21:
-        return bytes((rest & 127 | 128, rest >> 7 & 127 | 128, rest >> 14))
+    if 1 << 14 <= rest < 1 << 21:  # the timestamps and offsets of large batches
+        return _continued()[rest & 0x3FFF] + _LAST_BYTES[rest >> 14]
     out = bytearray()
     while rest > 127:
         out.append(rest & 127 | 128)
@@ -223,9 +221,21 @@ def zigzag(value: int) -> bytes:
     return bytes(out)
 
 
-_ONE_BYTE = [bytes((2 * number,)) for number in range(64)]
+_SHORT = 1024
+_SHORT_VARINTS = [
+    bytes((2 * number,)) if number < 64 else bytes((2 * number & 127 | 128, number >> 6))
+    for number in range(_SHORT)
+]
+_LAST_BYTES = [bytes((byte,)) for byte in range(128)]
 TABLED = 16384
 """Numbers from 0 up to this one have their varints kept."""
+
+
+@cache
+def _continued() -> list[bytes]:
+    """The first two bytes of longer varints, by the 14 bits in them."""
+    return [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
+
 
 NOTHING = b"\x00"
 NULL = b"\x01"
@@ -255,17 +265,28 @@ def record_parts(
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """The end of a record: the number of its headers, and they."""
-    parts = [zigzag(len(headers))]
+    tail = zigzag(len(headers))
     for name, content in headers:
+        try:
+            tail += _names[name]
+        except KeyError:
+            tail += _name(name)
         if content is None:
-            parts += (_name(name), NULL)
+            tail += NULL
         else:
             size = len(content)
-            parts += (_name(name), _ONE_BYTE[size] if size < 64 else zigzag(size), content)
-    return b"".join(parts)
+            tail += (_SHORT_VARINTS[size] if size < _SHORT else zigzag(size)) + content
+    return tail
 
 
-@lru_cache(1024)
 def _name(name: str) -> bytes:
+    """A header's key; kept, as a topic has few."""
+    if len(_names) >= _MOST_NAMES:
+        _names.clear()
     raw = name.encode()
-    return zigzag(len(raw)) + raw
+    _names[name] = encoded = zigzag(len(raw)) + raw
+    return encoded
+
+
+_names: dict[str, bytes] = {}
+_MOST_NAMES = 1024

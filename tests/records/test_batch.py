@@ -33,7 +33,7 @@ TWO = [Record(40, NOW, b"k", b"v", (("h", None),)), Record(41, NOW + 1, None, b"
 def raw(records: bytes, count: int) -> bytes:
     """A batch with these bytes as its records."""
     return finish(
-        records,
+        [records],
         None,
         base_offset=0,
         last_delta=max(count - 1, 0),
