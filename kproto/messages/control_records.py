@@ -21,7 +21,7 @@ class EndTxnMarker(Message, versions="0"):
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    version: Int16  # This version and the one in front of the body are the same.
+    version: Int16  # Of the body. Kafka writes version 0.
     leader_id: Int32
     voters: list[LeaderChangeMessageVoter]
     granting_voters: list[LeaderChangeMessageVoter]

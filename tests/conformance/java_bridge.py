@@ -79,6 +79,14 @@ class Bridge:
         """A member's assignment, read and written again by Kafka's ConsumerProtocol."""
         return bytes.fromhex(self._ask(assignment=data.hex(), version=version)["hex"])
 
+    def control_batch(self, name: str, version: int, data: object) -> bytes:
+        """The batch that Kafka's raft layer makes of the body of a control record."""
+        return bytes.fromhex(self._ask(control=name, version=version, json=data)["hex"])
+
+    def marker(self, kind: str, epoch: int) -> bytes:
+        """The batch that ends a transaction: kind is COMMIT or ABORT, the epoch the coordinator's."""
+        return bytes.fromhex(self._ask(marker=kind, epoch=epoch)["hex"])
+
     def error_codes(self) -> list[tuple[int, str, bool, bool]]:
         """Code, name, whether it may be tried again, whether it wants fresh metadata: of every error."""
         return [

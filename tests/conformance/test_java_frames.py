@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from kproto.errors import DecodeError
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.messages import index
+from kproto.messages.control_records import ControlRecordTypeSchema, EndTxnMarker
 from kproto.messages.headers import encode_request, response_header_version
 from kproto.messages.json_form import to_json
-from kproto.testing.strategies import INTEGERS
+from kproto.records import batches
+from kproto.testing.strategies import INTEGERS, from_message
 from kproto.wire import Message
 from tests.conformance.java_bridge import Bridge, Refused
 from tests.conformance.test_java_bytes import kafka_agrees
@@ -144,3 +146,48 @@ def test_kafka_reads_an_assignment_as_we_do(
     assert theirs[:2] == data[:2]
     assert sorted(Assignment.decode(theirs).partitions) == sorted(found)
     assert Assignment.decode(theirs).user_data == user_data
+
+
+# What Kafka puts into control batches
+
+
+CONTROL = {
+    "LeaderChangeMessage": 2,
+    "SnapshotHeaderRecord": 3,
+    "SnapshotFooterRecord": 4,
+    "KRaftVersionRecord": 5,
+    "VotersRecord": 6,
+}
+
+
+def control_record(data: bytes) -> tuple[int, bytes]:
+    """The type and the body of the only record of the only batch, a control batch."""
+    (batch,) = batches(data)
+    assert batch.is_control
+    (record,) = batch.records()
+    assert record.key is not None
+    assert record.value is not None
+    assert record.key[:2] == bytes(2)
+    return ControlRecordTypeSchema.decode(record.key[2:], 0).type, record.value
+
+
+@pytest.mark.parametrize(("name", "kind"), CONTROL.items())
+@given(data=st.data())
+def test_the_body_of_a_control_record_is_read_as_kafka_wrote_it(
+    bridge: Bridge, name: str, kind: int, data: st.DataObject
+) -> None:
+    """Kafka's raft layer writes version 0 of all of them, whatever their first field says."""
+    message: Any = data.draw(from_message(index.message_class(name), 0))
+    batch = bridge.control_batch(name, 0, to_json(message, 0))
+    assert control_record(batch) == (kind, message.encode(0))
+    assert type(message).decode(control_record(batch)[1], 0) == message
+
+
+@pytest.mark.parametrize(("kind", "number"), [("ABORT", 0), ("COMMIT", 1)])
+@pytest.mark.parametrize("epoch", [0, 7, 2**31 - 1])
+def test_the_end_of_a_transaction_is_read_as_kafka_wrote_it(
+    bridge: Bridge, kind: str, number: int, epoch: int
+) -> None:
+    found, value = control_record(bridge.marker(kind, epoch))
+    assert (found, value[:2]) == (number, bytes(2))
+    assert EndTxnMarker.decode(value[2:], 0) == EndTxnMarker(coordinator_epoch=epoch)

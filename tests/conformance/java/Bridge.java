@@ -9,6 +9,8 @@
 //                                                                   "client": "c", "correlation": 7, "json": {...}, "left": 0}
 //   {"subscription": "...", "version": 3}                      ->  {"hex": "..."}    read and write it as ConsumerProtocol does
 //   {"assignment": "...", "version": 3}                        ->  {"hex": "..."}
+//   {"control": "VotersRecord", "version": 0, "json": {...}}   ->  {"hex": "..."}    the control batch with that in it
+//   {"marker": "COMMIT", "epoch": 7}                           ->  {"hex": "..."}    the control batch that ends a transaction
 //   {"errors": true}                                           ->  {"errors": [[code, name, retriable, metadata], ...]}
 //
 // What is drawn are random messages, written by Kafka's other codec, the one that walks a Schema ("drawn"), and then read
@@ -54,6 +56,8 @@ import org.apache.kafka.common.protocol.types.Schema;
 import org.apache.kafka.common.protocol.types.Struct;
 import org.apache.kafka.common.protocol.types.TaggedFields;
 import org.apache.kafka.common.protocol.types.Type;
+import org.apache.kafka.common.record.internal.ControlRecordType;
+import org.apache.kafka.common.record.internal.EndTransactionMarker;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 import org.apache.kafka.common.requests.RequestHeader;
 
@@ -115,7 +119,21 @@ public class Bridge {
         if (question.has("frame")) {
             return frame(ByteBuffer.wrap(HEX.parseHex(question.get("frame").textValue())));
         }
+        if (question.has("marker")) {
+            ControlRecordType type = ControlRecordType.valueOf(question.get("marker").textValue());
+            EndTransactionMarker marker = new EndTransactionMarker(type, question.get("epoch").intValue());
+            return hex(MemoryRecords.withEndTransactionMarker(5L, 1_700_000_000_000L, 3, 9L, (short) 1, marker).buffer());
+        }
         short version = (short) question.get("version").intValue();
+        if (question.has("control")) {
+            String name = question.get("control").textValue();
+            Codec body = codec(name);
+            Message message = (Message) body.fromJson.invoke(null, question.get("json"), version);
+            MemoryRecords records = (MemoryRecords) MemoryRecords.class
+                .getMethod("with" + name, long.class, long.class, int.class, ByteBuffer.class, body.type)
+                .invoke(null, 5L, 1_700_000_000_000L, 3, ByteBuffer.allocate(1 << 20), message);
+            return hex(records.buffer());
+        }
         if (question.has("subscription")) {
             ByteBuffer bytes = ByteBuffer.wrap(HEX.parseHex(question.get("subscription").textValue()));
             return hex(ConsumerProtocol.serializeSubscription(ConsumerProtocol.deserializeSubscription(bytes), version));
