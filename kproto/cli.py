@@ -328,6 +328,8 @@ def _answer(answer: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
     """Answer the lines of stdin as soon as they are there: all that have come, then one flush."""
     from .json_lines import answers
 
+    if sys.stdin.isatty():
+        print("type JSON, an object a line; end it with Ctrl-D", file=sys.stderr)
     for lines in _lines(cast("BufferedReader", sys.stdin.buffer)):
         for told in answers(lines, answer):
             sys.stdout.buffer.write(told.encode() + b"\n")
