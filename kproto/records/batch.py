@@ -32,14 +32,12 @@ from .crc32c import crc32c
 from .record import (
     NOTHING,
     NULL,
-    TABLED,
     Broken,
     Record,
     encode_headers,
     parse_records,
     record_parts,
     small_varints,
-    zigzag,
 )
 
 if TYPE_CHECKING:
@@ -521,16 +519,17 @@ class BatchBuilder:
         "_done",
         "_level",
         "_max_timestamp",
-        "_numbers",
         "_parts",
         "_size",
+        "_varints",
+        "_widths",
         "max_bytes",
     )
 
     def __init__(self, compression: str = "none", max_bytes: int = 16384, level: int | None = None) -> None:
         self._codec = codec_number(compression)
         self._level = level
-        self._numbers = small_varints()
+        self._varints, self._widths = small_varints()
         self.max_bytes = max_bytes
         self.clear()
 
@@ -559,45 +558,46 @@ class BatchBuilder:
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> bool:
         """Take a record with this `timestamp` (ms); False when it has no room any more."""
-        # The same as `record_parts`, in line: this is the innermost loop of a producer.
         count = self._count
-        if count == 0:
+        if not count:
             self._base_timestamp = self._max_timestamp = timestamp
-        numbers = self._numbers
         delta = timestamp - self._base_timestamp
-        if 0 <= delta < TABLED:
-            moment = numbers[delta]
-            size = 6 if delta < 64 else 5 + len(moment)
-        else:
-            moment = zigzag(delta)
-            size = 5 + len(moment)
-        if count < 64:
-            place = numbers[count]
-        else:
-            place = numbers[count] if count < TABLED else zigzag(count)
-            size += len(place) - 1
-        if key is None:
-            key, key_size = b"", NULL
-        else:
-            width = len(key)
-            size += width
-            key_size = numbers[width] if width < TABLED else zigzag(width)
-            if width > 63:
-                size += len(key_size) - 1
-        if value is None:
-            value, value_size = b"", NULL
-        else:
-            width = len(value)
-            size += width
-            value_size = numbers[width] if width < TABLED else zigzag(width)
-            if width > 63:
-                size += len(value_size) - 1
-        tail = NOTHING
-        if headers:
-            tail = encode_headers(headers)
-            size += len(tail) - 1
-        length = numbers[size] if size < TABLED else zigzag(size)
-        size += self._size + (1 if size < 64 else len(length))
+        tail = encode_headers(headers) if headers else NOTHING
+        varints, widths = self._varints, self._widths
+        try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
+            size = 1 + widths[delta] + widths[count] + (len(tail) if headers else 1)
+            if key is None:
+                key_size, content = NULL, b""
+                size += 1
+            else:
+                width = len(key)
+                key_size, content = varints[width], key
+                size += widths[width] + width
+            if value is None:
+                value_size = NULL
+                size += 1
+            else:
+                width = len(value)
+                value_size = varints[width]
+                size += widths[width] + width
+            pieces: Sequence[bytes] = (
+                varints[size],
+                NOTHING,
+                varints[delta],
+                varints[count],
+                key_size,
+                content,
+                value_size,
+                value or b"",
+                tail,
+            )
+            size += widths[size]
+            if delta < 0:  # which is an index, too
+                raise IndexError
+        except IndexError:  # a number that has no place in the tables
+            pieces = record_parts(count, delta, key, value, headers)
+            size = sum(map(len, pieces))
+        size += self._size
         if size > self.max_bytes and count:
             return False
         if timestamp > self._max_timestamp:
@@ -605,7 +605,7 @@ class BatchBuilder:
         self._size = size
         self._count = count + 1
         parts = self._parts
-        parts += (length, NOTHING, moment, place, key_size, key, value_size, value, tail)
+        parts += pieces
         if count & 127 == 127:  # join while the pieces are in the cache
             self._done.append(b"".join(parts))
             parts.clear()

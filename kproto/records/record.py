@@ -227,7 +227,7 @@ _SHORT_VARINTS = [
     for number in range(_SHORT)
 ]
 _LAST_BYTES = [bytes((byte,)) for byte in range(128)]
-TABLED = 16384
+TABLED = 65536
 """Numbers from 0 up to this one have their varints kept."""
 
 
@@ -242,9 +242,12 @@ NULL = b"\x01"
 
 
 @cache
-def small_varints() -> list[bytes]:
-    """The varints of the numbers below `TABLED`."""
-    return [zigzag(number) for number in range(TABLED)]
+def small_varints() -> tuple[list[bytes], list[int]]:
+    """The varints of the numbers below `TABLED`, and how many bytes each has."""
+    two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
+    three = [low + high for high in _LAST_BYTES[1 : TABLED >> 13] for low in _continued()[::2]]
+    varints = [*_SHORT_VARINTS[:64], *two, *three]
+    return varints, [1] * 64 + [2] * len(two) + [3] * len(three)
 
 
 def record_parts(

@@ -20,7 +20,7 @@ from kproto.records import (
     rows,
 )
 from kproto.records.batch import finish
-from kproto.records.record import encode_headers, zigzag
+from kproto.records.record import TABLED, encode_headers, small_varints, zigzag
 
 NOW = 1_700_000_000_000
 SAMPLE = bytes.fromhex(
@@ -58,6 +58,12 @@ def refused(data: bytes, **asked: bool) -> RecordError:
         [one.records() for one in batches(data, **asked)]
     assert caught.value.message == "RecordBatch"
     return caught.value
+
+
+def test_the_table_of_varints_is_that_of_the_function() -> None:
+    varints, widths = small_varints()
+    assert varints == [zigzag(number) for number in range(TABLED)]
+    assert widths == [len(varint) for varint in varints]
 
 
 def test_known_bytes_are_read() -> None:
