@@ -68,7 +68,7 @@ def decoder(message: type[Message], version: int) -> Decoder:
     It raises one of `message.UNREADABLE` on malformed bytes. Raises UnsupportedVersion.
     """
     check_version(message, version)
-    return _Decoder(message, version).message_decoder()
+    return DecoderSource(message, version).message_decoder()
 
 
 def encoder(message: type[Message], version: int) -> Encoder:
@@ -91,6 +91,7 @@ class _Source:
         self.lines: list[str] = []
         self.depth = 1
         self.names: dict[str, object] = {"Malformed": calls.Malformed, "Unsayable": calls.Unsayable}
+        self.variables: set[str]
         self.variables = {"b", "buf", "end", "item", "len", "map", "n", "p", "q", "tags", "type", "w"}
         self.codes: list[str] = []
         self.values: list[str] = []
@@ -156,12 +157,13 @@ class _Source:
         return self.name(f"default_{f.name}", value)
 
 
-class _Decoder(_Source):
+class DecoderSource(_Source):
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self.after: list[str] = []
         self.names |= {"LATE": LATE, "read_tags": decode_tags, "repeat": repeat, "starmap": starmap}
         self.names |= {"long_length": calls.long_length, "long_string": calls.long_string, "uuids": _UUIDS}
+        self.names["uuid_of"] = _UUIDS.__getitem__
 
     def message_decoder(self) -> Decoder:
         self.lines.append("def decode(buf, p):")
@@ -198,6 +200,10 @@ class _Decoder(_Source):
         self.run("B", "tags")
         self.flush()
         self.line(store % made)
+        self.tags(cls, stored)
+
+    def tags(self, cls: type[Struct], stored: str) -> None:
+        """Add what the tag section in front of `p` says, unless it is empty."""
         self.line(f"if tags: p = read_tags({stored}, buf, p - 1, {self.message.__name__!r}, {self.version})")
 
     def made(self, cls: type[Struct], values: Mapping[str, str]) -> str:
@@ -237,14 +243,24 @@ class _Decoder(_Source):
         """Read a value of fixed size with the run; return an expression for it."""
         value = self.variable(name)
         self.run(kind.code, value)
-        return f"uuids[{value}]" if kind.name == "uuid" else value
+        return self.uuid(value) if kind.name == "uuid" else value
+
+    def uuid(self, content: str) -> str:
+        return f"uuids[{content}]"
+
+    def text(self, content: str) -> str:
+        return f"{content}.decode()" if content != "b''" else "''"
+
+    def numbers(self, kind: Primitive, values: str) -> str:
+        """An expression for an array of values of fixed size: `values` are "a, b, c", or "*all"."""
+        return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
         """Read a string or bytes."""
         text = kind.name == "string"
         with self.length("h" if text else "i", store, nullable, compact):
             content = f"buf[p : (p := p + n{' - 1' if compact else ''})]"
-            self.line(store % (f"{content}.decode()" if text else content))
+            self.line(store % (self.text(content) if text else content))
 
     @contextmanager
     def length(self, code: str, store: str, nullable: bool, compact: bool) -> Generator[None]:
@@ -275,10 +291,8 @@ class _Decoder(_Source):
                 self.structs(element, items)
             elif element.code:
                 table = self.name(f"unpack_n_{_spell([element.code])}", _UNPACKERS[element.code])
-                values = f"{table}[n](buf, p)"
-                if element.name == "uuid":
-                    values = f"map({self.name('uuid_of', _UUID_OF)}, {values})"
-                self.line(f"{items} = [*{values}]; p += n * {element.size}")
+                values = self.numbers(element, f"*{table}[n](buf, p)")
+                self.line(f"{items} = {values}; p += n * {element.size}")
             else:
                 self.line(f"{items} = []")
                 with self.block("for _ in repeat(None, n):"):
@@ -317,12 +331,13 @@ class _Decoder(_Source):
         plain = [f for f in cls.__fields__ if self.is_plain(f)]
         codes = tuple(f.kind.code for f in plain if isinstance(f.kind, Primitive)) + ("x",) * self.flexible
         rows = f"{self.name(f'rows_{_spell([*codes])}', _iter_unpack(codes))}(buf[p:q])"
-        if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
-            self.line(f"{items} = [*starmap({self.name(cls.__name__, cls)}, {rows})]; p = q")
+        made = self.made_of_rows(cls, plain, codes, rows)
+        if made:
+            self.line(f"{items} = {made}; p = q")
             return
         targets = [self.variable(f.name) for f in plain]
         values = {
-            f.name: f"uuids[{target}]" if code == "16s" else target
+            f.name: self.uuid(target) if code == "16s" else target
             for f, target, code in zip(plain, targets, codes, strict=False)
         }
         self.line(f"{items} = []")
@@ -330,8 +345,25 @@ class _Decoder(_Source):
             self.line(f"{items}.append({self.made(cls, values)})")
         self.line("p = q")
 
+    def made_of_rows(
+        self, cls: type[Struct], plain: list[Field], codes: tuple[str, ...], rows: str
+    ) -> str | None:
+        """An expression for all structs at once; None where their values don't come as they are needed."""
+        if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
+            return f"[*starmap({self.name(cls.__name__, cls)}, {rows})]"
+        return None
+
     def layouts(self, cls: type[Struct]) -> Layouts | None:
         """What reads elements of one layout in one go; None where there is little hope for that."""
+        found = self.parts(cls)
+        return Layouts(*found, self.flexible, self.maker(cls)) if found else None
+
+    def maker(self, cls: type[Struct]) -> Callable[[Pattern], Fill]:
+        """What makes a loop over elements when it is needed."""
+        return partial(_fill, type(self), self.message, self.version, cls)
+
+    def parts(self, cls: type[Struct]) -> tuple[list[Part], str] | None:
+        """The parts of an element, and the codes of what is behind the last one."""
         parts: list[Part] = []
         fixed = ""
         for f in cls.__fields__:
@@ -353,10 +385,7 @@ class _Decoder(_Source):
                     return None
             parts.append(Part(fixed, 0 if self.is_compact(f) else prefix, code, nullable))
             fixed = ""
-        if not parts:
-            return None
-        fill = partial(_fill, self.message, self.version, cls)
-        return Layouts(parts, fixed, self.flexible, fill)
+        return (parts, fixed) if parts else None
 
     def fill(self, cls: type[Struct], pattern: Pattern) -> Fill:
         """The loop over elements with this pattern; see `shapes.Fill`."""
@@ -370,7 +399,7 @@ class _Decoder(_Source):
                 continue
             if isinstance(f.kind, Primitive) and f.kind.code:
                 targets.append(self.variable(f.name))
-                values[f.name] = f"uuids[{targets[-1]}]" if f.kind.name == "uuid" else targets[-1]
+                values[f.name] = self.uuid(targets[-1]) if f.kind.name == "uuid" else targets[-1]
                 continue
             lengths.append(self.variable("length"))
             targets.append(lengths[-1])
@@ -381,12 +410,13 @@ class _Decoder(_Source):
             elif isinstance(f.kind, Array):
                 numbers = [self.variable("number") for _ in range(length)]
                 targets += numbers
-                values[f.name] = f"[{', '.join(numbers)}]"
-            elif not length:
-                values[f.name] = "''" if text else "b''"
+                element, values[f.name] = f.kind.element, "[]"
+                if isinstance(element, Primitive) and element.code:
+                    values[f.name] = self.numbers(element, ", ".join(numbers))
             else:
-                targets.append(self.variable(f.name))
-                values[f.name] = targets[-1] + ".decode()" * text
+                content = self.variable(f.name) if length else "b''"
+                targets += [content] * min(1, length)
+                values[f.name] = self.text(content) if text else content
         wanted = [self.variable("wanted") for _ in lengths]
         other = [f"{a} != {b}" for a, b in zip(lengths, wanted, strict=True)] + ["tags"] * self.flexible
         targets += ["tags"] * self.flexible
@@ -558,14 +588,15 @@ def _is_number(kind: Primitive | type[Struct]) -> bool:
     return isinstance(kind, Primitive) and kind.code not in ("", "?", "16s")
 
 
-def _fill(message: type[Message], version: int, cls: type[Struct], pattern: Pattern) -> Fill:
-    return _Decoder(message, version).fill(cls, pattern)
+def _fill(
+    source: type[DecoderSource], message: type[Message], version: int, cls: type[Struct], pattern: Pattern
+) -> Fill:
+    return source(message, version).fill(cls, pattern)
 
 
 _CODES = ("?", "b", "h", "H", "i", "I", "q", "d", "16s")
 _UNPACKERS = {code: calls.Unpackers(code) for code in _CODES}
 _UUIDS = calls.Uuids()
-_UUID_OF = _UUIDS.__getitem__
 _EMPTY: list[Any] = []
 
 

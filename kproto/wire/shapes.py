@@ -18,7 +18,7 @@ What keeps it right and bounded:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ NUMBERS = 16
 Pattern = tuple[int, ...]
 """What the loop has to know of each length: -1 for null, 0 for empty, and for numbers how many."""
 
-Fill = Callable[[list[Any], Iterator[tuple[Any, ...]], tuple[int, ...]], int]
+Fill = Callable[[list[Any], Any, Any], int]
 """`fill(items, rows, lengths)`: append what `iter_unpack` read; return how many were of another layout."""
 
 
@@ -56,7 +56,7 @@ class Part:
     nullable: bool
 
 
-Layout = tuple[int, Callable[[bytes], Iterator[tuple[Any, ...]]], tuple[int, ...], Fill]
+Layout = tuple[int, Callable[[bytes], Any], Any, Fill]
 """How elements of one layout are read: their size, `iter_unpack`, the lengths as unpacked, the loop."""
 
 
