@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from kproto.errors import MissingExtra, RecordError
@@ -23,6 +24,8 @@ from ..records import ConsumerRecord
 
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
+
+_new: Any = object.__new__
 
 # Bytes from which on columns are worth their overhead.
 WORTH_COLUMNS = 32 * 1024
@@ -110,27 +113,23 @@ class Chunk:
     def _from_columns(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         start = self._at
         stop = min(start + limit, len(columns))
-        kinds = columns.timestamp_type[start:stop].tolist()
         names = _kind_names()
-        new = ConsumerRecord.__new__
-        found = [new(ConsumerRecord) for _ in range(stop - start)]
+        kinds = columns.timestamp_type[start:stop].tolist()
+        found: list[ConsumerRecord] = list(map(_new, repeat(ConsumerRecord, stop - start)))
         one: ConsumerRecord
-        for one, one.offset, one.timestamp, kind, one.key, one.value in zip(
+        for one, one.offset, one.timestamp, kind, one.key, one.value, one.headers in zip(
             found,
             columns.offset[start:stop].tolist(),
             columns.timestamp[start:stop].tolist(),
             kinds,
             columns.key.slice(start, stop - start).to_pylist(),
             columns.value.slice(start, stop - start).to_pylist(),
+            columns.headers_between(start, stop) if columns.has_headers else repeat((), stop - start),
             strict=True,
         ):
             one.topic = topic
             one.partition = partition
             one.timestamp_type = names[kind]
-            one.headers = ()
-        if columns.has_headers:
-            for one, one.headers in zip(found, columns.headers[start:stop], strict=True):  # noqa: B007
-                pass
         self._at = stop
         if stop == len(columns):
             self.position = max(self.position, self.end)
