@@ -264,18 +264,18 @@ class _Writer:
             try:
                 item = getattr(value, f.name)
             except AttributeError:
-                raise self.error(f"{_short(value)} is no {cls.__name__}: it lacks the field") from None
+                raise self.error(f"{short(value)} is no {cls.__name__}: it lacks the field") from None
             if self.version not in f.versions:
                 if not f.ignorable and _differs(item, f.initial()):
                     raise self.error(
-                        f"{_short(item)} can't be said in this version, which lacks the field "
-                        f"(versions {f.versions}); leave it at {_short(f.initial())}"
+                        f"{short(item)} can't be said in this version, which lacks the field "
+                        f"(versions {f.versions}); leave it at {short(f.initial())}"
                     )
             elif not (self.flexible and self.version in f.tagged):
                 self.field(f, item)
             self.path.pop()
         if not hasattr(value, "_tags"):
-            raise self.error(f"{_short(value)} is no {cls.__name__}: it has no unknown tags")
+            raise self.error(f"{short(value)} is no {cls.__name__}: it has no unknown tags")
         if self.flexible:
             self.tags(cls, value)
         elif value._tags:
@@ -307,11 +307,11 @@ class _Writer:
             return
         if kind.name == "string":
             if not isinstance(value, str):
-                raise self.error(f"{_short(value)} is not a str")
+                raise self.error(f"{short(value)} is not a str")
             try:
                 content = value.encode()
             except UnicodeEncodeError as error:
-                raise self.error(f"{_short(value)} has no UTF-8 form: {error.reason}") from None
+                raise self.error(f"{short(value)} has no UTF-8 form: {error.reason}") from None
         else:
             content = self.content(value)
         self.length(code, flexible, len(content))
@@ -323,7 +323,7 @@ class _Writer:
                 return bytes(cast("bytes | bytearray", value))
         except ValueError:  # a memoryview that was released
             pass
-        raise self.error(f"{_short(value)} is not bytes")
+        raise self.error(f"{short(value)} is not bytes")
 
     def fixed(self, kind: Primitive, value: Any) -> None:
         try:
@@ -336,7 +336,7 @@ class _Writer:
             else:
                 content = struct.pack(">" + kind.code, value)
         except (struct.error, TypeError, KeyError, AttributeError, OverflowError):
-            raise self.error(f"{_short(value)} is not a value of {kind.name}") from None
+            raise self.error(f"{short(value)} is not a value of {kind.name}") from None
         self.pieces.append(content)
 
     def array(self, kind: Array, values: Any, flexible: bool) -> None:
@@ -344,7 +344,7 @@ class _Writer:
             self.length("i", flexible, -1)
             return
         if not isinstance(values, list | tuple):
-            raise self.error(f"{_short(values)} is not a list")
+            raise self.error(f"{short(values)} is not a list")
         values = cast("list[Any]", values)
         self.length("i", flexible, len(values))
         name = self.path[-1]
@@ -373,10 +373,10 @@ class _Writer:
         unknown: Any = value._tags or {}
         if not isinstance(unknown, dict):
             self.path.append("(tags)")
-            raise self.error(f"the unknown tags are {_short(unknown)}, not a dict")
+            raise self.error(f"the unknown tags are {short(unknown)}, not a dict")
         unknown = cast("dict[object, object]", unknown)
         for tag, content in unknown.items():
-            self.path.append(f"(tag {tag})")
+            self.path.append(f"(tag {short(tag)})")
             if tag in names:
                 raise self.error(f"this tag belongs to the field {names[tag]}")
             if not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
@@ -400,7 +400,8 @@ def _differs(value: Any, initial: object) -> bool:
         return True
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value as an error message shows it."""
     try:
         text = repr(value)
     except Exception:  # numbers of more than 4300 digits have no text, half-made objects neither

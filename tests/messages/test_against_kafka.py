@@ -165,16 +165,17 @@ def newer(definition: Definition) -> Definition:
     return found
 
 
-@pytest.fixture
-def newer_jars(tmp_path: Path, kafka: dict[str, Definition]) -> Path:
+@pytest.fixture(scope="module")
+def newer_jars(tmp_path_factory: pytest.TempPathFactory, kafka: dict[str, Definition]) -> Path:
     """Kafka's jars of tomorrow: every message is newer, and there is an API that is not declared here."""
     api = kafka["HeartbeatRequest"] | {"name": "TomorrowRequest", "apiKey": 999}
     found = [api, *(newer(definition) for definition in kafka.values())]
+    folder = tmp_path_factory.mktemp("jars")
     for jar in JARS:
-        with zipfile.ZipFile(tmp_path / f"{jar}-9.9.9.jar", "w") as archive:
+        with zipfile.ZipFile(folder / f"{jar}-9.9.9.jar", "w") as archive:
             for definition in found if jar == JARS[0] else []:
                 archive.writestr(f"common/message/{definition['name']}.json", json.dumps(definition))
-    return tmp_path
+    return folder
 
 
 def test_an_api_of_a_newer_kafka_is_missing_by_name(newer_jars: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +21,11 @@ from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.json_form import from_json, json_name, one_line, to_json
 from kproto.testing.strategies import versioned
+from kproto.wire import Message
+from tests.wire.samples import sample
+
+SHARE = 8 if os.environ.get("KPROTO_PROFILE", "quick") == "quick" else 1
+"""One of so many wrong values is tried at a place; the next place gets the next one."""
 
 BEAT: dict[str, Any] = {"groupId": "g", "generationId": 3, "memberId": "m-1", "groupInstanceId": None}
 
@@ -198,3 +205,50 @@ def test_a_version_that_is_not_there_is_refused() -> None:
         from_json(HeartbeatRequest, BEAT, 5)
     with pytest.raises(UnsupportedVersion):
         to_json(HeartbeatRequest(group_id="g", generation_id=3, member_id="m"), 5)
+
+
+WRONG: list[Any] = [
+    *(None, "x", 5, -(2**70), 10**5000, 1.5, True, [], {}, [None], [[]], [{}], b"x", object(), {"tag": 1}),
+    *(math.nan, math.inf, "NaN", "\ud800", "x" * 40_000, "====", "AA==AA"),
+    *("A" * 22, "A" * 21 + "é", "\u0661" * 22),
+]
+
+
+def everywhere(form: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON form: what holds it, and the key or index."""
+    for key, value in list(form.items() if isinstance(form, dict) else enumerate(form)):
+        yield form, key
+        if isinstance(value, dict | list):
+            yield from everywhere(value)
+
+
+def read_or_refused(cls: type[Message], form: object, version: int) -> Message | None:
+    try:
+        return from_json(cls, form, version)
+    except EncodeError as refused:
+        error = refused
+    assert (error.message, error.version) == (cls.__name__, version)
+    assert str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", index.names())
+def test_anything_anywhere_is_read_or_refused_with_an_encode_error(name: str) -> None:
+    cls = index.message_class(name)
+    version = cls.__versions__.max
+    form = to_json(sample(cls, version), version)
+    for number, (owner, key) in enumerate(everywhere(form)):
+        right = owner[key]
+        for wrong in WRONG[number % SHARE :: SHARE]:
+            owner[key] = wrong
+            message = read_or_refused(cls, form, version)
+            if message is not None:
+                again = from_json(cls, to_json(message, version), version)
+                assert again.encode(version) == message.encode(version)
+        owner[key] = right
+
+
+@pytest.mark.parametrize("key", [5, None, ("groupId",)])
+def test_a_key_that_is_no_text_is_refused(key: Any) -> None:
+    with pytest.raises(EncodeError, match="HeartbeatRequest has no"):
+        from_json(HeartbeatRequest, {**BEAT, key: 1}, 4)

@@ -171,7 +171,7 @@ def test_huge_and_negative_lengths_cost_nothing_wherever_they_stand(cls: type[Me
 
 @pytest.mark.parametrize(
     ("cls", "version"),
-    [(cls, version) for cls in DECLARED for version in versions(cls)],
+    [(cls, version) for cls in DECLARED[:: 1 if EFFORT.values_of_three else 3] for version in versions(cls)],
 )
 def test_cuts_and_corruptions_are_refused_or_read_as_the_interpreter_says(
     cls: type[Message], version: int
@@ -325,7 +325,8 @@ def test_a_value_that_no_version_can_say_is_refused_or_ignorable(real: Make, cls
 
 
 @pytest.mark.parametrize(
-    "tags", [5, "ab", [(99, b"x")], {"99": b"x"}, {-1: b""}, {2**31: b""}, {99: "x"}, {99: None}]
+    "tags",
+    [5, "ab", [(99, b"x")], {"99": b"x"}, {-1: b""}, {2**31: b""}, {10**5000: b""}, {99: "x"}, {99: None}],
 )
 def test_unknown_tags_of_a_wrong_form_are_refused(tags: Any) -> None:
     message = sample(Tagged, 2)
