@@ -166,6 +166,7 @@ def _too_large(limit: int) -> CodecError:
     return CodecError(f"grows beyond {limit} bytes; max_decompressed allows more")
 
 
+@cache
 def _cramjam(codec: str) -> ModuleType:
     try:
         import cramjam  # pyright: ignore[reportMissingImports]
@@ -254,7 +255,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     if end < 16:
         raise CodecError("xerial's header ends too early")
     while at < end:
-        if bytes(data[at : at + 8]) == _XERIAL:  # streams may be concatenated
+        if data[at] == _XERIAL[0] and bytes(data[at : at + 8]) == _XERIAL:  # streams may be concatenated
             at += 16
             continue
         size = int.from_bytes(data[at : at + 4], "big")
@@ -267,10 +268,10 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
 
 def _unsnappy(data: memoryview, out: memoryview) -> int:
     unpack: Callable[..., int] = _cramjam("snappy").decompress_raw_into
-    written = 0
+    written, room = 0, len(out)
     for block in _snappy_blocks(data):
         size = _snappy_size(block)
-        if size > len(out) - written:
+        if size > room - written:
             raise _Full
         if size:
             try:
