@@ -315,8 +315,8 @@ def record_batches(
     known = [name for name in codecs if magic == 2 or name != "zstd"]
     header: dict[str, Any] = {"compression": draw(st.sampled_from(known))}
     base = draw(st.sampled_from(_FIRST))
-    gaps = compacted and draw(_rarely)
-    if magic and draw(_rarely):
+    gaps = compacted and draw(st.booleans())
+    if magic and draw(st.booleans()):
         header["timestamp_type"] = "LogAppendTime"
     if magic == 2:
         if "timestamp_type" in header:
