@@ -112,14 +112,15 @@ def test_kafka_agrees_on_every_version(bridge: Bridge, name: str) -> None:
 SEED = random.randrange(2**31) if PROFILE == "soak" else 0
 
 
-def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, seed: int) -> None:
+def reads_what_kafka_draws(bridge: Bridge, cls: type[Message], version: int, count: int, first: int) -> None:
     """The invariant: Kafka's bytes are its JSON to us too, and we write both again as they were."""
-    for drawn, data, form in bridge.draw(cls.__name__, version, count, seed):
-        where = f"v{version}, seed {seed}: {drawn.hex()}"
-        message = cls.decode(drawn, version)
-        assert to_json(message, version) == form, where
-        assert message.encode(version).hex() == data.hex(), where
-        assert from_json(cls, form, version).encode(version).hex() == data.hex(), where
+    for seed in range(first, first + count, 100):  # a hundred in one answer
+        for drawn, data, form in bridge.draw(cls.__name__, version, min(100, count), seed):
+            where = f"v{version}, seed {seed}: {drawn.hex()}"
+            message = cls.decode(drawn, version)
+            assert to_json(message, version) == form, where
+            assert message.encode(version).hex() == data.hex(), where
+            assert from_json(cls, form, version).encode(version).hex() == data.hex(), where
 
 
 @pytest.mark.parametrize("name", index.names())

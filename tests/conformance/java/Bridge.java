@@ -354,7 +354,7 @@ public class Bridge {
                 case "INT32" -> (int) number();
                 case "UNSIGNED_INT32", "UINT32" -> number() & 0xffffffffL;
                 case "INT64" -> number();
-                case "FLOAT64" -> random.nextBoolean() ? random.nextGaussian() : Double.longBitsToDouble(random.nextLong());
+                case "FLOAT64" -> number(random.nextBoolean() ? random.nextGaussian() : Double.longBitsToDouble(random.nextLong()));
                 case "UUID" -> random.nextInt(4) == 0 ? Uuid.ZERO_UUID : new Uuid(number(), number());
                 case "STRING" -> text();
                 case "BYTES" -> ByteBuffer.wrap(bytes());
@@ -365,6 +365,11 @@ public class Bridge {
 
         private long number() {
             return random.nextInt(4) == 0 ? random.nextInt(4) - 2 : random.nextLong() >> random.nextInt(64);
+        }
+
+        /** JSON has one not-a-number only. */
+        private double number(double value) {
+            return Double.isNaN(value) ? Double.NaN : value;
         }
 
         private int length() {
