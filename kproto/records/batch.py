@@ -214,17 +214,17 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
         if size < _SMALLEST:
             raise RecordError("RecordBatch", -1, "size", at + 8, f"a batch of {size} bytes")
         stop = at + _OVERHEAD + size
+        magic = whole[at + 16] if at + 16 < end else 0
+        if magic > 2:
+            raise RecordError("RecordBatch", magic, "magic", at + 16, f"magic {magic} doesn't exist")
         if stop > end:
             return  # cut
-        magic = whole[at + 16]
         if magic == 2:
             batch = _read_header(whole, at, stop, view if check_crc else None)
-        elif magic < 2:
+        else:
             from .legacy import read_message  # rarely needed: Kafka 4 neither stores nor takes these
 
             batch = read_message(whole, at, stop, check_crc, max_decompressed)
-        else:
-            raise RecordError("RecordBatch", magic, "magic", at + 16, f"magic {magic} doesn't exist")
         yield batch
         at = stop
 

@@ -228,6 +228,14 @@ def test_produced_batches_get_the_offsets_of_the_log() -> None:
     assert {one.partition_leader_epoch for one in batches(stored)} == {7}
 
 
+def test_a_magic_that_does_not_exist_is_told_even_in_a_cut_batch() -> None:
+    damaged = SAMPLE[:16] + b"\x03" + SAMPLE[17:-1]
+    with pytest.raises(RecordError, match="magic 3") as caught:
+        list(batches(SAMPLE + damaged))
+    assert caught.value.offset == len(SAMPLE) + 16
+    assert len(list(batches(SAMPLE + damaged[:16]))) == 1
+
+
 def test_the_broker_may_set_the_time() -> None:
     stored = assign_offsets(encode_batch(TWO, base_offset=40), 0, 0, log_append_time=NOW + 9)
     assert [one.timestamp for one in rows(stored)] == [NOW + 9, NOW + 9]
