@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, cast
 from uuid import UUID, SafeUUID
 
 from .interpret import STRING_MAX, VARINT_MAX, uvarint
+from .message import Field, Struct
+
+Reader = Callable[[bytes, int], tuple[Any, int]]
 
 
 class Malformed(ValueError):
@@ -61,6 +65,67 @@ def string_uvarint(n: int) -> bytes:
     if n > STRING_MAX + 1:
         raise Unsayable
     return uvarint(n)
+
+
+class Tags:
+    """Reads the tag sections of a struct that aren't empty."""
+
+    def __init__(self, cls: type[Struct], version: int, make: Callable[[Field], Reader]) -> None:
+        """`make` compiles what reads a tagged field; it is called when such a field first comes."""
+        self.fields = {f.tag: f for f in cls.__fields__ if f.tagged}
+        self.version = version
+        self.make = make
+        self.readers: dict[int, Reader] = {}
+
+    def read(self, target: Struct, buf: bytes, p: int) -> int:
+        """Read the section at `p` into `target`, which has its defaults; return the offset behind it."""
+        n, p = _varint(buf, p)
+        for _ in repeat(None, n):
+            tag, p = _varint(buf, p)
+            size, p = _varint(buf, p)
+            q = p + size
+            f = self.fields.get(tag)
+            if f is None:
+                target.__unknown_tags__[tag] = buf[p:q]
+                p = q
+                continue
+            if self.version not in f.tagged:
+                raise Malformed
+            read = self.readers.get(tag) or self.readers.setdefault(tag, self.make(f))
+            value, p = read(buf, p)
+            if p != q:
+                raise Malformed
+            setattr(target, f.slot, value)
+        return p
+
+
+def _varint(buf: bytes, p: int) -> tuple[int, int]:
+    n = buf[p]
+    return (n, p + 1) if n < 128 else long_length(buf, p + 1, n)
+
+
+def tag_section(pieces: dict[int, bytes], known: frozenset[int], unknown: dict[Any, Any] | None) -> bytes:
+    """A tag section with its count: what is in the fields, and what nobody knows."""
+    for tag, content in (unknown or {}).items():
+        if tag in known or not (isinstance(tag, int) and 0 <= tag <= VARINT_MAX):
+            raise Unsayable
+        pieces[tag] = as_content(content)
+    parts = [uvarint(len(pieces))]
+    for tag in sorted(pieces):
+        parts += (uvarint(tag), uvarint(len(pieces[tag])), pieces[tag])
+    return b"".join(parts)
+
+
+def when_needed(make: Callable[[], Callable[[Any], bytes]]) -> Callable[[Any], bytes]:
+    """A function that `make` makes at the first call."""
+    made: list[Callable[[Any], bytes]] = []
+
+    def call(value: Any) -> bytes:
+        if not made:
+            made.append(make())
+        return made[0](value)
+
+    return call
 
 
 def as_content(value: Any) -> bytes:

@@ -32,8 +32,8 @@ What keeps it right:
   and the last line checks p itself: nothing that was cut short is returned.
 * Every count is checked against the bytes left before a list of that size is made.
 * On any error the functions just raise something. `Message.decode` and `encode` then run the interpreter
-  over the same input, and that names the field and the offset. Tag sections that aren't empty are left
-  to the interpreter too: they are rare, and checking their sizes would double the generated code.
+  over the same input, and that names the field and the offset.
+* Tag sections that aren't empty are rare: what reads and writes them is made apart, when it is first needed.
 * Nothing closes over a local variable: that would make each use of it slower.
 
 The tests hold every message and version of these functions against the interpreter.
@@ -52,7 +52,7 @@ from operator import length_hint
 from typing import Any
 
 from . import calls
-from .interpret import decode_tags, encode_tags, smallest, uvarint
+from .interpret import smallest, uvarint
 from .message import LATE, Array, Field, Message, Struct, check_version
 from .shapes import FEW, Fill, Layouts, Part, Pattern
 from .source import build
@@ -77,8 +77,7 @@ def encoder(message: type[Message], version: int) -> Encoder:
     It may raise any Exception on values that don't fit. Raises UnsupportedVersion.
     """
     check_version(message, version)
-    encode: Encoder = _Encoder(message, version).function("encode")
-    return encode
+    return _Encoder(message, version).message_encoder()
 
 
 class _Source:
@@ -161,7 +160,7 @@ class DecoderSource(_Source):
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self.after: list[str] = []
-        self.names |= {"LATE": LATE, "read_tags": decode_tags, "repeat": repeat, "starmap": starmap}
+        self.names |= {"LATE": LATE, "repeat": repeat, "starmap": starmap}
         self.names |= {"long_length": calls.long_length, "long_string": calls.long_string, "uuids": _UUIDS}
         self.names["uuid_of"] = _UUIDS.__getitem__
 
@@ -204,7 +203,18 @@ class DecoderSource(_Source):
 
     def tags(self, cls: type[Struct], stored: str) -> None:
         """Add what the tag section in front of `p` says, unless it is empty."""
-        self.line(f"if tags: p = read_tags({stored}, buf, p - 1, {self.message.__name__!r}, {self.version})")
+        tags = calls.Tags(cls, self.version, partial(_tag_reader, self.message, self.version))
+        self.line(f"if tags: p = {self.name('read_tags', tags.read)}({stored}, buf, p - 1)")
+
+    def tag_reader(self, f: Field) -> Decoder:
+        """Compile `read(buf, p) -> (value, end)` for a tagged field."""
+        self.lines.append("def read(buf, p):")
+        self.line("end = len(buf)")
+        value = self.value(f, tagged=True)
+        self.flush()
+        self.line(f"return {value}, p")
+        read: Decoder = self.function(f"read {f.name}")
+        return read
 
     def made(self, cls: type[Struct], values: Mapping[str, str]) -> str:
         """An expression for a new object with these values, and defaults for what isn't among them."""
@@ -217,7 +227,7 @@ class DecoderSource(_Source):
             return "LATE"
         return "[]" if f.default == [] else self.constant(f)
 
-    def value(self, f: Field) -> str:
+    def value(self, f: Field, tagged: bool = False) -> str:
         """Read a field; return an expression for its value."""
         nullable, compact = self.version in f.nullable, self.is_compact(f)
         if isinstance(f.kind, Primitive):
@@ -230,9 +240,11 @@ class DecoderSource(_Source):
         if isinstance(f.kind, Array):
             self.array(f.kind.element, value, nullable, compact)
         elif nullable:
-            self.run("b", "n")
+            self.run("B" if tagged else "b", "n")
             self.flush()
-            self.line(f"if n < 0: {value} = None")
+            if tagged:
+                self.line("if n > 127: raise Malformed")
+            self.line(f"if {'not n' if tagged else 'n < 0'}: {value} = None")
             with self.block("else:"):
                 self.struct(f.kind, f"{value} = %s", value)
         else:
@@ -436,13 +448,38 @@ class _Encoder(_Source):
         super().__init__(message, version)
         self.names |= {"LATE": LATE, "SMALL": calls.SMALL, "TRUTH": calls.TRUTH}
         self.names |= {"uvarint": uvarint, "string_uvarint": calls.string_uvarint}
-        self.names |= {"as_content": calls.as_content, "as_array": calls.as_array, "write_tags": encode_tags}
-        root = self.object_variable(message)
+        self.names |= {"as_content": calls.as_content, "as_array": calls.as_array}
+
+    def message_encoder(self) -> Encoder:
+        root = self.object_variable(self.message)
         self.lines.append(f"def encode({root}):")
         self.line("w = []")
-        self.struct(message, root)
+        self.struct(self.message, root)
         self.flush()
         self.line("return b''.join(w)")
+        encode: Encoder = self.function("encode")
+        return encode
+
+    def tags_writer(self, cls: type[Struct]) -> Encoder:
+        """Compile `write(struct) -> bytes` for the tag sections of `cls`."""
+        variable = self.object_variable(cls)
+        self.names["tag_section"] = calls.tag_section
+        self.variables.add("pieces")
+        self.lines.append(f"def write({variable}):")
+        self.line("pieces = {}")
+        for f in self.tagged(cls):
+            with self.block(f"if {self.differs(f, f'{variable}.{f.slot}')}:"):
+                self.line("w = []")
+                self.field(f, f"{variable}.{f.name}", tagged=True)
+                self.flush()
+                self.line(f"pieces[{f.tag}] = b''.join(w)")
+        known = self.name("known", frozenset(f.tag for f in cls.__fields__ if f.tagged))
+        self.line(f"return tag_section(pieces, {known}, {variable}._tags)")
+        write: Encoder = self.function(f"write {cls.__name__}")
+        return write
+
+    def tagged(self, cls: type[Struct]) -> list[Field]:
+        return [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
 
     def packed(self) -> str:
         """An expression for the bytes of the pending run."""
@@ -496,13 +533,13 @@ class _Encoder(_Source):
         """No tags: a zero byte behind the pending run. Else that byte is taken back for the real section."""
         self.run("x", "")
         self.flush()
-        tagged = [f for f in cls.__fields__ if self.version in f.versions and self.version in f.tagged]
-        conditions = [f"{variable}._tags", *(self.differs(f, f"{variable}.{f.slot}") for f in tagged)]
-        arguments = f"{variable}, {self.name(cls.__name__, cls)}, {self.message.__name__!r}, {self.version}"
+        conditions = [f"{variable}._tags"]
+        conditions += [self.differs(f, f"{variable}.{f.slot}") for f in self.tagged(cls)]
+        write = calls.when_needed(partial(_tags_writer, self.message, self.version, cls))
         with self.block(f"if {' or '.join(conditions)}:"):
-            self.line(f"w[-1] = w[-1][:-1] + write_tags({arguments})")
+            self.line(f"w[-1] = w[-1][:-1] + {self.name('write_tags', write)}({variable})")
 
-    def field(self, f: Field, value: str, in_run: bool = False) -> None:
+    def field(self, f: Field, value: str, in_run: bool = False, tagged: bool = False) -> None:
         nullable = self.version in f.nullable
         if isinstance(f.kind, Primitive):
             self.primitive(f.kind, value, nullable, self.is_compact(f))
@@ -512,7 +549,7 @@ class _Encoder(_Source):
             part = self.object_variable(f.kind)
             self.line(f"{part} = {value}")
             if nullable:
-                self.run("b", f"-1 if {part} is None else 1")
+                self.run("b", f"{0 if tagged else -1} if {part} is None else 1")
                 self.flush()
                 with self.block(f"if {part} is not None:"):
                     self.struct(f.kind, part)
@@ -586,6 +623,14 @@ class _Encoder(_Source):
 
 def _is_number(kind: Primitive | type[Struct]) -> bool:
     return isinstance(kind, Primitive) and kind.code not in ("", "?", "16s")
+
+
+def _tag_reader(message: type[Message], version: int, f: Field) -> Decoder:
+    return DecoderSource(message, version).tag_reader(f)
+
+
+def _tags_writer(message: type[Message], version: int, cls: type[Struct]) -> Encoder:
+    return _Encoder(message, version).tags_writer(cls)
 
 
 def _fill(

@@ -66,13 +66,6 @@ def decode_tags(target: Struct, data: bytes, at: int, message: str, version: int
     return reader.at
 
 
-def encode_tags(value: Struct, cls: type[Struct], message: str, version: int) -> bytes:
-    """The tag section of `value`, with its count."""
-    writer = _Writer(message, version, True)
-    writer.tags(cls, value)
-    return b"".join(writer.pieces)
-
-
 def smallest(kind: Primitive | Array | type[Struct], version: int, flexible: bool) -> int:
     """The fewest bytes that a value of `kind` takes when it isn't null."""
     if isinstance(kind, Primitive):
@@ -318,9 +311,10 @@ class _Writer:
         self.pieces.append(content)
 
     def content(self, value: object) -> bytes:
+        given = value
         try:
-            if isinstance(value, bytes | bytearray | memoryview):
-                return bytes(cast("bytes | bytearray", value))
+            if isinstance(given, bytes | bytearray | memoryview):
+                return bytes(cast("bytes | bytearray", given))
         except ValueError:  # a memoryview that was released
             pass
         raise self.error(f"{short(value)} is not bytes")

@@ -140,6 +140,6 @@ def test_the_memory_for_uuids_is_bounded() -> None:
     assert len(known) <= 4096
 
 
-def test_tags_with_values_go_to_the_interpreter_and_come_back() -> None:
+def test_tags_with_values_come_back() -> None:
     message = Tagged(before=1, items=[], after="", number=5, flag=True)
     assert decoder(Tagged, 2)(encoder(Tagged, 2)(message), 0)[0] == message

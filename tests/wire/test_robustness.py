@@ -406,7 +406,11 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         'self.line("if n < 0: n = 0")',
         survives,
     ),
-    "a null struct is read as one that follows": ('f"if n < 0: {value}', 'f"if n < -9: {value}', survives),
+    "a null struct is read as one that follows": (
+        "else 'n < 0'}: {value}",
+        "else 'n < -9'}: {value}",
+        survives,
+    ),
     "counts aren't held against what is left": ("} > end - p: raise", "} > 10**9: raise", allocates_nothing),
     "strings of any length are read": ('"long_string" if', '"long_length" if', refuses_long_strings),
     "strings of any length are written": ('"string_uvarint" if', '"uvarint" if', refuses),
