@@ -138,13 +138,15 @@ _some_message = st.sampled_from(index.names()).flatmap(
         st.just(index.message_class(name)), versioned(index.message_class(name), unknown_tags=True)
     )
 )
+_short = st.none() | st.binary(max_size=3)  # so that changes meet more than contents
 _some_records = record_sets(
-    st.integers(0, 2).flatmap(lambda magic: record_batches(magic, max_records=4)), max_size=3
+    st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
+    max_size=3,
 )
 _some_compressed = st.builds(
     lambda codec, data: bytes((codec - 1,)) + compress(codec, data),
     st.integers(1, len(CODECS) - 1),
-    st.binary(max_size=200) | st.builds(bytes, st.integers(0, 70000)),
+    st.binary(max_size=200) | st.builds(bytes, st.sampled_from([0, 9, 70000, 2 * LIMIT])),
 )
 
 
