@@ -14,6 +14,7 @@ Needs the extra ``columns`` (numpy, pyarrow).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -262,6 +263,8 @@ _HEADER = np.dtype(
     ]
 )
 
+_SIZE = struct.Struct(">i").unpack_from
+
 # The rows of a table that has a column for each batch.
 (
     _AT,  # where the records start in the source, and then in the arena
@@ -332,25 +335,27 @@ def _headers(data: bytes, check_crc: bool, control: bool) -> Table | None:
     at, end = 0, len(data)
     view = memoryview(data)
     places: list[int] = []
+    heads: list[memoryview] = []
     crcs: list[int] = []
     while end - at >= HEADER_SIZE:
-        size = int.from_bytes(view[at + 8 : at + 12], "big", signed=True)
+        (size,) = _SIZE(data, at + 8)
         if size < HEADER_SIZE - 12:
             return None
-        if size > end - at - 12:
+        stop = at + 12 + size
+        if stop > end:
             break
         places.append(at)
+        heads.append(view[at : at + HEADER_SIZE])
         if check_crc:
-            crcs.append(crc32c(view[at + 21 : at + 12 + size]))
-        at += 12 + size
+            crcs.append(crc32c(view[at + 21 : stop]))
+        at = stop
     else:
         if end - at >= 12:
             return None
     if not places:
         return None
     at_all = np.array(places, np.int64)
-    raw = np.frombuffer(data, np.uint8)[at_all[:, None] + np.arange(HEADER_SIZE)]
-    head = raw.view(_HEADER)[:, 0]
+    head = np.frombuffer(b"".join(heads), _HEADER)
     attributes = head["attributes"].astype(np.int64)
     table = np.empty((_WIDTH, len(places)), np.int64)
     table[_AT] = at_all + HEADER_SIZE
