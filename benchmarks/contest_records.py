@@ -24,17 +24,19 @@ import argparse
 import random
 import statistics
 from collections.abc import Callable
+from importlib import import_module
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from kproto.records import Record
 from kproto.records.record import encode_headers, zigzag
 from kproto.records.vectors import Windows, tables
 
 from .report import header, machine, measure, ratio, row
+
+pa: Any = import_module("pyarrow")
 
 SIZE = 8192
 POLL = 500

@@ -147,7 +147,7 @@ class Columns:
         one: Record
         for start in range(0, len(self), size):
             stop = min(start + size, len(self))
-            found = list(map(_new, repeat(Record, stop - start)))
+            found: list[Record] = list(map(_new, repeat(Record, stop - start)))
             for one, one.offset, one.timestamp, one.key, one.value, one.headers in zip(  # noqa: B007
                 found,
                 self.offset[start:stop].tolist(),

@@ -37,6 +37,8 @@ class Tails:
 
     __slots__ = ("_first", "_name", "_names", "_raw", "_same", "_value")
 
+    _raw: Any
+    """The tails themselves, a BinaryArray; None once they are parsed."""
     _first: Int64s
     """Which header is a row's first; one more than there are rows."""
     _same: int | None
