@@ -23,6 +23,9 @@ PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 SECONDS = {"quick": 0, "ci": 15, "soak": 300}[PROFILE]
 
 
+OPTIONS = ("-timeout=30", "-artifact_prefix=found-")
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_target_holds_for_seeds_and_their_neighbours(name: str) -> None:
     target, dice = TARGETS[name], random.Random(0)
@@ -53,11 +56,11 @@ def test_the_fuzzer_finds_nothing(name: str, tmp_path: Path) -> None:
     if find_spec("atheris") is None:
         judges.missing("atheris")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", name, f"-max_total_time={SECONDS}", "-timeout=30"],
+        [sys.executable, "-m", "tests.fuzz", name, f"-max_total_time={SECONDS}", *OPTIONS],
         capture_output=True,
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    crashes = [f"{file.name}: {file.read_bytes().hex()}" for file in tmp_path.iterdir()]
+    crashes = [f"{file.name}: {file.read_bytes().hex()}" for file in tmp_path.glob("found-*")]
     assert (done.returncode, crashes) == (0, []), done.stderr[-3000:]
