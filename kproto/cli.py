@@ -26,9 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code."""
     options = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], int] = options.run
-    if isinstance(sys.stdout, TextIOWrapper):  # whatever a terminal can't show is escaped, and JSON is UTF-8
+    out: object = sys.stdout
+    if isinstance(out, TextIOWrapper):  # whatever a terminal can't show is escaped, and JSON is UTF-8
         form = "utf-8" if getattr(options, "json", False) else None
-        sys.stdout.reconfigure(encoding=form, errors="backslashreplace")
+        out.reconfigure(encoding=form, errors="backslashreplace")
     try:
         return run(options)
     except KprotoError as error:

@@ -255,7 +255,7 @@ class RecordBatch:
 
     written: Sequence[Record]
     """With the timestamps that the producer gave them."""
-    header: dict[str, Any] = field(default_factory=dict)
+    header: dict[str, Any] = field(default_factory=dict[str, Any])
     """What the header says: arguments of `encode_batch`, or of `encode_messages` for magic 0 and 1."""
     magic: int = 2
 

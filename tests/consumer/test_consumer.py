@@ -816,7 +816,6 @@ def test_a_fenced_member_says_so_at_every_poll_and_can_be_closed() -> None:
     assert settled(world, b)
 
 
-
 @pytest.mark.parametrize(
     "misuse",
     [
