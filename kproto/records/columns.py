@@ -343,6 +343,8 @@ def _headers(data: bytes, check_crc: bool, control: bool) -> Table | None:
             return None
         stop = at + 12 + size
         if stop > end:
+            if data[at + 16] > 2:
+                return None
             break
         places.append(at)
         heads.append(view[at : at + HEADER_SIZE])
