@@ -5,7 +5,8 @@ Rules of this file:
 * There are no batches, only messages; each outer one is read as a `Batch` here, so that `batches` and `rows`
   give the same things for every magic. A compressed message is a wrapper: its value is a message set.
 * In a wrapper of magic 0 the inner offsets are those of the log. In one of magic 1 they count from any start,
-  and the wrapper has the offset of the last (KIP-31), or 0 on the way from some producers.
+  and the wrapper has the offset of the last (KIP-31), or 0 on the way from some producers. They wrap at 64
+  bits, as in Java.
 * Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrules the inner ones
   (KIP-32).
 * The CRC is that of zlib, over everything behind it. zstd doesn't exist here.
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from ..errors import EncodeError, RecordError
 from .batch import Batch
 from .compression import CODECS, CodecError, codec_number, compress, decompress, old_lz4_header
-from .record import Record
+from .record import Record, wrap
 
 _MESSAGE = "Message"
 _OVERHEAD = 12
@@ -138,7 +139,7 @@ def _unwrap(
         if shift < 0:
             raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
         for record in found:
-            record.offset += shift
+            record.offset = wrap(record.offset + shift)
             if attributes & _APPEND_TIME:
                 record.timestamp = wrapper.timestamp
     return found

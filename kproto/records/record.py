@@ -126,8 +126,8 @@ def parse_records(
             record.timestamp = append_time
     if wraps:
         for record in found:
-            record.timestamp = _wrap(record.timestamp)
-            record.offset = _wrap(record.offset)
+            record.timestamp = wrap(record.timestamp)
+            record.offset = wrap(record.offset)
     return found, at
 
 
@@ -202,7 +202,8 @@ def _varlong(data: bytes, at: int) -> tuple[int, int]:
     raise Broken("timestampDelta", at, "a varint of more than 10 bytes")
 
 
-def _wrap(value: int) -> int:
+def wrap(value: int) -> int:
+    """A number as 64 bits keep it."""
     return (value + (1 << 63) & (1 << 64) - 1) - (1 << 63)
 
 

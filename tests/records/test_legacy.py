@@ -83,6 +83,12 @@ def test_a_wrapper_below_its_last_message_is_refused() -> None:
         rows(message(1, 1, None, compress(1, inner), 8))
 
 
+def test_offsets_in_a_wrapper_wrap_as_in_java() -> None:
+    inner = message(1, 0, None, b"a", 9) + message(1, 0, None, b"b", 0)
+    found = rows(message(1, 1, None, compress(1, inner), (1 << 63) - 1))
+    assert [one.offset for one in found] == [8 - (1 << 63), (1 << 63) - 1]
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 @given(data=st.data())
 def test_a_changed_bit_is_noticed(magic: int, data: st.DataObject) -> None:
