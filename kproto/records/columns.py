@@ -34,7 +34,7 @@ except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
 from . import vectors
-from .batch import HEADER_SIZE, AbortedTransactions, Batch, Data, batches, encode_batch
+from .batch import HEADER_SIZE, AbortedTransactions, Batch, Data, batches
 from .compression import CODECS, CodecError, decompress_into, size_hint
 from .crc32c import crc32c
 from .packing import encode_columns
@@ -187,20 +187,18 @@ def columns_of(
     Raises `RecordError` at the first broken batch of any part, `MissingExtra`, and `IllegalState` for more
     than 2 GiB of records.
     """
-    if len(parts) == 1 and bytes(parts[0].data[16:17]) in (b"\0", b"\1"):
-        return _slow(parts, check_crc, control, max_decompressed)  # message sets are read row by row anyway
-    listed: list[tuple[Table, list[bytes]]] = []
+    listed: list[tuple[Table, bytes]] = []
     with suppress(RecordError):
-        listed += [
-            _list(part, index, check_crc, control, max_decompressed) for index, part in enumerate(parts)
-        ]
-    if len(listed) < len(parts):
-        return _slow(parts, check_crc, control, max_decompressed)  # which finds the first of all errors
-    table = np.concatenate([some for some, _ in listed], 1) if listed else _NO_BATCHES
-    if int(table[_COUNT].sum()) >= _FEW:
-        found = _fast(parts, [sources for _, sources in listed], table, max_decompressed)
-        if found is not None:
-            return found
+        for index, part in enumerate(parts):
+            if (one := _list(part, index, check_crc, control, max_decompressed)) is None:
+                break
+            listed.append(one)
+    if len(listed) == len(parts):  # else the slow way finds the first of all errors, or reads message sets
+        table = np.concatenate([some for some, _ in listed], 1) if listed else _NO_BATCHES
+        if int(table[_COUNT].sum()) >= _FEW:
+            found = _fast(parts, [data for _, data in listed], table, max_decompressed)
+            if found is not None:
+                return found
     return _slow(parts, check_crc, control, max_decompressed)
 
 
@@ -279,32 +277,28 @@ _SIZE = struct.Struct(">i").unpack_from
     _APPENDED,  # 1: the batch's max timestamp is that of all records
     _PART,
     _LEAST,  # the lowest offset that is wanted
-    _SOURCE,  # which of the sources of its part has the batch
     _WIDTH,
-) = range(14)
+) = range(13)
 
 Table = NDArray[np.int64]
 
 
 def _list(
     part: Part, index: int, check_crc: bool, control: bool, max_decompressed: int | None
-) -> tuple[Table, list[bytes]]:
-    """The wanted batches of a part as a table, and the bytes they lie in."""
+) -> tuple[Table, bytes] | None:
+    """The wanted batches of a part as a table, and the bytes they lie in; None when one is a message set."""
     data = part.data if isinstance(part.data, bytes) else bytes(part.data)
+    if data[16:17] in (b"\0", b"\1"):
+        return None  # before its wrapper is opened
     table = None
     if len(data) > _MANY_BATCHES and not part.aborted:
         table = _headers(data, check_crc, control)
-    sources = [data]
     if table is None:
         listed: list[tuple[int, ...]] = []
         for batch in _wanted(part, check_crc, control, max_decompressed):
             kind = TIMESTAMP_TYPES[batch.timestamp_type]
-            source = 0
-            if batch.magic < 2:  # as one of magic 2, so that there is only one fast way
-                sources.append(encode_batch(batch.records()))
-                batch = next(batches(sources[-1], check_crc=False))
-                source = len(sources) - 1
-            appended = batch.magic == 2 and batch.timestamp_type == "LogAppendTime"
+            if batch.magic < 2:
+                return None
             listed.append(
                 (
                     batch.start + HEADER_SIZE,
@@ -316,10 +310,9 @@ def _list(
                     batch.max_timestamp,
                     batch.codec,
                     kind,
-                    int(appended),
+                    int(batch.timestamp_type == "LogAppendTime"),
                     index,
                     _ALL,
-                    source,
                 )
             )
         table = np.array(listed, np.int64).reshape(-1, _WIDTH).T
@@ -327,7 +320,7 @@ def _list(
     if part.from_offset is not None:
         table = table[:, table[_LAST_OFFSET] >= part.from_offset]
         table[_LEAST][table[_BASE_OFFSET] < part.from_offset] = part.from_offset
-    return table, sources
+    return table, data
 
 
 def _headers(data: bytes, check_crc: bool, control: bool) -> Table | None:
@@ -370,7 +363,6 @@ def _headers(data: bytes, check_crc: bool, control: bool) -> Table | None:
     table[_CODEC] = attributes & 7
     table[_KIND] = table[_APPENDED] = attributes >> 3 & 1
     table[_LEAST] = _ALL
-    table[_SOURCE] = 0
     regular = (
         (head["magic"] == 2)
         & (head["last_offset_delta"] >= 0)
@@ -388,12 +380,12 @@ def _headers(data: bytes, check_crc: bool, control: bool) -> Table | None:
 
 
 def _fast(
-    parts: Sequence[Part], sources: list[list[bytes]], table: Table, max_decompressed: int | None
+    parts: Sequence[Part], sources: list[bytes], table: Table, max_decompressed: int | None
 ) -> Columns | None:
     """By numpy and Arrow; None when the records aren't regular."""
-    if len(parts) == 1 and len(sources[0]) == 1 and not table[_CODEC].any():
+    if len(parts) == 1 and not table[_CODEC].any():
         try:
-            return _decode(parts, np.frombuffer(sources[0][0], np.uint8), table)
+            return _decode(parts, np.frombuffer(sources[0], np.uint8), table)
         except IndexError:
             pass  # the last record is too near to the end to be looked at in windows of 8 bytes
     arena = _Arena()
@@ -488,16 +480,16 @@ class _Arena:
         if len(self.bytes) <= _KEPT and len(_shelf) < _SHELF_SIZE:
             _shelf.append(self.bytes)
 
-    def fill(self, sources: list[list[bytes]], table: Table, max_decompressed: int | None) -> None:
+    def fill(self, sources: list[bytes], table: Table, max_decompressed: int | None) -> None:
         """Put the records of all batches into the arena, and their places into the table."""
         self._reserve(int(((table[_STOP] - table[_AT]) << (table[_CODEC] != 0) * 2).sum()))
-        views = [[memoryview(source) for source in some] for some in sources]
+        views = [memoryview(source) for source in sources]
         at: list[int] = table[_AT].tolist()
         stop: list[int] = table[_STOP].tolist()
         codecs = table[_CODEC].tolist()
-        owners: list[list[int]] = table[[_PART, _SOURCE]].T.tolist()
-        for index, (part, source) in enumerate(owners):
-            body = views[part][source][at[index] : stop[index]]
+        owners: list[int] = table[_PART].tolist()
+        for index, part in enumerate(owners):
+            body = views[part][at[index] : stop[index]]
             at[index] = self.used
             try:
                 self._add(codecs[index], body, max_decompressed)
