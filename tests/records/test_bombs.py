@@ -18,6 +18,7 @@ from kproto.records import Record, encode_batch
 from kproto.records.compression import CODECS
 from tests.records.bombs import ENTRANCES, MB, bombs
 
+PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[2]
 HARMLESS = {"the size of a batch"}  # a cut last batch isn't there
 
@@ -30,7 +31,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(scope="module", params=ENTRANCES)
+@pytest.fixture(scope="module", params=["rows", "cli"] if PROFILE == "quick" else ENTRANCES)
 def seen(request: pytest.FixtureRequest, directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What a fresh process and its forks met when they read the bombs by this entrance."""
     done = subprocess.run(

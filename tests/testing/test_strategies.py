@@ -205,7 +205,7 @@ CORNERS: dict[str, Callable[[RecordBatch], Any]] = {
 def test_corners_of_batches_are_reached() -> None:
     seen: set[str] = set()
 
-    @settings(NO_SHRINKING, max_examples=400, derandomize=True)
+    @settings(NO_SHRINKING, max_examples=250, derandomize=True)
     @given(record_batches())
     def look(one: RecordBatch) -> None:
         seen.update(name for name, reached in CORNERS.items() if reached(one))
