@@ -37,7 +37,7 @@ from consumer.spark import session
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
 from consumer.spark.schema import full
-from kproto.records.batch import encode_batch
+from kproto.records import encode_batch
 from kproto.records.record import Record
 
 from .report import machine

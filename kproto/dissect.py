@@ -30,7 +30,7 @@ from .wire.annotate import Reading, Span, annotate, shown
 from .wire.message import Message, check_version
 
 if TYPE_CHECKING:
-    from .records.batch import Batch
+    from .records import Batch
     from .records.record import Record
 
 
@@ -211,7 +211,7 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
 
 def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:
     """A record set as text: a line per batch, one per record below. `whole`: all records."""
-    from .records.batch import batches  # here, because most messages hold none
+    from .records import batches  # here, because most messages hold none
 
     end = 0
     try:

@@ -24,7 +24,7 @@ from typing import Any, cast
 from .errors import ConfigError, EncodeError, KprotoError, RecordError
 from .messages.index import key_of, kind_of, message_class, no_message
 from .messages.json_form import from_json, one_line, to_json
-from .records.batch import batches, encode_batch
+from .records import batches, encode_batch
 from .records.record import Record
 from .wire.message import Message
 

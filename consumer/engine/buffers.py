@@ -18,7 +18,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from kproto.errors import MissingExtra, RecordError
-from kproto.records.batch import AbortedTransactions, Batch, batches
+from kproto.records import AbortedTransactions, Batch, batches
 
 from ..records import ConsumerRecord
 

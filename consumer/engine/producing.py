@@ -31,7 +31,7 @@ from kproto.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kproto.records.batch import BatchBuilder, rows
+from kproto.records import BatchBuilder, rows
 from kproto.wire.message import Message
 
 from ..errors import broker_error, is_retriable

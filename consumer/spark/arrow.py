@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.sql.types import StructType
 
-from kproto.records.batch import batches
+from kproto.records import batches
 from kproto.records.columns import Columns, columns
 
 from .offsets import Range

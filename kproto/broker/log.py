@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from ..records.batch import batches
+from ..records import batches
 
 
 class Found(NamedTuple):

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from .batch import (
-    AbortedTransactions,
-    Batch,
-    BatchBuilder,
-    assign_offsets,
-    batches,
-    encode_batch,
-    row_lists,
-    rows,
-)
+from .batch import Batch
+from .building import BatchBuilder, assign_offsets, encode_batch
 from .convert import convert
+from .reading import AbortedTransactions, batches
 from .record import Headers, Record
+from .rows import row_lists, rows
 
 __all__ = [
     "AbortedTransactions",

@@ -34,10 +34,11 @@ except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
 from . import vectors
-from .batch import HEADER_SIZE, AbortedTransactions, Batch, Data, batches
+from .batch import HEADER_SIZE, Batch, Data
 from .compression import CODECS, CodecError, decompress_into, size_hint
 from .crc32c import crc32c
 from .packing import encode_columns
+from .reading import AbortedTransactions, batches
 from .record import Headers, Record
 from .tails import KIND, Tails
 from .vectors import gather

@@ -23,8 +23,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..errors import EncodeError, RecordError
-from .batch import Batch, Data, batches, encode_batch
+from .batch import Batch, Data
+from .building import encode_batch
 from .legacy import encode_messages
+from .reading import batches
 from .record import Record
 
 GATHERED = 1 << 20

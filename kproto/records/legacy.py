@@ -21,14 +21,11 @@ import zlib
 from collections.abc import Sequence
 
 from ..errors import EncodeError, RecordError
-from .batch import Batch
+from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
 from .compression import CODECS, CodecError, codec_number, compress, decompress, old_lz4_header
 from .record import Record, wrap
 
 _MESSAGE = "Message"
-_OVERHEAD = 12
-_CODEC_BITS = 0x07
-_APPEND_TIME = 0x08
 _LZ4 = 3
 
 
@@ -55,7 +52,7 @@ def read_message(data: bytes, at: int, stop: int, check_crc: bool, max_decompres
     if magic == 0:
         batch.timestamp_type = "NoTimestampType"
     else:
-        batch.timestamp_type = "LogAppendTime" if attributes & _APPEND_TIME else "CreateTime"
+        batch.timestamp_type = "LogAppendTime" if attributes & APPEND_TIME else "CreateTime"
     batch.base_timestamp = found[0].timestamp
     batch.max_timestamp = record.timestamp
     batch.is_transactional = batch.is_control = False
@@ -72,12 +69,12 @@ def _read(data: bytes, at: int, stop: int, check_crc: bool, where: str) -> tuple
     key_at = at + (18 if magic == 0 else 26)
     if stop < key_at + 8:
         raise RecordError(
-            _MESSAGE, magic, f"{where}.size", at + 8, f"{stop - at - _OVERHEAD} bytes are too few"
+            _MESSAGE, magic, f"{where}.size", at + 8, f"{stop - at - OVERHEAD} bytes are too few"
         )
     if check_crc and not crc_ok(data, at, stop):
         raise RecordError(_MESSAGE, magic, f"{where}.crc", at + 12, "the checksum is not that of the bytes")
     attributes = data[at + 17]
-    codec = attributes & _CODEC_BITS
+    codec = attributes & CODEC_BITS
     if codec > _LZ4:
         raise RecordError(_MESSAGE, magic, f"{where}.attributes", at + 17, f"no codec {codec} in this magic")
     offset, *_ = struct.unpack_from(">q", data, at)
@@ -117,8 +114,8 @@ def _unwrap(
     found: list[Record] = []
     inner, end = 0, len(data)
     while inner < end:
-        size = int.from_bytes(data[inner + 8 : inner + _OVERHEAD], "big", signed=True)
-        stop = inner + _OVERHEAD + size
+        size = int.from_bytes(data[inner + 8 : inner + OVERHEAD], "big", signed=True)
+        stop = inner + OVERHEAD + size
         if end - inner < 17 or size < 5 or stop > end:
             raise RecordError(
                 _MESSAGE, magic, "value.size", inner, "an inner message that is cut (decompressed)"
@@ -140,7 +137,7 @@ def _unwrap(
             raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
         for record in found:
             record.offset = wrap(record.offset + shift)
-            if attributes & _APPEND_TIME:
+            if attributes & APPEND_TIME:
                 record.timestamp = wrapper.timestamp
     return found
 
@@ -155,7 +152,7 @@ def encode_messages(
 ) -> bytes:
     """A message set of magic 0 or 1: a message for each record, or one wrapper when it is compressed.
 
-    Read it with `kproto.records.batch.batches`. Raises `EncodeError` for headers and for codecs that the
+    Read it with `kproto.records.batches`. Raises `EncodeError` for headers and for codecs that the
     magic doesn't have. With LogAppendTime a wrapper has the highest timestamp.
     """
     if magic not in (0, 1):
@@ -163,7 +160,7 @@ def encode_messages(
     codec = codec_number(compression)
     if codec > _LZ4:
         raise EncodeError(_MESSAGE, magic, "attributes", f"{compression} is not in this magic")
-    append_time = _APPEND_TIME * (magic == 1 and timestamp_type == "LogAppendTime")
+    append_time = APPEND_TIME * (magic == 1 and timestamp_type == "LogAppendTime")
     start = records[0].offset if codec and magic and records else 0
     plain = b"".join(_write(record, record.offset - start, magic, append_time) for record in records)
     if not codec or not records:

@@ -29,13 +29,13 @@ try:
 except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
-from .batch import HEADER_SIZE, finish
+from .batch import HEADER_SIZE, TRANSACTIONAL
+from .building import finish
 from .compression import codec_number
 from .record import Headers, encode_headers
 
 Int64s = NDArray[np.int64]
 
-_TRANSACTIONAL = 0x10
 _MOST = 1 << 30  # bytes that go through Arrow at once; its offsets have 32 bits
 _LIMITS = [1 << (7 * size) for size in range(1, 10)]  # from these on, a varint takes one byte more
 
@@ -71,7 +71,7 @@ def encode_columns(
     tails = None if headers is None else pa.array([encode_headers(one) for one in headers], pa.binary())
     if tails is not None and len(tails) != rows:
         raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
-    attributes = codec | _TRANSACTIONAL * is_transactional
+    attributes = codec | TRANSACTIONAL * is_transactional
     if rows == 0:
         return []
     firsts, ends = _cut(moments, keys, values, tails, max_bytes)

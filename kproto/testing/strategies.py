@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 
 from ..errors import ConfigError
 from ..messages.index import API_NAMES, request_class, response_class
-from ..records.batch import encode_batch
+from ..records import encode_batch
 from ..records.compression import CODECS
 from ..records.legacy import encode_messages
 from ..records.record import Headers, Record

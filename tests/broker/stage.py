@@ -51,7 +51,7 @@ from kproto.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from kproto.records.batch import encode_batch, rows
+from kproto.records import encode_batch, rows
 from kproto.records.record import Record
 from kproto.wire.message import Message
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.broker.log import EpochEnd, Found, Log
-from kproto.records.batch import assign_offsets, batches, rows
+from kproto.records import assign_offsets, batches, rows
 from tests.broker.stage import batch_of
 
 

@@ -8,7 +8,7 @@ from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
-from kproto.records.batch import batches, rows
+from kproto.records import batches, rows
 from kproto.records.record import Record
 from tests.broker.stage import Client, Stage, batch_of
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kproto.broker.server import Server
-from kproto.records.batch import batches
+from kproto.records import batches
 from tests.conformance import judges
 
 pytestmark = pytest.mark.clients

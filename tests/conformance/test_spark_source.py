@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kproto.group.subscription import TopicPartition
-from kproto.records.batch import encode_batch
+from kproto.records import encode_batch
 from kproto.records.record import Record
 from tests.conformance.spark_session import Kafka, Query, kafka, query, spark
 from tests.consumer.spark.filled import HOUR

@@ -8,7 +8,7 @@ import pytest
 
 from consumer.engine.buffers import Chunk
 from kproto.errors import RecordError
-from kproto.records.batch import Record, batches, encode_batch
+from kproto.records import Record, batches, encode_batch
 
 
 def batch(*offsets: int, last: int | None = None, base: int | None = None, **more: object) -> bytes:

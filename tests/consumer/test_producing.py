@@ -15,7 +15,7 @@ from kproto.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kproto.records.batch import batches, rows
+from kproto.records import batches, rows
 from tests.consumer.world import Client, World, tp
 
 

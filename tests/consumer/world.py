@@ -32,7 +32,7 @@ from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecords
 from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.headers import decode_request, encode_request, encode_response
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kproto.records.batch import BatchBuilder
+from kproto.records import BatchBuilder
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
 

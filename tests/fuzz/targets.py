@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from kproto.dissect import dissect, lines
 from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
 from kproto.messages import index
 from kproto.messages.headers import encode_request
-from kproto.records import batch, batches, columns, convert, rows, vectors
+from kproto.records import batches, columns, convert, rows, vectors
 from kproto.records.compression import CODECS, CodecError, compress, decompress, decompress_into
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
 from kproto.wire import Message, interpret
@@ -191,6 +192,6 @@ def hurried() -> Iterator[None]:
     from tests.records.claims import Package
 
     with pytest.MonkeyPatch.context() as patch:
-        Package(batch, columns, vectors, errors).hurry(patch)
-        patch.setattr(batch, "_WORTH_COLUMNS", 100)
+        Package(import_module("kproto.records"), columns, vectors, errors).hurry(patch)
+        patch.setattr(import_module("kproto.records.rows"), "_WORTH_COLUMNS", 100)
         yield

@@ -24,22 +24,22 @@ class Package:
     """A package of records: the modules of `kproto.records`, or of a copy with one line changed."""
 
     def __init__(
-        self, batch: ModuleType, columns: ModuleType, vectors: ModuleType, errors: ModuleType
+        self, records: ModuleType, columns: ModuleType, vectors: ModuleType, errors: ModuleType
     ) -> None:
-        self.batch: Any = batch
+        self.records: Any = records
         self.columns: Any = columns
         self.vectors: Any = vectors
         self.error: type[Exception] = errors.RecordError
         self.is_mutant = not errors.__name__.startswith("kproto.")
 
     def encode(self, drawn: list[RecordBatch]) -> bytes:
-        return b"".join(self.batch.encode_batch(one.written, **one.header) for one in drawn)
+        return b"".join(self.records.encode_batch(one.written, **one.header) for one in drawn)
 
     def read(self, data: bytes, **asked: Any) -> list[Any]:
         """The slow and obvious way: batch after batch, row after row."""
-        skipped = self.batch.AbortedTransactions(asked.get("aborted", ()))
+        skipped = self.records.AbortedTransactions(asked.get("aborted", ()))
         found: list[Any] = []
-        for one in self.batch.batches(data, check_crc=asked.get("check_crc", True)):
+        for one in self.records.batches(data, check_crc=asked.get("check_crc", True)):
             if skipped.skips(one) or (one.is_control and not asked.get("control")):
                 continue
             found += [row for row in one.records() if row.offset >= asked.get("from_offset", row.offset)]
@@ -82,7 +82,7 @@ def headers_of_batches_are_read_as_written(package: Package) -> None:
     @package.examples()
     @given(ANY)
     def claim(one: RecordBatch) -> None:
-        (found,) = package.batch.batches(package.encode([one]))
+        (found,) = package.records.batches(package.encode([one]))
         assert {name: getattr(found, name) for name in one.header} == one.header
         assert found.count == len(one.written)
         assert found.size == len(found.data)
@@ -94,7 +94,7 @@ def control_batches_are_no_rows(package: Package) -> None:
     @package.examples()
     @given(record_sets(ANY))
     def claim(drawn: list[RecordBatch]) -> None:
-        found = package.batch.rows(package.encode(drawn))
+        found = package.records.rows(package.encode(drawn))
         data = [row for one in drawn if not one.header.get("is_control") for row in one.records]
         assert as_tuples(found) == as_tuples(data)
 
@@ -253,7 +253,7 @@ def aborted_records_are_left_out(package: Package) -> None:
             drawn.append(RecordBatch([Record(offset, NOW, key, b"v")], told))
         kept += [offset for left in pending.values() for offset in left]
         data = package.encode(drawn)
-        assert [row.offset for row in package.batch.rows(data, aborted=aborted)] == sorted(kept)
+        assert [row.offset for row in package.records.rows(data, aborted=aborted)] == sorted(kept)
         assert package.columns.columns(data, aborted=aborted).offset.tolist() == sorted(kept)
 
     claim()

@@ -19,7 +19,7 @@ from kproto.records import (
     row_lists,
     rows,
 )
-from kproto.records.batch import finish
+from kproto.records.building import finish
 from kproto.records.record import TABLED, encode_headers, small_varints, zigzag
 
 NOW = 1_700_000_000_000

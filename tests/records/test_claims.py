@@ -21,7 +21,7 @@ SOURCE = Path(kproto.__file__).parent
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> Package:
-    modules = ("records.batch", "records.columns", "records.vectors", "errors")
+    modules = ("records", "records.columns", "records.vectors", "errors")
     package = Package(*(importlib.import_module(f"{name}.{module}") for module in modules))
     package.hurry(monkeypatch)
     return package
@@ -37,13 +37,13 @@ class Mutant:
 
 MUTANTS = {
     "the CRC is not checked": Mutant(
-        "batch", "crc32c(checked[at + _CRC_FROM : stop]) != crc", "False", claims.a_changed_bit_is_noticed
+        "batch", "crc32c(checked[at + CRC_FROM : stop]) != crc", "False", claims.a_changed_bit_is_noticed
     ),
     "rows that are left over are ignored": Mutant(
         "batch", "    if at != stop:", "    if at > stop:", claims.a_wrong_count_is_noticed
     ),
     "control batches pass for data": Mutant(
-        "batch", "(batch.is_control and not control)", "False", claims.control_batches_are_no_rows
+        "rows", "(batch.is_control and not control)", "False", claims.control_batches_are_no_rows
     ),
     "a batch ends with its last record": Mutant(
         "batch",
@@ -64,10 +64,10 @@ MUTANTS = {
         "record", "record.value = None", 'record.value = b""', claims.what_is_written_is_read
     ),
     "an abort marker ends nothing": Mutant(
-        "batch", "del self._open[batch.producer_id]", "pass", claims.aborted_records_are_left_out
+        "reading", "del self._open[batch.producer_id]", "pass", claims.aborted_records_are_left_out
     ),
     "a cut batch is an error": Mutant(
-        "batch",
+        "reading",
         "return  # cut",
         'raise RecordError("RecordBatch", -1, "size", at)',
         claims.a_cut_last_batch_is_not_there,

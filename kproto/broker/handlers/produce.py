@@ -21,7 +21,7 @@ from ...messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from ...records.batch import Batch, assign_offsets, batches
+from ...records import Batch, assign_offsets, batches
 from ..call import Call, Closing, Result
 from ..producers import Stored, last_sequence
 from ..topics import Partition, Topic

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from consumer.cluster import Cluster
 from kproto.group.subscription import TopicPartition
-from kproto.records.batch import encode_batch
+from kproto.records import encode_batch
 from kproto.records.record import Record
 
 # When records begin, in ms. A real broker deletes records that are a week old by their own time, a few

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from consumer.spark.arrow import cut
-from kproto.records.batch import encode_batch
+from kproto.records import encode_batch
 from kproto.records.record import Record
 
 

@@ -22,7 +22,7 @@ from consumer.spark.rows import Slice
 from consumer.spark.schema import checked, full
 from kproto.errors import ConfigError, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
-from kproto.records.batch import encode_batch
+from kproto.records import encode_batch
 from kproto.records.record import Record
 from tests.consumer.spark.filled import HOUR, Filled, numbers
 

@@ -20,7 +20,7 @@ from consumer.spark.schema import HEADERS
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
 from kproto.errors import ConfigError, UnknownTopic
 from kproto.group.subscription import TopicPartition
-from kproto.records.batch import rows
+from kproto.records import rows
 from kproto.records.record import Record
 from tests.consumer.spark.filled import Filled
 

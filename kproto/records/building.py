@@ -1,0 +1,308 @@
+"""Record batches of magic 2 made: of all records at once, one by one for a producer, or for a broker's log.
+
+See Kafka's `MemoryRecordsBuilder` and `LogValidator`. Batches of whole columns are made in `packing`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ..errors import EncodeError, RecordError
+from .batch import (
+    APPEND_TIME,
+    CODEC_BITS,
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    OVERHEAD,
+    TRANSACTIONAL,
+    Data,
+)
+from .compression import codec_number, compress
+from .crc32c import crc32c
+from .reading import batches
+from .record import NOTHING, NULL, Record, encode_headers, record_parts, small_varints
+
+_UNCHECKED = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+_INT32_MAX = (1 << 31) - 1
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int | None = None,
+    last_offset: int | None = None,
+    compression: str = "none",
+    level: int | None = None,
+    partition_leader_epoch: int = -1,
+    timestamp_type: str = "CreateTime",
+    base_timestamp: int | None = None,
+    max_timestamp: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """One batch of magic 2 with these records, whose offsets are kept (gaps too).
+
+    `base_offset` is the first record's offset unless given, `last_offset` the last one's; both may reach
+    further, as in a compacted log, and an emptied batch needs only them. `base_timestamp` is the first
+    record's, `max_timestamp` the highest; with LogAppendTime readers see only the latter. Raises
+    `EncodeError` for values that don't fit, `ConfigError` for an unknown codec and `MissingExtra` without its
+    package.
+    """
+    codec = codec_number(compression)
+    first = records[0] if records else None
+    if base_offset is None:
+        base_offset = first.offset if first else 0
+    if last_offset is None:
+        last_offset = max(records[-1].offset, base_offset) if records else base_offset
+    if delete_horizon_ms is not None:
+        base_timestamp = delete_horizon_ms
+    elif base_timestamp is None:
+        base_timestamp = first.timestamp if first else -1
+    if max_timestamp is None:
+        max_timestamp = max((record.timestamp for record in records), default=-1)
+    parts: list[bytes] = []
+    for record in records:
+        delta = record.offset - base_offset
+        if not -_INT32_MAX <= delta <= _INT32_MAX:
+            raise EncodeError("RecordBatch", 2, "records.offset", f"{delta} from the first offset is too far")
+        parts += record_parts(
+            delta, record.timestamp - base_timestamp, record.key, record.value, record.headers
+        )
+    attributes = codec
+    if timestamp_type == "LogAppendTime":
+        attributes |= APPEND_TIME
+    elif timestamp_type != "CreateTime":
+        raise EncodeError("RecordBatch", 2, "timestampType", f"{timestamp_type} doesn't exist in magic 2")
+    attributes |= TRANSACTIONAL * is_transactional | CONTROL * is_control
+    attributes |= DELETE_HORIZON * (delete_horizon_ms is not None)
+    return finish(
+        [b"".join(parts)],
+        level,
+        base_offset=base_offset,
+        last_delta=last_offset - base_offset,
+        leader_epoch=partition_leader_epoch,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=len(records),
+    )
+
+
+class BatchBuilder:
+    """Records on their way into one batch of magic 2 with base offset 0, as a producer sends it.
+
+    `append` until it answers False, then `build`; `clear` to start again. `max_bytes` bounds the batch before
+    compression (Kafka's batch.size), but a first record of any size is taken.
+    """
+
+    __slots__ = (
+        "_base_timestamp",
+        "_codec",
+        "_count",
+        "_done",
+        "_level",
+        "_max_timestamp",
+        "_parts",
+        "_size",
+        "_varints",
+        "_widths",
+        "max_bytes",
+    )
+
+    def __init__(self, compression: str = "none", max_bytes: int = 16384, level: int | None = None) -> None:
+        self._codec = codec_number(compression)
+        self._level = level
+        self._varints, self._widths = small_varints()
+        self.max_bytes = max_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self._done: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._size = HEADER_SIZE
+        self._count = 0
+        self._base_timestamp = -1
+        self._max_timestamp = -1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def size(self) -> int:
+        """Bytes that the batch would have without compression."""
+        return self._size
+
+    def append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> bool:
+        """Take a record with this `timestamp` (ms); False when it has no room any more."""
+        count = self._count
+        if not count:
+            self._base_timestamp = self._max_timestamp = timestamp
+        delta = timestamp - self._base_timestamp
+        tail = encode_headers(headers) if headers else NOTHING
+        varints, widths = self._varints, self._widths
+        try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
+            size = 1 + widths[delta] + widths[count] + (len(tail) if headers else 1)
+            if key is None:
+                key_size, content = NULL, b""
+                size += 1
+            else:
+                width = len(key)
+                key_size, content = varints[width], key
+                size += widths[width] + width
+            if value is None:
+                value_size = NULL
+                size += 1
+            else:
+                width = len(value)
+                value_size = varints[width]
+                size += widths[width] + width
+            pieces: Sequence[bytes] = (
+                varints[size],
+                NOTHING,
+                varints[delta],
+                varints[count],
+                key_size,
+                content,
+                value_size,
+                value or b"",
+                tail,
+            )
+            size += widths[size]
+            if delta < 0:  # which is an index, too
+                raise IndexError
+        except IndexError:  # a number that has no place in the tables
+            pieces = record_parts(count, delta, key, value, headers)
+            size = sum(map(len, pieces))
+        size += self._size
+        if size > self.max_bytes and count:
+            return False
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        self._size = size
+        self._count = count + 1
+        parts = self._parts
+        parts += pieces
+        if count & 127 == 127:  # join while the pieces are in the cache
+            self._done.append(b"".join(parts))
+            parts.clear()
+        return True
+
+    def build(
+        self,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+    ) -> bytes:
+        """The batch, compressed; raises `MissingExtra` without the codec's package."""
+        return finish(
+            [*self._done, b"".join(self._parts)],
+            self._level,
+            base_offset=0,
+            last_delta=max(self._count - 1, 0),
+            leader_epoch=-1,
+            attributes=self._codec | TRANSACTIONAL * is_transactional,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            count=self._count,
+        )
+
+
+def assign_offsets(
+    data: Data, base_offset: int, leader_epoch: int, *, log_append_time: int | None = None
+) -> bytes:
+    """The batches of a produce request as a broker's log stores them: numbered from `base_offset` on.
+
+    Records are not touched, and neither is the CRC but for `log_append_time` (ms; for topics whose
+    message.timestamp.type is LogAppendTime). Raises `RecordError` when a batch is broken, cut, empty, has
+    gaps or isn't magic 2; the next offset is the last batch's `last_offset` + 1. See Java's `LogValidator`.
+    """
+    stored = bytearray(data)
+    at = 0
+    for batch in batches(data):
+        at = batch.start
+        if batch.magic != 2:
+            raise RecordError(
+                "RecordBatch", batch.magic, "magic", at + 16, "produced batches must have magic 2"
+            )
+        if batch.count != batch.last_offset - batch.base_offset + 1:
+            detail = f"{batch.count} records for {batch.last_offset - batch.base_offset + 1} offsets"
+            raise RecordError("RecordBatch", 2, "count", at + 57, detail)
+        stored[at : at + 8] = base_offset.to_bytes(8, "big", signed=True)
+        stored[at + 12 : at + 16] = leader_epoch.to_bytes(4, "big", signed=True)
+        if log_append_time is not None:
+            attributes = int.from_bytes(stored[at + 21 : at + 23], "big") | APPEND_TIME
+            stored[at + 21 : at + 23] = attributes.to_bytes(2, "big")
+            stored[at + 35 : at + 43] = log_append_time.to_bytes(8, "big", signed=True)
+            crc = crc32c(memoryview(stored)[at + CRC_FROM : batch.end])
+            stored[at + CRC_AT : at + CRC_FROM] = crc.to_bytes(4, "big")
+        base_offset += batch.count
+        at = batch.end
+    if at != len(stored):
+        raise RecordError("RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are no whole batch")
+    return bytes(stored)
+
+
+def finish(
+    records: Sequence[bytes | memoryview],
+    level: int | None,
+    *,
+    base_offset: int,
+    last_delta: int,
+    leader_epoch: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    count: int,
+) -> bytes:
+    """A batch of these encoded records, given in pieces: compressed, with a header and its CRC in front."""
+    if last_delta < 0:
+        raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
+    if attributes & CODEC_BITS and count:
+        whole = records[0] if len(records) == 1 else b"".join(records)
+        records = [compress(attributes & CODEC_BITS, whole, level)]
+    size = HEADER_SIZE - OVERHEAD + sum(map(len, records))
+    try:
+        checked = _CHECKED.pack(
+            attributes,
+            last_delta,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            count,
+        )
+        crc = crc32c(checked)
+        for piece in records:
+            crc = crc32c(piece, crc)
+        header = _UNCHECKED.pack(base_offset, size, leader_epoch, 2, crc)
+    except struct.error as error:
+        raise EncodeError("RecordBatch", 2, "header", str(error)) from None
+    return b"".join((header, checked, *records))

@@ -1,0 +1,89 @@
+"""The batches of a records field, and which of them were aborted.
+
+Rules of this file:
+
+* A records field is any number of batches, one after the other. The last one may be cut, because brokers
+  cut answers at a number of bytes: it is simply not there. Everything else that is wrong raises
+  `RecordError`.
+* Control batches hold the broker's transaction markers, not data. Records of aborted transactions stay in
+  the log; the broker says which they are.
+
+See Kafka's `MemoryRecords`, `ByteBufferLogInputStream` and KIP-98.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..errors import RecordError
+from .batch import OVERHEAD, Batch, Data, read_batch
+from .legacy import read_message
+
+_SMALLEST = 14  # the smallest value of the size field: an empty message of magic 0
+
+
+def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None = None) -> Iterator[Batch]:
+    """The batches of a records field, in order, without a cut last one; raises `RecordError` at a broken one.
+
+    Batches before the broken one are given first. Magic 0 and 1 give one batch per outer message, and open
+    compressed ones at once (bounded by `max_decompressed`).
+    """
+    whole = data if isinstance(data, bytes) else bytes(data)
+    view = memoryview(whole)
+    at, end = 0, len(whole)
+    while end - at >= OVERHEAD:
+        size = int.from_bytes(whole[at + 8 : at + 12], "big", signed=True)
+        if size < _SMALLEST:
+            raise RecordError("RecordBatch", -1, "size", at + 8, f"a batch of {size} bytes")
+        stop = at + OVERHEAD + size
+        magic = whole[at + 16] if at + 16 < end else 0
+        if magic > 2:
+            raise RecordError("RecordBatch", magic, "magic", at + 16, f"magic {magic} doesn't exist")
+        if stop > end:
+            return  # cut
+        if magic == 2:
+            batch = read_batch(whole, at, stop, view if check_crc else None)
+        else:
+            batch = read_message(whole, at, stop, check_crc, max_decompressed)
+        yield batch
+        at = stop
+
+
+class AbortedTransactions:
+    """Which batches belong to aborted transactions, as a reader meets them in the order of the log.
+
+    `aborted` are the pairs (producer id, first offset) of a fetch answer of one partition. Ask `skips` for
+    every batch, once, in order: an abort marker ends its producer's transaction. See KIP-98 and Java's
+    `CompletedFetch`.
+    """
+
+    __slots__ = ("_open", "_waiting")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._waiting = sorted(aborted, key=lambda pair: pair[1], reverse=True)
+        self._open: dict[int, int] = {}
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The aborted transactions that didn't end yet: `aborted` for a reader that goes on from here."""
+        return [*self._open.items(), *reversed(self._waiting)]
+
+    def skips(self, batch: Batch) -> bool:
+        """Whether the records of `batch` were aborted."""
+        if batch.producer_id < 0 or not (self._waiting or self._open):
+            return False
+        while self._waiting and self._waiting[-1][1] <= batch.last_offset:
+            producer_id, first_offset = self._waiting.pop()
+            self._open[producer_id] = first_offset
+        if batch.is_control:
+            if batch.producer_id in self._open and is_abort_marker(batch):
+                del self._open[batch.producer_id]
+            return False
+        return batch.is_transactional and batch.producer_id in self._open
+
+
+def is_abort_marker(batch: Batch) -> bool:
+    """Whether a control batch is the marker that aborts a transaction: its key is int16 version, int16 0."""
+    records = batch.records()
+    key = records[0].key if records else None
+    return key is not None and len(key) >= 4 and key[2:4] == b"\x00\x00"
