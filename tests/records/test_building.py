@@ -1,0 +1,88 @@
+"""Batches made: by encode_batch, by a builder, and for a log."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.errors import ConfigError, EncodeError, RecordError
+from kproto.records import BatchBuilder, Record, assign_offsets, batches, encode_batch, rows
+from tests.records.by_hand import NOW, SAMPLE, TWO
+
+
+def test_known_bytes_are_written() -> None:
+    assert encode_batch(TWO, producer_id=9, producer_epoch=1, base_sequence=3) == SAMPLE
+
+
+def test_produced_batches_get_the_offsets_of_the_log() -> None:
+    produced = encode_batch([Record(0, NOW, None, b"a"), Record(1, NOW, None, b"b")])
+    stored = assign_offsets(produced + produced, 100, 7)
+    assert [one.offset for one in rows(stored)] == [100, 101, 102, 103]
+    assert {one.partition_leader_epoch for one in batches(stored)} == {7}
+
+
+def test_the_broker_may_set_the_time() -> None:
+    stored = assign_offsets(encode_batch(TWO, base_offset=40), 0, 0, log_append_time=NOW + 9)
+    assert [one.timestamp for one in rows(stored)] == [NOW + 9, NOW + 9]
+    assert next(batches(stored)).timestamp_type == "LogAppendTime"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        SAMPLE[:-1],
+        SAMPLE + b"x",
+        SAMPLE[:-1] + b"!",
+        encode_batch([Record(0, NOW, None, b""), Record(2, NOW, None, b"")]),
+        encode_batch([], base_offset=0, last_offset=0),
+    ],
+    ids=["cut", "rest", "crc", "gap", "empty"],
+)
+def test_what_a_log_must_not_store_is_refused(data: bytes) -> None:
+    with pytest.raises(RecordError):
+        assign_offsets(data, 0, 0)
+
+
+def test_a_builder_is_full_at_its_bytes_but_takes_a_first_record() -> None:
+    builder = BatchBuilder(max_bytes=200)
+    assert builder.append(NOW, None, b"v" * 500)
+    assert not builder.append(NOW, None, b"")
+    builder.clear()
+    taken = 0
+    while builder.append(NOW + taken, b"key", b"value", [("h", b"x")]):
+        taken += 1
+    assert len(builder) == taken
+    assert builder.size == len(builder.build()) <= 200
+
+
+def test_a_builder_builds_what_encode_batch_does() -> None:
+    found = [
+        Record(at, NOW + (at - 5) * 9000, None if at % 2 else b"k" * 70, b"v" * at * 99) for at in range(200)
+    ]
+    builder = BatchBuilder(max_bytes=1 << 30)
+    for one in found:
+        builder.append(one.timestamp, one.key, one.value, one.headers)
+    assert builder.build(producer_id=5, producer_epoch=0, base_sequence=1) == encode_batch(
+        found, producer_id=5, producer_epoch=0, base_sequence=1
+    )
+
+
+def test_an_offset_too_far_from_the_first_is_refused() -> None:
+    with pytest.raises(EncodeError, match="too far"):
+        encode_batch([Record(0, NOW, None, None), Record(1 << 31, NOW, None, None)])
+
+
+def test_a_last_offset_below_the_first_is_refused() -> None:
+    with pytest.raises(EncodeError, match="below"):
+        encode_batch([], base_offset=5, last_offset=4)
+
+
+def test_a_header_value_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(EncodeError):
+        encode_batch([Record(0, NOW, None, None)], producer_epoch=1 << 15)
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        encode_batch([], compression="lzo")
+    with pytest.raises(EncodeError):
+        encode_batch([], timestamp_type="NoTimestampType")

@@ -1,0 +1,39 @@
+"""The batches of a records field, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.errors import RecordError
+from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows
+from tests.records.by_hand import NOW, SAMPLE
+
+
+def test_batches_before_a_broken_one_are_given_first() -> None:
+    found = batches(SAMPLE + SAMPLE[:-1] + b"!")
+    assert next(found).last_offset == 41
+    with pytest.raises(RecordError):
+        next(found)
+
+
+def test_the_aborted_that_are_left_can_be_handed_on() -> None:
+    def batch(offset: int, key: bytes, **told: Any) -> bytes:
+        one = Record(offset, NOW, key, b"")
+        return encode_batch([one], producer_id=1, is_transactional=True, **told)
+
+    log = [batch(0, b"a"), batch(1, b"\0\0\0\0", is_control=True), batch(2, b"b"), batch(3, b"c")]
+    skipped = AbortedTransactions([(1, 0), (1, 3)])
+    assert skipped.skips(next(batches(log[0])))
+    assert not skipped.skips(next(batches(log[1])))
+    assert skipped.pairs == [(1, 3)]
+    assert [one.key for one in rows(b"".join(log[2:]), aborted=skipped.pairs)] == [b"b"]
+
+
+def test_a_magic_that_does_not_exist_is_told_even_in_a_cut_batch() -> None:
+    damaged = SAMPLE[:16] + b"\x03" + SAMPLE[17:-1]
+    with pytest.raises(RecordError, match="magic 3") as caught:
+        list(batches(SAMPLE + damaged))
+    assert caught.value.offset == len(SAMPLE) + 16
+    assert len(list(batches(SAMPLE + damaged[:16]))) == 1

@@ -1,0 +1,15 @@
+"""The pieces that records are made of."""
+
+from __future__ import annotations
+
+from kproto.records.record import TABLED, encode_headers, small_varints, zigzag
+
+
+def test_the_table_of_varints_is_that_of_the_function() -> None:
+    varints, widths = small_varints()
+    assert varints == [zigzag(number) for number in range(TABLED)]
+    assert widths == [len(varint) for varint in varints]
+
+
+def test_headers_are_encoded_in_order_with_repetitions() -> None:
+    assert encode_headers([("a", b"1"), ("a", None)]) == b"\4\2a\2" + b"1" + b"\2a\1"

@@ -1,0 +1,64 @@
+"""Rows of a records field, one by one, in lists, and by way of columns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kproto.errors import RecordError
+from kproto.records import Record, batches, encode_batch, row_lists, rows
+from tests.records.by_hand import NOW, SAMPLE, TWO
+
+
+def test_rows_start_at_the_offset_that_was_asked_for() -> None:
+    assert rows(SAMPLE, from_offset=41) == TWO[1:]
+    assert rows(SAMPLE, from_offset=42) == []
+
+
+def test_lists_of_rows_have_at_most_the_size() -> None:
+    data = b"".join(encode_batch([Record(base + at, NOW, None, b"") for at in range(7)]) for base in (0, 7))
+    assert [len(some) for some in row_lists(data, 3)] == [3, 3, 1, 3, 3, 1]
+    assert [one for some in row_lists(data, 3) for one in some] == rows(data)
+
+
+def test_large_fields_are_the_same_rows_by_the_fast_way() -> None:
+    data = b"".join(
+        encode_batch([Record(base + at, NOW, b"k%d" % at, b"v" * 90) for at in range(150)])
+        for base in range(0, 1500, 150)
+    )
+    slow = [one for batch in batches(data) for one in batch.records()]
+    assert len(data) > 64 << 10
+    assert rows(data) == slow
+    assert [one for some in row_lists(data) for one in some] == slow
+
+
+def test_lists_before_a_broken_batch_are_given_first() -> None:
+    good = encode_batch([Record(at, NOW, None, b"v" * 500) for at in range(200)])
+    found = row_lists(good + good[:-1] + b"!")
+    assert len(next(found)) == 200
+    with pytest.raises(RecordError):
+        next(found)
+
+
+def test_rows_work_without_any_extra() -> None:
+    script = """
+import sys
+from typing import Any
+for name in ("numpy", "pyarrow", "cramjam", "zstandard"):
+    sys.modules[name] = None
+from kproto.errors import MissingExtra
+from kproto.records import Record, encode_batch, row_lists, rows
+many = [Record(at, 0, None, b"v" * 900) for at in range(200)]
+assert rows(encode_batch(many)) == many == [one for some in row_lists(encode_batch(many)) for one in some]
+assert rows(encode_batch(many, compression="gzip")) == many
+for call in (lambda: encode_batch(many, compression="zstd"), lambda: __import__("kproto.records.columns")):
+    try:
+        call()
+    except MissingExtra as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "pip install 'kproto[compression]'" in done.stdout
+    assert "pip install 'kproto[columns]'" in done.stdout
