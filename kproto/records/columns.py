@@ -394,11 +394,12 @@ def _fast(
         arena.fill(sources, table, max_decompressed)
         if arena.used > _MOST:
             raise IllegalState(f"{arena.used} bytes of records are too many for one call: hand columns fewer")
-        return _decode(parts, arena.bytes, table)
+        found = _decode(parts, arena.bytes, table)
     except IndexError:
-        return None  # a length led out of the arena
-    finally:
+        found = None  # a length led out of the arena
+    if found is not None:  # else the slow way comes next, and needs the memory
         arena.put_back()
+    return found
 
 
 def _decode(parts: Sequence[Part], data: NDArray[np.uint8], table: Table) -> Columns | None:
