@@ -264,7 +264,8 @@ class _Shell:
             self._timer.cancel()
         self._timer, self._timer_at = None, due
         if due is not None:
-            self._timer = self.loop.call_later(max(0, due - self._clock.now()) / 1000, self._tick)
+            # The clock cuts fractions of a millisecond off, so one more makes sure that the time is over.
+            self._timer = self.loop.call_later(max(0, due - self._clock.now() + 1) / 1000, self._tick)
 
     def connected(self, client: _Client, host: str) -> None:
         client.conn = next(_CONNS)

@@ -58,7 +58,7 @@ def test_a_deadline_comes_without_any_traffic() -> None:
     with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
         began = time.monotonic()
         assert client.ask(fetching(wanted(), wait=200), 12).error_code == 0
-        assert time.monotonic() - began >= 0.199  # clocks are rounded to a millisecond
+        assert time.monotonic() - began >= 0.2
 
 
 @pytest.mark.parametrize(
