@@ -3,7 +3,7 @@
     python -m tests.records.bombs rows DIRECTORY
 
 reads every file of the directory by one of `ENTRANCES`, each in a fork of its own, and prints as JSON for
-each the outcome, the CPU time in ms (the best of three), and by how many bytes the fork's memory ever grew.
+each the outcome, the CPU time in ms (the best of five), and by how many bytes the fork's memory ever grew.
 """
 
 from __future__ import annotations
@@ -153,28 +153,16 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << (10 if sys.platform != "darwin" else 0)
 
 
-def slowness() -> float:
-    """How much slower this machine runs now than one on which the loop takes 10 ms; at least 1.
-
-    Clocks of shared machines vary by 2, and a bomb that is an error in 60 ms must not be one in 110.
-    """
-    start = time.process_time()
-    for _ in range(300_000):
-        pass
-    return max(1.0, (time.process_time() - start) / 0.010)
-
-
 def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, float, int]:
     before = peak()
     times, outcome = [], "read"
-    for _ in range(3):
-        pace = slowness()
+    for _ in range(5):
         start = time.process_time()
         try:
             read(data)
         except KprotoError as error:
             outcome = str(error)
-        times.append(1000 * (time.process_time() - start) / pace)
+        times.append(1000 * (time.process_time() - start))
     return outcome, min(times), peak() - before
 
 
