@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from kproto.group.assignors import ASSIGNORS
 from kproto.group.subscription import Subscription, TopicPartition
 from tests.conformance import judges
-from tests.group.dividing import Plan, Racks, claims, questions, said
+from tests.group.dividing import Plan, Racks, claims, questions, said, wants
 
 pytestmark = pytest.mark.java
 
@@ -183,6 +183,53 @@ def test_a_second_round_is_exactly_javas_too(java: Java, name: str, question: Qu
         assert mine == theirs[0]
     else:
         assert quality(name, second, mine) <= max(quality(name, second, plan) for plan in theirs)
+
+
+def rounds(ask: Callable[[Question], Plan], question: Question) -> list[int]:
+    """How many partitions are given out in each round, until everybody keeps what they have."""
+    topics, members, racks = question
+    given: list[int] = []
+    while len(given) < 10:
+        plan = ask((topics, members, racks))
+        given.append(sum(map(len, plan.values())))
+        if all(set(plan[m]) == set(one.owned) for m, one in members.items()):
+            break
+        members = {
+            m: Subscription(topics=one.topics, owned=tuple(plan[m]), generation=len(given) + 9)
+            for m, one in members.items()
+        }
+    return given
+
+
+UNEQUAL: Question = (
+    {"t": 0, "u": 0, "v": 6, "w": 5},
+    {
+        "m1": wants("t v w", "w-0 v-1 w-1 v-3 v-4", 5),
+        "m3": wants("t v", "", 5),
+        "m4": wants("t v", "", 5),
+        "m5": wants("t u v w", "", 5),
+    },
+    {},
+)
+
+
+def test_unequal_wishes_take_java_and_us_three_rounds_and_one_to_see_it(java: Java) -> None:
+    name = "cooperative-sticky"
+    assert rounds(lambda asked: java.assign(name, *asked), UNEQUAL) == [9, 10, 11, 11]
+    assert rounds(lambda asked: ours(name, asked), UNEQUAL) == [9, 10, 11, 11]
+
+
+@asked
+@given(question=questions(honest=True))
+def test_a_cooperative_group_comes_to_rest_in_no_more_rounds_than_javas(
+    java: Java, question: Question
+) -> None:
+    name = "cooperative-sticky"
+    question = spoken(name, question)
+    theirs = rounds(lambda asked: java.assign(name, *asked), question)
+    mine = rounds(lambda asked: ours(name, asked), question)
+    assert len(mine) <= len(theirs)
+    assert mine[-1] == theirs[-1]
 
 
 def test_the_comparison_sees_a_difference(java: Java) -> None:

@@ -89,6 +89,24 @@ def test_a_cooperative_group_has_everything_in_the_end(question: Question) -> No
     no_single_move_would_help(members, plan)
 
 
+@given(question=questions(honest=True))
+def test_a_cooperative_group_that_wants_the_same_has_everything_after_the_second_round(
+    question: Question,
+) -> None:
+    """With unequal wishes it may take a third, in Java's assignor too: test_assignors_java.py."""
+    topics, members, _ = question
+    members = {
+        m: Subscription(topics=tuple(sorted(topics)), owned=one.owned, generation=one.generation)
+        for m, one in members.items()
+    }
+    first = divide("cooperative-sticky", topics, None, **members)
+    second = divide("cooperative-sticky", topics, None, **again(first, members, 9))
+    assert sum(map(len, second.values())) == sum(topics.values())
+    no_single_move_would_help(members, second)
+    third = divide("cooperative-sticky", topics, None, **again(second, members, 10))
+    assert text(third) == text(second)
+
+
 @STICKY
 @given(question=questions(honest=True))
 def test_a_group_comes_to_rest(name: str, question: Question) -> None:
