@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import MissingExtra, RecordError
 from .batch import HEADER_SIZE, Data
@@ -14,7 +14,17 @@ from .record import Record
 if TYPE_CHECKING:
     from .columns import Columns
 
+
 _WORTH_COLUMNS = 64 << 10  # bytes; below, the loop is as fast
+
+
+class _Wanted(TypedDict):
+    """What `rows` and `row_lists` were asked for."""
+
+    check_crc: bool
+    aborted: Sequence[tuple[int, int]]
+    from_offset: int | None
+    control: bool
 
 
 def rows(
@@ -35,18 +45,10 @@ def rows(
 
     With numpy and pyarrow installed, large fields are read as columns first, which is 3 times faster.
     """
-    wanted: dict[str, Any] = {
-        "check_crc": check_crc,
-        "aborted": aborted,
-        "from_offset": from_offset,
-        "control": control,
-    }
-    known: RecordError | None = None
-    if (read := _columns(data)) is not None:
-        try:
-            return read(data, **wanted, max_decompressed=max_decompressed).rows()
-        except RecordError as error:
-            known = _bare(error)  # the loop says where
+    wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
+    columns, known = _as_columns(data, max_decompressed, wanted)
+    if columns is not None:
+        return columns.rows()
     found: list[Record] = []
     for records in _row_by_row(data, known, max_decompressed, **wanted):
         found += records
@@ -68,25 +70,28 @@ def row_lists(
     Twice as fast as one long list where each is dropped before the next. What lies before a broken batch is
     given before its `RecordError` is raised.
     """
-    wanted: dict[str, Any] = {
-        "check_crc": check_crc,
-        "aborted": aborted,
-        "from_offset": from_offset,
-        "control": control,
-    }
-    known: RecordError | None = None
-    if (read := _columns(data)) is not None:
-        try:
-            columns = read(data, **wanted, max_decompressed=max_decompressed)
-            _ = columns.headers_between(0, 0)
-        except RecordError as error:
-            known = _bare(error)  # the loop gives what is before
-        else:
-            yield from columns.row_lists(size)
-            return
+    wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
+    columns, known = _as_columns(data, max_decompressed, wanted)
+    if columns is not None:
+        yield from columns.row_lists(size)
+        return
     for found in _row_by_row(data, known, max_decompressed, **wanted):
         for start in range(0, len(found), size):
             yield found[start : start + size]
+
+
+def _as_columns(
+    data: Data, max_decompressed: int | None, wanted: _Wanted
+) -> tuple[Columns | None, RecordError | None]:
+    """All as columns, where that is faster; or the error that this met: the loop says where it is."""
+    if (read := _columns(data)) is None:
+        return None, None
+    try:
+        columns = read(data, **wanted, max_decompressed=max_decompressed)
+        columns.headers_between(0, 0)  # which parses all of them
+    except RecordError as error:
+        return None, _bare(error)
+    return columns, None
 
 
 def _bare(error: RecordError) -> RecordError:
