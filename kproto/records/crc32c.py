@@ -6,12 +6,10 @@ The work is done by the crc32c package, which uses the processor's own instructi
 
 from __future__ import annotations
 
-import crc32c as _crc32c  # pyright: ignore[reportMissingTypeStubs]
+from collections.abc import Callable
 
+import crc32c as _package  # pyright: ignore[reportMissingTypeStubs]
 
-def crc32c(data: bytes | bytearray | memoryview, running: int = 0) -> int:
-    """The CRC-32C of `data`, as an unsigned 32-bit number; `running` continues an earlier one.
-
-    A `memoryview` is read in place, so slice one rather than the bytes.
-    """
-    return _crc32c.crc32c(data, running)
+crc32c: Callable[..., int] = _package.crc32c
+"""`crc32c(data, running=0)` is the CRC-32C of `data`, as an unsigned 32-bit number; `running` is that of what
+came before. A `memoryview` is read in place, so slice one rather than the bytes."""

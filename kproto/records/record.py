@@ -243,12 +243,11 @@ NULL = b"\x01"
 
 
 @cache
-def small_varints() -> tuple[list[bytes], list[int]]:
-    """The varints of the numbers below `TABLED`, and how many bytes each has."""
+def small_varints() -> list[bytes]:
+    """The varints of the numbers below `TABLED`."""
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLED >> 13] for low in _continued()[::2]]
-    varints = [*_SHORT_VARINTS[:64], *two, *three]
-    return varints, [1] * 64 + [2] * len(two) + [3] * len(three)
+    return [*_SHORT_VARINTS[:64], *two, *three]
 
 
 def record_parts(
@@ -269,18 +268,18 @@ def record_parts(
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """The end of a record: the number of its headers, and they."""
-    tail = zigzag(len(headers))
+    pieces = [zigzag(len(headers))]
     for name, content in headers:
         try:
-            tail += _names[name]
+            key = _names[name]
         except KeyError:
-            tail += _name(name)
+            key = _name(name)
         if content is None:
-            tail += NULL
+            pieces += (key, NULL)
         else:
             size = len(content)
-            tail += (_SHORT_VARINTS[size] if size < _SHORT else zigzag(size)) + content
-    return tail
+            pieces += (key, _SHORT_VARINTS[size] if size < _SHORT else zigzag(size), content)
+    return b"".join(pieces)
 
 
 def _name(name: str) -> bytes:
