@@ -25,7 +25,6 @@ from ..records import ConsumerRecord
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-_new: Any = object.__new__
 
 # Bytes from which on columns are worth their overhead.
 WORTH_COLUMNS = 32 * 1024
@@ -114,22 +113,19 @@ class Chunk:
         start = self._at
         stop = min(start + limit, len(columns))
         names = _kind_names()
-        kinds = columns.timestamp_type[start:stop].tolist()
-        found: list[ConsumerRecord] = list(map(_new, repeat(ConsumerRecord, stop - start)))
-        one: ConsumerRecord
-        for one, one.offset, one.timestamp, kind, one.key, one.value, one.headers in zip(
-            found,
-            columns.offset[start:stop].tolist(),
-            columns.timestamp[start:stop].tolist(),
-            kinds,
-            columns.key.slice(start, stop - start).to_pylist(),
-            columns.value.slice(start, stop - start).to_pylist(),
-            columns.headers_between(start, stop) if columns.has_headers else repeat((), stop - start),
-            strict=True,
-        ):
-            one.topic = topic
-            one.partition = partition
-            one.timestamp_type = names[kind]
+        found = list(
+            map(
+                ConsumerRecord,
+                repeat(topic),
+                repeat(partition),
+                columns.offset[start:stop].tolist(),
+                columns.timestamp[start:stop].tolist(),
+                map(names.__getitem__, columns.timestamp_type[start:stop].tolist()),
+                columns.key.slice(start, stop - start).to_pylist(),
+                columns.value.slice(start, stop - start).to_pylist(),
+                columns.headers_between(start, stop) if columns.has_headers else repeat(()),
+            )
+        )
         self._at = stop
         if stop == len(columns):
             self.position = max(self.position, self.end)

@@ -13,16 +13,16 @@ See Kafka's `DefaultRecord` and `ByteUtils`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 _FAR = 1 << 61  # beyond this, a base and a delta may leave int64
 
 
-@dataclass(slots=True)
-class Record:
+class Record(msgspec.Struct, gc=False):
     """One record; `offset` is that in its partition, `timestamp` is in ms since 1970 (-1: none)."""
 
     offset: int
@@ -46,11 +46,14 @@ def parse_records(
 
     One pass, varints of one or two bytes in line, longer ones by `_varint`: 1 µs for a small record.
     """
-    new = Record.__new__
-    found = [new(Record) for _ in range(count)]
+    found: list[Record] = []
+    add = found.append
     wraps = not (-_FAR < base_offset < _FAR and -_FAR < base_timestamp < _FAR)
     keys: dict[bytes, str] = {}
-    for record in found:
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    for _ in range(count):
         size = data[at]
         if size < 128:
             at += 1
@@ -72,7 +75,7 @@ def parse_records(
         else:
             delta, at = _varlong(data, at)
             wraps = wraps or delta > _FAR
-        record.timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
+        timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1))
         delta = data[at]
         if delta < 128:
             at += 1
@@ -81,7 +84,7 @@ def parse_records(
             at += 2
         else:
             delta, at = _varint(data, at, "offsetDelta")
-        record.offset = base_offset + ((delta >> 1) ^ -(delta & 1))
+        offset = base_offset + ((delta >> 1) ^ -(delta & 1))
         size = data[at]
         if size < 128:
             at += 1
@@ -93,10 +96,10 @@ def parse_records(
         if size & 1:
             if size != 1:
                 raise Broken("key", at, "a negative length")
-            record.key = None
+            key = None
         else:
             stop = at + (size >> 1)
-            record.key = data[at:stop]
+            key = data[at:stop]
             at = stop
         size = data[at]
         if size < 128:
@@ -109,18 +112,19 @@ def parse_records(
         if size & 1:
             if size != 1:
                 raise Broken("value", at, "a negative length")
-            record.value = None
+            value = None
         else:
             stop = at + (size >> 1)
-            record.value = data[at:stop]
+            value = data[at:stop]
             at = stop
         if data[at]:
-            record.headers, at = parse_headers(data, at, end, keys)
+            headers, at = parse_headers(data, at, end, keys)
         else:
-            record.headers = ()
+            headers = ()
             at += 1
         if at != end:
             raise Broken("length", end, f"the fields end at {at}, the record at {end}")
+        add(Record(offset, timestamp, key, value, headers))
     if append_time is not None:
         for record in found:
             record.timestamp = append_time

@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..messages.index import API_NAMES, request_class, response_class
