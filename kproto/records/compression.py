@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -56,6 +56,7 @@ _LZ4_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 _uint32 = struct.Struct("<I").unpack_from
+_big_uint32 = struct.Struct(">I").unpack_from
 
 
 class CodecError(ValueError):
@@ -106,9 +107,12 @@ def decompress(
         return bytes(data)
     limit = allowance(len(data), max_decompressed)
     if codec == 1:
-        return _gunzip(data, limit)
+        try:
+            return _gunzip(data, limit)
+        except _Full:
+            raise _too_large(limit) from None
     source = memoryview(data)
-    into = _decompressor(codec, source, old_lz4)
+    into = partial(_unlz4, old=True) if old_lz4 and codec == 3 else _reader(codec)
     size = size_hint(codec, source)
     if codec == 2 and size > limit:  # the only hint that is a promise
         raise _too_large(limit)
@@ -131,17 +135,10 @@ def decompress_into(
     For readers that keep one arena for many batches. `CodecError` and `MissingExtra` as `decompress`.
     """
     limit = allowance(len(data), max_decompressed)
-    full_means_too_large = len(out) >= limit
     try:
-        if codec == 1:
-            plain = _gunzip(data, limit)
-            if len(plain) > len(out):
-                return None
-            out[: len(plain)] = plain
-            return len(plain)
-        return _decompressor(codec, data, False)(data, out[:limit])
+        return _reader(codec)(data, out[:limit])
     except _Full:
-        if full_means_too_large:
+        if len(out) >= limit:
             raise _too_large(limit) from None
         return None
 
@@ -199,7 +196,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         parts.append(part)
         left -= len(part)
         if left < 0:
-            raise _too_large(limit)
+            raise _Full
         if not unpacker.eof:
             rest = unpacker.unconsumed_tail
             if not part and not rest:
@@ -209,6 +206,12 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         if rest[:2] != b"\x1f\x8b":
             return parts[0] if len(parts) == 1 else b"".join(parts)
         unpacker = package.decompressobj(31)
+
+
+def _gunzip_into(data: memoryview, out: memoryview) -> int:
+    plain = _gunzip(data, len(out))
+    out[: len(plain)] = plain
+    return len(plain)
 
 
 @cache
@@ -233,49 +236,46 @@ def _snappy(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _snappy_size(block: memoryview) -> int:
-    """The size that a raw block says it has, after checking that its bytes could give that much."""
-    size = shift = 0
-    for byte in block[:5]:
-        size |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            if size > _SNAPPY_RATIO * len(block):
-                raise CodecError(f"a snappy block of {len(block)} bytes says that it holds {size}")
-            return size
-    raise CodecError("a snappy block without a size")
-
-
 def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     """The raw blocks of either form."""
-    if bytes(data[:8]) != _XERIAL:
+    at, end = 16, len(data)
+    if data[:8] != _XERIAL:
         yield data
         return
-    at, end = 16, len(data)
     if end < 16:
         raise CodecError("xerial's header ends too early")
     while at < end:
-        if data[at] == _XERIAL[0] and bytes(data[at : at + 8]) == _XERIAL:  # streams may be concatenated
-            at += 16
+        stop = at + 4 + _big_uint32(data, at)[0] if at + 4 <= end else end + 1
+        if stop > end:
+            if data[at : at + 8] != _XERIAL:
+                raise CodecError("a xerial block ends too early")
+            at += 16  # streams may be concatenated
             continue
-        size = int.from_bytes(data[at : at + 4], "big")
-        at += 4
-        if size > end - at:
-            raise CodecError("a xerial block ends too early")
-        yield data[at : at + size]
-        at += size
+        yield data[at + 4 : stop]
+        at = stop
+
+
+def _snappy_size(block: memoryview) -> int:
+    """The size that a raw block says it has, after checking that its bytes could give that much."""
+    try:
+        size: int = _cramjam("snappy").decompress_raw_len(block)
+    except Exception as error:  # cramjam.DecompressionError
+        raise CodecError(str(error)) from None
+    if size > _SNAPPY_RATIO * len(block) or not len(block):
+        raise CodecError(f"a snappy block of {len(block)} bytes says that it holds {size}")
+    return size
 
 
 def _unsnappy(data: memoryview, out: memoryview) -> int:
     unpack: Callable[..., int] = _cramjam("snappy").decompress_raw_into
     written, room = 0, len(out)
     for block in _snappy_blocks(data):
-        size = _snappy_size(block)
-        if size > room - written:
+        stop = written + _snappy_size(block)
+        if stop > room:
             raise _Full
-        if size:
+        if stop > written:
             try:
-                written += unpack(block, out[written : written + size])
+                written += unpack(block, out[written:stop])
             except Exception as error:  # cramjam.DecompressionError
                 raise CodecError(str(error)) from None
     return written
@@ -302,7 +302,6 @@ def _lz4(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-@lru_cache(64)
 def _lz4_checksum(descriptor: bytes) -> int:
     """The header checksum of a frame: the second byte of XXH32, for inputs of less than 16 bytes."""
     mask = 0xFFFFFFFF
@@ -325,28 +324,34 @@ def old_lz4_header(frame: bytes) -> bytes:
     return frame[:at] + bytes((_lz4_checksum(frame[:at]),)) + frame[at + 1 :]
 
 
+@lru_cache(64)
+def _lz4_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
+    """What the first bytes of a frame say: where its blocks start, the size of the largest, how many bytes of
+    checksum follow each, and whether they are linked."""
+    if len(head) < 7 or not head.startswith(_LZ4_MAGIC):
+        raise CodecError("no lz4 frame")
+    flags, largest = head[4], _LZ4_BLOCK_SIZES.get(head[5] >> 4 & 7)
+    at = 14 if flags & 0x08 else 6
+    if flags >> 6 != 1 or largest is None or flags & 0x01 or at >= len(head):
+        raise CodecError("an lz4 frame of a kind that Kafka doesn't write")
+    if not old and head[at] != _lz4_checksum(head[4:at]):
+        raise CodecError("wrong checksum of the lz4 header")
+    return at + 1, largest, 4 if flags & 0x10 else 0, not flags & 0x20
+
+
 def _unlz4(data: memoryview, out: memoryview, old: bool = False) -> int:
     """One frame. The usual kind, of independent blocks, is walked here, as it is faster.
 
     Its checksums of blocks and content are passed over: the batch's CRC says the same of the same bytes.
     """
-    if len(data) < 11 or bytes(data[:4]) != _LZ4_MAGIC:
-        raise CodecError("no lz4 frame")
-    flags, size_code = data[4], data[5] >> 4 & 7
-    at = 14 if flags & 0x08 else 6
-    if flags >> 6 != 1 or size_code not in _LZ4_BLOCK_SIZES or flags & 0x01 or at >= len(data):
-        raise CodecError("an lz4 frame of a kind that Kafka doesn't write")
-    checksum = _lz4_checksum(bytes(data[4:at]))
-    if data[at] != checksum and not old:
-        raise CodecError("wrong checksum of the lz4 header")
+    head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
+    at, largest, extra, linked = _lz4_header(head, old)
     module = _cramjam("lz4")
-    if not flags & 0x20:  # linked blocks
-        frame = data
-        if data[at] != checksum:
-            frame = memoryview(bytes(data[:at]) + bytes((checksum,)) + bytes(data[at + 1 :]))
-        return _into(module.decompress_into, frame, out)
-    most, extra = _LZ4_BLOCK_SIZES[size_code], 4 if flags & 0x10 else 0
-    return _unlz4_blocks(data, at + 1, out, most, extra, module.decompress_block_into)
+    if not linked:
+        return _unlz4_blocks(data, at, out, largest, extra, module.decompress_block_into)
+    if old:  # a checksum that others read
+        data = memoryview(head[: at - 1] + bytes((_lz4_checksum(head[4 : at - 1]),)) + bytes(data[at:]))
+    return _into(module.decompress_into, data, out)
 
 
 def _unlz4_blocks(
@@ -412,7 +417,7 @@ def _unzstd(data: memoryview, out: memoryview) -> int:
     package, size = _zstandard(), _zstd_content_size(data)
     if package is not None and size is not None and size <= len(out):
         try:
-            reader = _readers.pop()
+            reader = _contexts.pop()
         except IndexError:
             reader = package.ZstdDecompressor()
         try:
@@ -423,7 +428,7 @@ def _unzstd(data: memoryview, out: memoryview) -> int:
             out[: len(plain)] = plain
             return len(plain)
         finally:
-            _readers.append(reader)
+            _contexts.append(reader)
     return _into(_cramjam("zstd").decompress_into, data, out)
 
 
@@ -435,7 +440,7 @@ def _zstandard() -> Any:
         return None
 
 
-_readers: list[Any] = []  # those that no thread is using
+_contexts: list[Any] = []  # those that no thread is using
 
 
 # --- tables -------------------------------------------------------------------------------------------------
@@ -448,11 +453,17 @@ _COMPRESSORS: dict[int, Callable[[bytes | bytearray | memoryview, int | None], b
 }
 
 
-def _decompressor(codec: int, data: memoryview, old_lz4: bool) -> Callable[[memoryview, memoryview], int]:
-    if codec == 2:
-        return _unsnappy
-    if codec == 3:
-        return lambda source, out: _unlz4(source, out, old_lz4)
-    if codec == 4:
-        return _unzstd
-    raise CodecError(f"codec {codec} doesn't exist")
+_READERS: dict[int, Callable[[memoryview, memoryview], int]] = {
+    1: _gunzip_into,
+    2: _unsnappy,
+    3: _unlz4,
+    4: _unzstd,
+}
+"""They fill the start of `out` and say how far, or raise `_Full`."""
+
+
+def _reader(codec: int) -> Callable[[memoryview, memoryview], int]:
+    try:
+        return _READERS[codec]
+    except KeyError:
+        raise CodecError(f"codec {codec} doesn't exist") from None

@@ -48,7 +48,10 @@ def rows(
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
     columns, known = _as_columns(data, max_decompressed, wanted)
     if columns is not None:
-        return columns.rows()
+        try:
+            return columns.rows()
+        finally:
+            columns.give_back()
     found: list[Record] = []
     for records in _row_by_row(data, known, max_decompressed, **wanted):
         found += records
@@ -73,7 +76,10 @@ def row_lists(
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
     columns, known = _as_columns(data, max_decompressed, wanted)
     if columns is not None:
-        yield from columns.row_lists(size)
+        try:
+            yield from columns.row_lists(size)
+        finally:
+            columns.give_back()
         return
     for found in _row_by_row(data, known, max_decompressed, **wanted):
         for start in range(0, len(found), size):
@@ -87,7 +93,7 @@ def _as_columns(
     if (read := _columns(data)) is None:
         return None, None
     try:
-        columns = read(data, **wanted, max_decompressed=max_decompressed)
+        columns = read(data, **wanted, max_decompressed=max_decompressed, lent=True)
         columns.headers_between(0, 0)  # which parses all of them
     except RecordError as error:
         return None, _bare(error)

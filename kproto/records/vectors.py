@@ -40,6 +40,7 @@ _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more t
 _LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
 _SHORTEST_PIECE = 32
 _TWO_BYTES = 8191  # the largest number whose varint has two bytes
+_INLINE = 12  # bytes that Arrow's views hold themselves
 _WIDEST = 8192  # no guesses where records are larger than this
 
 
@@ -453,3 +454,21 @@ def gather(
     _, offsets, content = taken.buffers()
     valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), size, [valid, offsets, content], nulls)
+
+
+def views(
+    data: NDArray[np.uint8], start: NDArray[np.int32], stop: NDArray[np.int32], null: Bools | None
+) -> Any:
+    """A BinaryViewArray of the bytes between each start and stop, which lie in `data` still: no copy.
+
+    Up to 12 bytes stand in the view itself; so many must be readable at every start. `null` as in `gather`.
+    """
+    size = len(start)
+    view = np.zeros((size, 4), np.int32)  # length, four bytes that only comparisons look at, buffer, place
+    view[:, 0] = stop - start
+    view[:, 3] = start
+    short = np.flatnonzero(view[:, 0] <= _INLINE)
+    if len(short):
+        view.view(np.uint8)[short, 4:] = data[start[short, None] + np.arange(_INLINE)]
+    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary_view(), size, [valid, pa.py_buffer(view), pa.py_buffer(data)])

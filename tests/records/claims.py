@@ -171,6 +171,9 @@ def columns_are_the_rows(package: Package) -> None:
         assert found.value.to_pylist() == [row.value for row in rows]
         assert found.headers == [row.headers for row in rows]
         assert found.counts == [len(rows)]
+        lent = package.columns.columns(data, **asked, lent=True)
+        assert lent.value.to_pylist() == [row.value for row in rows]
+        lent.give_back()
 
     claim()
 
@@ -212,7 +215,8 @@ def broken_records_are_the_same_errors(package: Package) -> None:
                 return error.args[:4]
 
         wanted = outcome(lambda: package.read(bytes(whole), check_crc=False))
-        columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False).rows())
+        lent = data.draw(st.booleans())
+        columns = outcome(lambda: package.columns.columns(bytes(whole), check_crc=False, lent=lent).rows())
         if isinstance(columns, tuple) and "headers" in columns[2]:
             assert isinstance(wanted, tuple)  # its place counts from the start of the batch
         else:

@@ -53,15 +53,15 @@ MUTANTS = {
     ),
     "gaps are closed": Mutant(
         "record",
-        "record.offset = base_offset + ((delta >> 1) ^ -(delta & 1))",
-        "record.offset, base_offset = base_offset, base_offset + 1",
+        "offset = base_offset + ((delta >> 1) ^ -(delta & 1))",
+        "offset, base_offset = base_offset, base_offset + 1",
         claims.what_is_written_is_read,
     ),
     "LogAppendTime is forgotten": Mutant(
         "record", "if append_time is not None:", "if False:", claims.what_is_written_is_read
     ),
     "a null value is empty": Mutant(
-        "record", "record.value = None", 'record.value = b""', claims.what_is_written_is_read
+        "record", "            value = None", '            value = b""', claims.what_is_written_is_read
     ),
     "an abort marker ends nothing": Mutant(
         "reading", "del self._open[batch.producer_id]", "pass", claims.aborted_records_are_left_out
@@ -82,6 +82,24 @@ MUTANTS = {
         "columns",
         "_taken(data, fields.key, fields.null_key, chosen)",
         "_taken(data, fields.key, None, chosen)",
+        claims.columns_are_the_rows,
+    ),
+    "lent columns: nulls are empty": Mutant(
+        "columns",
+        "return views(data, start, stop, null)",
+        "return views(data, start, stop, None)",
+        claims.columns_are_the_rows,
+    ),
+    "lent columns: what is short lies in the data": Mutant(
+        "vectors", "if len(short):", "if False:", claims.columns_are_the_rows
+    ),
+    "lent columns: the longest short ones lie in the data": Mutant(
+        "vectors", "view[:, 0] <= _INLINE", "view[:, 0] < _INLINE", claims.columns_are_the_rows
+    ),
+    "lent columns: all rows are wanted": Mutant(
+        "columns",
+        "start, stop, null = start[chosen], stop[chosen]",
+        "start, stop, null = start, stop",
         claims.columns_are_the_rows,
     ),
     "columns: long varints are put together wrongly": Mutant(

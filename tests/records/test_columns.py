@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kproto.errors import RecordError
-from kproto.records import Record, encode_batch, rows
+from kproto.records import Record, encode_batch, row_lists, rows
 from kproto.records.legacy import encode_messages
 
 pytest.importorskip("pyarrow")
@@ -146,6 +146,24 @@ def test_the_arrays_do_not_point_into_the_data() -> None:
     data[:] = bytes(len(data))
     columns(some(0, 5000, compression="gzip"))  # and the arena is used again
     assert found.rows() == before
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_rows_of_two_fetches_may_be_taken_in_turns(codec: str) -> None:
+    fetches = [some(at, 9000, compression=codec) for at in (0, 50000)]
+    taken: list[list[Record]] = [[], []]
+    for both in zip(*map(row_lists, fetches), strict=True):
+        for own, some_rows in zip(taken, both, strict=True):
+            own += some_rows
+    assert taken == [rows(data) for data in fetches]
+
+
+def test_values_of_lent_columns_are_not_copied() -> None:
+    data = some(0, 300)
+    pa: Any = pytest.importorskip("pyarrow")
+    value = columns(data, lent=True).value
+    assert value.type == pa.binary_view()
+    assert value.buffers()[2].address - pa.py_buffer(data).address == 0
 
 
 @pytest.mark.parametrize("place", [100, 5000, 20000])
