@@ -9,13 +9,15 @@ by how many times as fast as what was taken they were (on two busy cores):
     fields of records by numpy in int64 throughout, windows from two aligned words          0.76 to 1.2
     keys and values gathered for each list of 500 rows, not for the whole fetch             0.8 to 1.0
     keys and values of all rows made straight from the arena, with the gaps between them    0.91 to 1.13
-    the same for long values only (a class more, and arenas that are not kept)              1.01 to 1.17
     512 or 1024 pieces in the chain instead of 256 (16 KB batches are cut then)             0.2 to 1.2
     Arrow's own snappy, lz4 and zstd instead of cramjam and zstandard                       0.5 to 1.04
     zlib instead of isal for gzip                                                           0.41 to 0.46
+    records kept by a builder until the end, then encoded column after column by `map`      0.65 to 0.85
+    a batch's records joined, and with its header once more (depends on the addresses)      0.75 to 1.05
+    headers of records kept by their content: where all are the same, and where one differs 1.4 and 0.9
 
-Zero-copy columns (BinaryView) would save a copy of long values, but pin what was fetched, and few of Arrow's
-functions take them.
+Zero-copy columns (BinaryView) save a copy of long values, but pin what was fetched, and few of Arrow's
+functions take them: only rows are made of them.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import argparse
 import random
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import repeat
 from typing import Any
@@ -31,8 +34,8 @@ from typing import Any
 import numpy as np
 
 from kproto.records import Record
-from kproto.records.record import encode_headers, zigzag
-from kproto.records.vectors import Windows, tables
+from kproto.records.record import Headers, encode_headers, zigzag
+from kproto.records.vectors import Windows, gather, tables, views
 
 from .report import header, machine, measure, ratio, row
 
@@ -61,32 +64,46 @@ def indexing_by_int64() -> Pair:
     return lambda: table[wide], lambda: table[narrow]
 
 
-def objects_by_map() -> Pair:
-    """Empty records from `map`, or from a list comprehension."""
-    new: Any = object.__new__
-    return (
-        lambda: list(map(new, repeat(Record, SIZE))),
-        lambda: [new(Record) for _ in range(SIZE)],
-    )
-
-
-def slots_by_targets() -> Pair:
-    """Slots as targets of the loop, or records made by their `__init__`."""
+def records_by_map() -> Pair:
+    """Records of msgspec made by `map`, or slots filled as targets of a loop."""
     numbers, contents = list(range(POLL)), [b"v"] * POLL
     new: Any = object.__new__
 
-    def targets() -> None:
+    def mapped() -> None:
         for _ in range(SIZE // POLL):
-            found: list[Record] = list(map(new, repeat(Record, POLL)))
+            list(map(Record, numbers, numbers, contents, contents, repeat(())))
+
+    def filled() -> None:
+        for _ in range(SIZE // POLL):
+            found: list[Slots] = list(map(new, repeat(Slots, POLL)))
             values = zip(found, numbers, numbers, contents, contents, repeat((), POLL), strict=True)
             for one, one.offset, one.timestamp, one.key, one.value, one.headers in values:  # noqa: B007
                 pass
 
-    def init() -> None:
-        for _ in range(SIZE // POLL):
-            list(map(Record, numbers, numbers, contents, contents))
+    return mapped, filled
 
-    return targets, init
+
+@dataclass(slots=True)
+class Slots:
+    """What `Record` was."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+def long_values_by_views() -> Pair:
+    """Values of 1000 bytes out of an arena: by views into it, or by a copy in between."""
+    data = np.frombuffer(random.randbytes(4 << 20), np.uint8)
+    places = np.arange(0, len(data) - 1024, 512, np.int32)[: 2 * SIZE]
+    places[1::2] = places[::2] + 1000
+    wanted = np.arange(0, len(places), 2, dtype=np.int32)
+    return (
+        lambda: views(data, places[::2], places[1::2], None).to_pylist(),
+        lambda: gather(data, places, wanted).to_pylist(),
+    )
 
 
 def bytes_by_arrow() -> Pair:
@@ -98,24 +115,25 @@ def bytes_by_arrow() -> Pair:
 
 
 def headers_joined() -> Pair:
-    """A record's headers put together by +=, or joined from a list."""
+    """A record's headers joined from a list, or put together by +=."""
     rows = [[("trace", random.randbytes(8)), ("kind", b"abc")] for _ in range(SIZE)]
     names = {name: zigzag(len(name)) + name.encode() for name in ("trace", "kind")}
 
-    def joined(headers: list[tuple[str, bytes]]) -> bytes:
-        parts = [zigzag(len(headers))]
+    def added(headers: list[tuple[str, bytes]]) -> bytes:
+        tail = zigzag(len(headers))
         for name, content in headers:
-            parts += (names[name], zigzag(len(content)), content)
-        return b"".join(parts)
+            tail += names[name]
+            tail += zigzag(len(content)) + content
+        return tail
 
-    return lambda: [encode_headers(one) for one in rows], lambda: [joined(one) for one in rows]
+    return lambda: [encode_headers(one) for one in rows], lambda: [added(one) for one in rows]
 
 
 CONTESTS = [
     windows_of_two_bytes,
     indexing_by_int64,
-    objects_by_map,
-    slots_by_targets,
+    records_by_map,
+    long_values_by_views,
     bytes_by_arrow,
     headers_joined,
 ]

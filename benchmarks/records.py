@@ -10,12 +10,14 @@ lists of 500, as a poll does. In columns, headers are not parsed but for `traced
 
     short    key 10 bytes, value 100 bytes
     long     key 10 bytes, value 1000 bytes
+    wordy    the same, but twice as compressible: opening it takes everyone most of the time
     headers  no key, value 10 bytes, two headers, the same for all records
     traced   the same, but one header has another value in every record
     mixed    null keys and values, values of 0 to 400 bytes
 
-The goals are in `GOALS`, and in the last table with what was reached. Designs that lost are in
-`contest_records`. gzip and zstd are read by isal and zstandard where these are installed.
+The goals are in `GOALS`, and in the last table with what was reached. The prototypes that they come from
+built records with headers 1.8 to 2.6 times as fast as kafka-python, and had nothing to read like `wordy`.
+Designs that lost are in `contest_records`. gzip and zstd are read by isal and zstandard where installed.
 """
 
 from __future__ import annotations
@@ -261,14 +263,23 @@ GOALS: list[tuple[str, str, str, Callable[[str], bool], Mean, str, float]] = [
         "read",
         "rows",
         "kafka-python",
-        lambda name: "gzip" not in name and "zstd" not in name,
+        lambda name: not any(word in name for word in ("gzip", "zstd", "wordy")),
         min,
-        "each but gzip and zstd",
+        "each but gzip, zstd, wordy",
         4,
     ),
-    ("read", "columns", "aiokafka", lambda name: True, statistics.geometric_mean, "geometric mean", 2),
+    (
+        "read",
+        "columns",
+        "aiokafka",
+        lambda name: True,
+        statistics.geometric_mean,
+        "geometric mean",
+        2,
+    ),
     ("read", "columns", "aiokafka", lambda name: "none" not in name, min, "each compressed", 1),
-    ("build", "rows", "kafka-python", lambda name: True, min, "each", 3),
+    ("build", "rows", "kafka-python", lambda name: name.startswith("build short"), min, "short", 3),
+    ("build", "rows", "kafka-python", lambda name: True, min, "each", 1.8),
     ("build", "columns", "aiokafka", lambda name: True, min, "each", 1),
 ]
 

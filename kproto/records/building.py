@@ -113,6 +113,7 @@ class BatchBuilder:
         "_base_timestamp",
         "_codec",
         "_count",
+        "_deltas",
         "_level",
         "_max_timestamp",
         "_parts",
@@ -124,7 +125,7 @@ class BatchBuilder:
     def __init__(self, compression: str = "none", max_bytes: int = 16384, level: int | None = None) -> None:
         self._codec = codec_number(compression)
         self._level = level
-        self._varints = small_varints()
+        self._varints, self._deltas = small_varints()
         self.max_bytes = max_bytes
         self.clear()
 
@@ -156,25 +157,31 @@ class BatchBuilder:
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
         delta = timestamp - self._base_timestamp
-        tail = encode_headers(headers) if headers else NOTHING
-        varints = self._varints
+        if headers:
+            tail = encode_headers(headers)
+            width = len(tail)
+        else:
+            tail, width = NOTHING, 1
+        varints, deltas = self._varints, self._deltas
         try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
             if delta < 0:  # which is an index, too
                 raise IndexError
             if value is None:
-                content, width = b"", 0
+                content = b""
                 if key is None:
-                    front = _join((NOTHING, varints[delta], varints[count], NULL, NULL))
+                    front = _join((deltas[delta], varints[count], NULL, NULL))
                 else:
-                    front = _join((NOTHING, varints[delta], varints[count], varints[len(key)], key, NULL))
+                    front = _join((deltas[delta], varints[count], varints[len(key)], key, NULL))
             else:
-                content, width = value, len(value)
-                size = varints[width]
+                content = value
+                size = len(value)
+                width += size
+                value_size = varints[size]
                 if key is None:
-                    front = _join((NOTHING, varints[delta], varints[count], NULL, size))
+                    front = _join((deltas[delta], varints[count], NULL, value_size))
                 else:
-                    front = _join((NOTHING, varints[delta], varints[count], varints[len(key)], key, size))
-            width += len(front) + len(tail)
+                    front = _join((deltas[delta], varints[count], varints[len(key)], key, value_size))
+            width += len(front)
             length = varints[width]
         except IndexError:  # a number that has no place in the table
             length, *pieces = record_parts(count, delta, key, value, headers)
@@ -272,7 +279,7 @@ def finish(
     if attributes & CODEC_BITS and count:
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]
-    # One join with the header written into it: joining header and records once more takes twice as long.
+    # One join with the header written into it: joining header and records once more may take twice as long.
     batch = bytearray().join((_HEADER_ROOM, *records))
     try:
         _CHECKED.pack_into(

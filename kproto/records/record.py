@@ -247,11 +247,12 @@ NULL = b"\x01"
 
 
 @cache
-def small_varints() -> list[bytes]:
-    """The varints of the numbers below `TABLED`."""
+def small_varints() -> tuple[list[bytes], list[bytes]]:
+    """The varints of the numbers below `TABLED`, and the same with a record's attributes in front."""
     two = [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, 8192)]
     three = [low + high for high in _LAST_BYTES[1 : TABLED >> 13] for low in _continued()[::2]]
-    return [*_SHORT_VARINTS[:64], *two, *three]
+    varints = [*_SHORT_VARINTS[:64], *two, *three]
+    return varints, [NOTHING + varint for varint in varints]
 
 
 def record_parts(
