@@ -80,8 +80,11 @@ def records(data: bytes) -> None:
 
     wanted = outcome(one_by_one)
     assert outcome(lambda: rows(body, check_crc=check_crc, max_decompressed=LIMIT)) == wanted
-    read = columns.columns
-    assert outcome(lambda: read(body, check_crc=check_crc, max_decompressed=LIMIT).rows()) == wanted
+
+    def by_columns(lent: bool) -> list[Any]:
+        return columns.columns(body, check_crc=check_crc, max_decompressed=LIMIT, lent=lent).rows()
+
+    assert outcome(lambda: by_columns(False)) == outcome(lambda: by_columns(True)) == wanted
     if check_crc and wanted is not None:
         for magic in range(3):
             with suppress(RecordError, EncodeError):
