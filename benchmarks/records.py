@@ -80,7 +80,7 @@ def data_set(name: str, size: int) -> list[Row]:
         key: bytes | None = random.randbytes(10)
         value: bytes | None
         if name in ("short", "long"):
-            value = random.choice(pool)
+            value = bytes(bytearray(random.choice(pool)))  # an object of its own, as every record's is
         elif name == "wordy":
             value = text(1000, 0.7)
         elif name in ("headers", "traced"):

@@ -279,12 +279,8 @@ def finish(
     if attributes & CODEC_BITS and count:
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]
-    # One join with the header written into it: joining header and records once more may take twice as long.
-    batch = bytearray().join((_HEADER_ROOM, *records))
     try:
-        _CHECKED.pack_into(
-            batch,
-            CRC_FROM,
+        checked = _CHECKED.pack(
             attributes,
             last_delta,
             base_timestamp,
@@ -294,8 +290,16 @@ def finish(
             base_sequence,
             count,
         )
+        if len(records) == 1:
+            (body,) = records
+            crc = crc32c(body, crc32c(checked))
+            size = HEADER_SIZE - OVERHEAD + len(body)
+            return _join((_UNCHECKED.pack(base_offset, size, leader_epoch, 2, crc), checked, body))
+        # The header is written into the joined pieces: to join it with them once more may take twice as long.
+        batch = bytearray().join((_HEADER_ROOM, *records))
+        batch[CRC_FROM:HEADER_SIZE] = checked
         crc = crc32c(memoryview(batch)[CRC_FROM:])
-        _UNCHECKED.pack_into(batch, 0, base_offset, len(batch) - OVERHEAD, leader_epoch, 2, crc)
+        batch[:CRC_FROM] = _UNCHECKED.pack(base_offset, len(batch) - OVERHEAD, leader_epoch, 2, crc)
     except struct.error as error:
         raise EncodeError("RecordBatch", 2, "header", str(error)) from None
     return bytes(batch)

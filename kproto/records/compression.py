@@ -149,9 +149,9 @@ def size_hint(codec: int, data: memoryview) -> int:
     if codec == 2:
         return sum(_snappy_size(block) for block in _snappy_blocks(data))
     if codec == 4:
-        claimed = _zstd_content_size(data)
-        if claimed is not None and claimed <= max(_FIRST_STEP, 64 * size):
-            return claimed
+        header = _zstd_header(data)
+        if header is not None and header[1] <= max(_FIRST_STEP, 64 * size):
+            return header[1]
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
         if claimed <= 1032 * size:  # deflate's own limit
@@ -400,9 +400,9 @@ def _zstd(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
     return bytes(_cramjam("zstd").compress(data, 3 if level is None else level))
 
 
-def _zstd_content_size(data: memoryview) -> int | None:
-    """The size in the header of the first frame, if it has one; only a claim."""
-    if len(data) < 6 or bytes(data[:4]) != _ZSTD_MAGIC:
+def _zstd_header(data: memoryview) -> tuple[int, int] | None:
+    """Where the blocks of the first frame start, and the size that it claims to have; None without one."""
+    if len(data) < 6 or data[:4] != _ZSTD_MAGIC:
         return None
     flags = data[4]
     single = flags >> 5 & 1
@@ -410,25 +410,37 @@ def _zstd_content_size(data: memoryview) -> int | None:
     at = 6 - single + (0, 1, 2, 4)[flags & 3]
     if width == 0 or at + width > len(data):
         return None
-    return int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+    size = int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+    return at + width, size
+
+
+def _is_one_zstd_frame(data: memoryview, at: int) -> bool:
+    """Whether the frame whose blocks start at `at` ends where the data do."""
+    end, last = len(data), 0
+    while not last and at + 3 <= end:
+        head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        last, kind = head & 1, head >> 1 & 3
+        at += 3 + (1 if kind == 1 else head >> 3)  # one byte that is repeated, or the block itself
+    return bool(last) and at + (data[4] & 4) == end  # a checksum has four bytes
 
 
 def _unzstd(data: memoryview, out: memoryview) -> int:
-    package, size = _zstandard(), _zstd_content_size(data)
-    if package is not None and size is not None and size <= len(out):
-        try:
-            reader = _contexts.pop()
-        except IndexError:
-            reader = package.ZstdDecompressor()
-        try:
-            plain: bytes = reader.decompress(data, allow_extra_data=False)
-        except package.ZstdError:
-            pass  # several frames, or broken ones: the other package tells
-        else:
-            out[: len(plain)] = plain
-            return len(plain)
-        finally:
-            _contexts.append(reader)
+    package, found = _zstandard(), _zstd_header(data)
+    if package is not None and found is not None:
+        at, size = found
+        if size <= len(out) and _is_one_zstd_frame(data, at):
+            try:
+                context = _contexts.pop()
+            except IndexError:
+                context = package.ZstdDecompressor()
+            try:
+                with context.stream_reader(data) as reader:
+                    if reader.readinto(out[: size + 1]) == size:
+                        return size
+            except package.ZstdError:
+                pass  # the other package says what is wrong
+            finally:
+                _contexts.append(context)
     return _into(_cramjam("zstd").decompress_into, data, out)
 
 

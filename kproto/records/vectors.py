@@ -22,7 +22,6 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 # Without types: pyarrow has none that say more than Any.
@@ -236,7 +235,7 @@ def _guess(
         if many < 1:
             continue
         begin = at + apart
-        view = as_strided(data[begin:], (many, width), (apart, 1), writeable=False)
+        view: NDArray[np.uint8] = np.ndarray((many, width), np.uint8, data, begin, (apart, 1))
         zero = np.flatnonzero(view == 0)  # the attributes of a record are a zero byte behind its length
         which = zero // width
         zeros.append(zero + begin + which * (apart - width))
@@ -244,8 +243,7 @@ def _guess(
         owners.append(np.full(many, index))
         group += many
     if not zeros:
-        nothing = np.empty(0, np.int64)
-        return nothing, nothing, nothing
+        return _NO_GUESS
     zero, which, owner = np.concatenate(zeros), np.concatenate(groups), np.concatenate(owners)
     before = data[zero - 1]
     one = before < 128
@@ -254,13 +252,15 @@ def _guess(
     which = np.concatenate((which[one], which[two]))
     size = sizes[windows.twos(place)]
     behind = place + size
-    good = (size > 6) & (behind < batches.stop[owner[which]] - 7)
+    good = (size > 6) & (behind < batches.stop[owner[which]] - 16)
     place, which, behind = place[good], which[good], behind[good]
-    numbers, fine = _number(windows, np.concatenate((place, behind)))
-    number, following = numbers[: len(place)], numbers[len(place) :]
-    good = fine[: len(place)] & fine[len(place) :]
-    good &= (number > 0) & (number < batches.count[owner[which]]) & (following == number + 1)
+    good = _begins(windows, behind)
+    place, which, behind = place[good], which[good], behind[good]
+    number, following = _number(windows, place), _number(windows, behind)
+    good = (number > 0) & (number < batches.count[owner[which]]) & (following == number + 1)
     place, which, number = place[good], which[good], number[good]
+    if not len(place):
+        return _NO_GUESS
     which, pick = np.unique(which, return_index=True)
     place, number, owner = place[pick], number[pick], owner[which]
     # Guesses that go back were wrong; the rest is verified by walking.
@@ -268,15 +268,25 @@ def _guess(
     return place[rising], number[rising], owner[rising]
 
 
-def _number(windows: Windows, place: Int64s) -> tuple[Int64s, Bools]:
-    """The offset delta of a record that starts at each place, if one does."""
+_NO_GUESS = (np.empty(0, np.int64),) * 3
+
+
+def _begins(windows: Windows, place: Int64s) -> Bools:
+    """Whether attributes are behind the length of a record that starts at each place."""
+    table, _ = tables()
+    begins: Bools = windows.bytes[place + (table[windows.twos(place)] & 3)] == 0
+    return begins
+
+
+def _number(windows: Windows, place: Int64s) -> Int64s:
+    """The offset delta of the record that starts at each place; -1 where it isn't plain to see."""
     eights, (table, _) = windows.eights, tables()
-    limit = len(eights) - 1
-    place = place + (table[windows.twos(place)] & 3)
-    zero = windows.bytes[place] == 0
-    _, width = varints(eights[np.minimum(place + 1, limit)])
-    number, width2 = varints(eights[np.minimum(place + 1 + width, limit)])
-    return number, zero & (width > 0) & (width2 > 0)
+    window = eights[place + (table[windows.twos(place)] & 3) + 1]
+    _, width = _varint(window)
+    window >>= width << 3
+    number, width2 = _varint(window)
+    number[(width == 0) | (width2 == 0)] = -1
+    return number
 
 
 # --- fields -------------------------------------------------------------------------------------------------
@@ -404,7 +414,7 @@ def _varint(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     width = entry & 3
     entry >>= 2
     value: Int64s = entry.astype(np.int64)
-    if int(width.max()) > 2:
+    if int(width.max(initial=0)) > 2:
         some = np.flatnonzero(width > 2)
         third = window[some] >> 16 & 0xFF
         raw = value[some] | third << 14

@@ -99,6 +99,23 @@ def test_isal_reads_what_zlib_reads(data: bytes, drawn: st.DataObject) -> None:
         assert outcome("isal.isal_zlib") == wanted
 
 
+@pytest.mark.parametrize("package", ["zstandard", None])
+@given(data=st.binary(max_size=300) | st.just(b"gate-" * 60000), drawn=st.data())
+def test_zstd_is_whole_frames_and_nothing_else(
+    package: str | None, data: bytes, drawn: st.DataObject
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if package is None:
+            patch.setattr(compression, "_zstandard", lambda: None)
+        frame = compress(4, data)
+        assert decompress(4, frame) == data
+        assert decompress(4, frame + frame) == data + data
+        cut = drawn.draw(st.integers(0, len(frame) - 1))
+        for broken in (frame[:cut], frame + b"\0", frame + frame[:-1]):
+            with pytest.raises(CodecError):
+                decompress(4, broken)
+
+
 @pytest.mark.parametrize("level", [None, 1, 5, 9])
 def test_lz4_levels_are_frames_that_others_read(level: int | None) -> None:
     data = b"gate-" * 30000
