@@ -361,8 +361,8 @@ def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
     """Whether the frame ends behind the block at `at`, as one of a small batch does."""
     if at + 8 > len(data):
         return False
-    stop = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra
-    return stop + 4 <= len(data) and _uint32(data, stop)[0] == 0
+    stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra
+    return data[stop : stop + 4] == _LZ4_END
 
 
 def _unlz4_blocks(

@@ -29,6 +29,7 @@ pa: Any = import_module("pyarrow")
 KIND = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """Headers as an Arrow type."""
 
+_SLICE = 16384  # rows per slice: its arrays stay in the second-level cache
 _MOST_STEPS = 64  # headers in one record that are worth a step of numpy each
 
 
@@ -140,31 +141,50 @@ def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np
         return None
     first = np.zeros(len(at) + 1, np.int64)
     np.cumsum(count, out=first[1:])
-    total, most = int(first[-1]), int(count.max(initial=0))
-    if most > _MOST_STEPS:
+    if int(count.max(initial=0)) > _MOST_STEPS:
         return None
-    places = np.empty((total, 4), np.int32)
-    null = np.zeros(total, np.bool_)
+    places = np.empty((int(first[-1]), 4), np.int32)
+    null = np.zeros(len(places), np.bool_)
+    for low in range(0, len(at), _SLICE):
+        rows = slice(low, low + _SLICE)
+        if not _slice(windows, at[rows], end[rows], count[rows], first[rows], places, null):
+            return None
+    return first, places.ravel(), null
+
+
+def _slice(
+    windows: Windows,
+    at: Int64s,
+    end: Int64s,
+    count: NDArray[np.int32],
+    first: Int64s,
+    places: NDArray[np.int32],
+    null: Bools,
+) -> bool:
+    """Read the headers of some rows, which start at `at`, into `places` and `null`; False when one is not
+    regular."""
+    table, _ = tables()
+    most = int(count.max())
+    alike = int(count.min()) == most
     for step in range(most):
-        active = np.flatnonzero(count > step)
-        here, stop, into = at[active], end[active], first[active] + step
+        active: Any = slice(None) if alike else np.flatnonzero(count > step)
+        here, stop = at[active], end[active]
+        into: Any = slice(first[0] + step, first[0] + most * len(at), most) if alike else first[active] + step
         entry = table[windows.twos(here)]
         width, size = entry & 3, entry >> 2
         key = here + width
         key_end = key + size
-        if (width > 2).any() or (size < 0).any() or (key_end >= stop).any():
-            return None
+        if int(width.max()) > 2 or int(size.min()) < 0 or (key_end >= stop).any():
+            return False
         entry = table[windows.twos(key_end)]
         width, size = entry & 3, entry >> 2
         value = key_end + width
         gone = size < 0
         value_end = value + size + gone
-        if (width > 2).any() or (size < -1).any() or (value_end > stop).any():
-            return None
+        if int(width.max()) > 2 or int(size.min()) < -1 or (value_end > stop).any():
+            return False
         for column, place in enumerate((key, key_end, value, value_end)):
             places[into, column] = place
         null[into] = gone
         at[active] = value_end
-    if (at != end).any():
-        return None
-    return first, places.ravel(), null
+    return bool((at == end).all())
