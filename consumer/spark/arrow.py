@@ -107,5 +107,6 @@ def _headers(found: Columns, a: int, b: int) -> Column:
     """As in Spark's own source: a record without headers has null, not an empty list."""
     if not found.has_headers:
         return pa.nulls(b - a, _HEADERS)
-    rows = found.slice(a, b).headers
-    return pa.array([[{"key": k, "value": v} for k, v in row] or None for row in rows], _HEADERS)
+    lists = found.slice(a, b).headers_array()
+    none = np.diff(lists.offsets.to_numpy()) == 0
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=_HEADERS, mask=pa.array(none))
