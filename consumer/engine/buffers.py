@@ -6,8 +6,8 @@ Rules that hold here:
   behind its last offset, and so do control batches and aborted transactions, which are never handed out.
 * The first batch may begin before the position; those records are skipped.
 * A broken batch raises RecordError each time it is reached, after what is before it was handed out.
-* Large pieces are decoded as columns and made into objects a poll's worth at a time, which is twice as fast
-  as record by record; small ones, and broken ones, batch by batch. Both hand out the same.
+* Many records are decoded as columns and made into objects a poll's worth at a time, which is twice as fast
+  as record by record; few, and broken ones, batch by batch. Both hand out the same.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from kproto.errors import MissingExtra, RecordError
 from kproto.records import AbortedTransactions, Batch, batches
+from kproto.records.reading import has_many_records
 
 from ..records import ConsumerRecord
 
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
-
-
-# Bytes from which on columns are worth their overhead.
-WORTH_COLUMNS = 32 * 1024
 
 
 @cache
@@ -95,7 +92,7 @@ class Chunk:
 
     def _begin(self) -> None:
         """Chooses the way; what isn't wholly sound is read batch by batch, up to where it breaks."""
-        module = _columns() if len(self.data) >= WORTH_COLUMNS else None
+        module = _columns() if has_many_records(self.data) else None
         if module is not None:
             try:
                 found = module.columns(

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import MissingExtra, RecordError
 from .batch import HEADER_SIZE, Data
-from .reading import AbortedTransactions, batches
+from .reading import AbortedTransactions, batches, has_many_records
 from .record import Record
 
 if TYPE_CHECKING:
     from .columns import Columns
-
-
-_WORTH_COLUMNS = 64 << 10  # bytes; below, the loop is as fast
 
 
 class _Wanted(TypedDict):
@@ -43,7 +40,7 @@ def rows(
     read_committed). Brokers send whole batches, so the first may start below the offset that was asked for:
     records below `from_offset` are left out.
 
-    With numpy and pyarrow installed, large fields are read as columns first, which is 3 times faster.
+    With numpy and pyarrow installed, thousands of records are read as columns first: 2 to 4 times as fast.
     """
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
     columns, known = _as_columns(data, max_decompressed, wanted)
@@ -135,8 +132,8 @@ def _row_by_row(
 
 
 def _columns(data: Data) -> Callable[..., Columns] | None:
-    """The reader of columns, where it is there and faster: not for few bytes, and not for message sets."""
-    return _read_columns() if len(data) >= _WORTH_COLUMNS and data[16] == 2 else None
+    """The reader of columns, where it is there and faster."""
+    return _read_columns() if has_many_records(data) else None
 
 
 @cache

@@ -21,7 +21,7 @@ from kproto.dissect import dissect, lines
 from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
 from kproto.messages import index
 from kproto.messages.headers import encode_request
-from kproto.records import batches, columns, convert, rows, vectors
+from kproto.records import batches, columns, convert, reading, rows, vectors
 from kproto.records.compression import CODECS, CodecError, compress, decompress, decompress_into
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
 from kproto.wire import Message, interpret
@@ -196,5 +196,5 @@ def hurried() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         Package(import_module("kproto.records"), columns, vectors, errors).hurry(patch)
-        patch.setattr(import_module("kproto.records.rows"), "_WORTH_COLUMNS", 100)
+        patch.setattr(reading, "WORTH_COLUMNS", 4)
         yield

@@ -8,6 +8,7 @@ import pytest
 
 from kproto.errors import RecordError
 from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows
+from kproto.records.reading import has_many_records
 from tests.records.by_hand import NOW, SAMPLE
 
 
@@ -16,6 +17,20 @@ def test_batches_before_a_broken_one_are_given_first() -> None:
     assert next(found).last_offset == 41
     with pytest.raises(RecordError):
         next(found)
+
+
+@pytest.mark.parametrize("count", [999, 1000])
+def test_a_thousand_records_are_many(count: int) -> None:
+    written = [Record(at, NOW, None, b"v") for at in range(count)]
+    batched = b"".join(encode_batch(written[at : at + 7]) for at in range(0, count, 7))
+    assert has_many_records(batched) == has_many_records(encode_batch(written)) == (count == 1000)
+
+
+def test_counts_behind_a_broken_size_are_not_counted() -> None:
+    batch = encode_batch([Record(at, NOW, None, b"v") for at in range(600)])
+    broken = batch[:8] + b"\xff" * 4 + batch[12:]
+    assert has_many_records(batch + batch)
+    assert not has_many_records(broken + batch)
 
 
 def test_the_aborted_that_are_left_can_be_handed_on() -> None:
