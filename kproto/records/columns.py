@@ -410,18 +410,17 @@ def _fast(
         arena.fill(sources, table, max_decompressed)
         if arena.used > _MOST:
             raise IllegalState(f"{arena.used} bytes of records are too many for one call: hand columns fewer")
-        found = _decode(parts, arena.bytes, table, lent)
+        found = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
         found = None  # a length led out of the arena
-    if found is not None:  # else the slow way comes next, and needs the memory
-        if lent:
-            found._arena = arena
-        else:
-            arena.put_back()
+    if found is not None and not lent:  # else the slow way comes next, and needs the memory
+        arena.put_back()
     return found
 
 
-def _decode(parts: Sequence[Part], data: NDArray[np.uint8], table: Table, lent: bool) -> Columns | None:
+def _decode(
+    parts: Sequence[Part], data: NDArray[np.uint8], table: Table, lent: bool, arena: _Arena | None = None
+) -> Columns | None:
     empty = table[_COUNT] == 0
     if empty.any():
         if (table[_STOP] > table[_AT])[empty].any():
@@ -456,6 +455,7 @@ def _decode(parts: Sequence[Part], data: NDArray[np.uint8], table: Table, lent: 
         (_viewed if lent else _taken)(data, fields.value, fields.null_value, chosen),
         counts.tolist(),
         Tails(_taken(data, _tails(fields), None, chosen)) if fields.has_headers.any() else None,
+        _arena=arena,
     )
 
 
@@ -513,9 +513,10 @@ class _Arena:
         """Put the records of all batches into the arena, and their places into the table."""
         self._reserve(int(((table[_STOP] - table[_AT]) << (table[_CODEC] != 0) * 2).sum()))
         opened = [memoryview(source) for source in sources]
-        columns = (table[_PART], table[_AT], table[_STOP], table[_CODEC])
-        at, stop = [], []
-        for part, start, end, codec in zip(*(column.tolist() for column in columns), strict=True):
+        told: list[list[int]] = [table[row].tolist() for row in (_PART, _AT, _STOP, _CODEC)]
+        at: list[int] = []
+        stop: list[int] = []
+        for part, start, end, codec in zip(*told, strict=True):
             at.append(self.used)
             try:
                 self._add(codec, opened[part][start:end], max_decompressed)

@@ -242,7 +242,7 @@ def _snappy(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     """The raw blocks of either form."""
     at, end = 16, len(data)
-    if data[:8] != _XERIAL:
+    if data[:8].tobytes() != _XERIAL:
         yield data
         return
     if end < 16:
@@ -250,7 +250,7 @@ def _snappy_blocks(data: memoryview) -> Iterator[memoryview]:
     while at < end:
         stop = at + 4 + _big_uint32(data, at)[0] if at + 4 <= end else end + 1
         if stop > end:
-            if data[at : at + 8] != _XERIAL:
+            if data[at : at + 8].tobytes() != _XERIAL:
                 raise CodecError("a xerial block ends too early")
             at += 16  # streams may be concatenated
             continue
@@ -362,7 +362,7 @@ def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
     if at + 8 > len(data):
         return False
     stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra
-    return data[stop : stop + 4] == _LZ4_END
+    return data[stop : stop + 4].tobytes() == _LZ4_END
 
 
 def _unlz4_blocks(
@@ -415,7 +415,7 @@ def _zstd(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 def _zstd_header(data: memoryview) -> tuple[int, int] | None:
     """Where the blocks of the first frame start, and the size that it claims to have; None without one."""
-    if len(data) < 6 or data[:4] != _ZSTD_MAGIC:
+    if len(data) < 6 or data[:4].tobytes() != _ZSTD_MAGIC:
         return None
     flags = data[4]
     single = flags >> 5 & 1

@@ -268,7 +268,8 @@ def _guess(
     return place[rising], number[rising], owner[rising]
 
 
-_NO_GUESS = (np.empty(0, np.int64),) * 3
+_NOTHING = np.empty(0, np.int64)
+_NO_GUESS: tuple[Int64s, Int64s, Int64s] = (_NOTHING, _NOTHING, _NOTHING)
 
 
 def _begins(windows: Windows, place: Int64s) -> Bools:
