@@ -513,10 +513,10 @@ class _Arena:
         """Put the records of all batches into the arena, and their places into the table."""
         self._reserve(int(((table[_STOP] - table[_AT]) << (table[_CODEC] != 0) * 2).sum()))
         opened = [memoryview(source) for source in sources]
-        told: list[list[int]] = [table[row].tolist() for row in (_PART, _AT, _STOP, _CODEC)]
+        told: list[tuple[int, int, int, int]] = table[[_PART, _AT, _STOP, _CODEC]].T.tolist()
         at: list[int] = []
         stop: list[int] = []
-        for part, start, end, codec in zip(*told, strict=True):
+        for part, start, end, codec in told:
             at.append(self.used)
             try:
                 self._add(codec, opened[part][start:end], max_decompressed)
