@@ -24,7 +24,7 @@ from .batch import (
 from .compression import codec_number, compress
 from .crc32c import crc32c
 from .reading import batches
-from .record import NOTHING, NULL, Record, encode_headers, record_parts, small_varints
+from .record import HEADER_NAMES, NOTHING, NULL, Record, record_parts, small_varints
 
 _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -157,45 +157,51 @@ class BatchBuilder:
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
         delta = timestamp - self._base_timestamp
-        if headers:
-            tail = encode_headers(headers)
-            width = len(tail)
-        else:
-            tail, width = NOTHING, 1
         varints, deltas = self._varints, self._deltas
+        pieces: Sequence[bytes]
         try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
             if delta < 0:  # which is an index, too
                 raise IndexError
-            if value is None:
-                content = b""
+            if headers:
+                parts = [deltas[delta], varints[count]]
+                parts += (NULL,) if key is None else (varints[len(key)], key)
+                parts += (NULL,) if value is None else (varints[len(value)], value)
+                parts.append(varints[len(headers)])
+                for name, content in headers:
+                    if content is None:
+                        parts += (HEADER_NAMES[name], NULL)
+                    else:
+                        parts += (HEADER_NAMES[name], varints[len(content)], content)
+                body = _join(parts)
+                size = len(body)
+                pieces = (varints[size], body)
+            elif value is None:
                 if key is None:
-                    front = _join((deltas[delta], varints[count], NULL, NULL))
+                    body = _join((deltas[delta], varints[count], NULL, NULL, NOTHING))
                 else:
-                    front = _join((deltas[delta], varints[count], varints[len(key)], key, NULL))
-            else:
-                content = value
+                    body = _join((deltas[delta], varints[count], varints[len(key)], key, NULL, NOTHING))
+                size = len(body)
+                pieces = (varints[size], body)
+            else:  # values may be large, and are not copied here
                 size = len(value)
-                width += size
-                value_size = varints[size]
                 if key is None:
-                    front = _join((deltas[delta], varints[count], NULL, value_size))
+                    body = _join((deltas[delta], varints[count], NULL, varints[size]))
                 else:
-                    front = _join((deltas[delta], varints[count], varints[len(key)], key, value_size))
-            width += len(front)
-            length = varints[width]
-        except IndexError:  # a number that has no place in the table
-            length, *pieces = record_parts(count, delta, key, value, headers)
-            front, content, tail = _join(pieces), b"", b""
-            width = len(front)
-        whole = self._size + len(length) + width
-        if whole > self.max_bytes and count:
+                    body = _join((deltas[delta], varints[count], varints[len(key)], key, varints[size]))
+                size += len(body) + 1
+                pieces = (varints[size], body, value, NOTHING)
+        except LookupError:  # a number, or a header's key, that has no place in the tables
+            pieces = record_parts(count, delta, key, value, headers)
+            size = sum(map(len, pieces[1:]))
+        size += self._size + len(pieces[0])
+        if size > self.max_bytes and count:
             return False
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
-        self._size = whole
+        self._size = size
         self._count = count + 1
         parts = self._parts
-        parts += (length, front, content, tail)
+        parts += pieces
         return True
 
     def build(

@@ -276,7 +276,7 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     pieces = [zigzag(len(headers))]
     for name, content in headers:
         try:
-            key = _names[name]
+            key = HEADER_NAMES[name]
         except KeyError:
             key = _name(name)
         if content is None:
@@ -289,12 +289,14 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 def _name(name: str) -> bytes:
     """A header's key; kept, as a topic has few."""
-    if len(_names) >= _MOST_NAMES:
-        _names.clear()
+    if len(HEADER_NAMES) >= _MOST_NAMES:
+        HEADER_NAMES.clear()
     raw = name.encode()
-    _names[name] = encoded = zigzag(len(raw)) + raw
+    HEADER_NAMES[name] = encoded = zigzag(len(raw)) + raw
     return encoded
 
 
-_names: dict[str, bytes] = {}
+HEADER_NAMES: dict[str, bytes] = {}
+"""The keys of headers that were seen, encoded: `encode_headers` adds to it."""
+
 _MOST_NAMES = 1024
