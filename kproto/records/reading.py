@@ -57,14 +57,14 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
 def has_many_records(data: Data) -> bool:
     """Whether the headers speak of so many records that it is faster to read them as columns first.
 
-    Of magic 2, as the others are not read as columns.
+    Of magic 2, as the others are not read as columns. More than a record for each byte isn't believed.
     """
     at, count, end = 0, 0, len(data)
     while count < WORTH_COLUMNS and end - at >= HEADER_SIZE and data[at + 16] == 2:
         size: int = _int32(data, at + 8)[0]
         if size < HEADER_SIZE - OVERHEAD:
             break
-        count += _int32(data, at + 57)[0]
+        count += min(_int32(data, at + 57)[0], size)
         at += OVERHEAD + size
     return count >= WORTH_COLUMNS
 

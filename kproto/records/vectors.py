@@ -39,6 +39,7 @@ _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more t
 _LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
 _SHORTEST_PIECE = 32
 _TWO_BYTES = 8191  # the largest number whose varint has two bytes
+_MOST_CANDIDATES = 64  # for the start of a piece
 _INLINE = 12  # bytes that Arrow's views hold themselves
 _WIDEST = 8192  # no guesses where records are larger than this
 
@@ -236,7 +237,11 @@ def _guess(
             continue
         begin = at + apart
         view: NDArray[np.uint8] = np.ndarray((many, width), np.uint8, data, begin, (apart, 1))
-        zero = np.flatnonzero(view == 0)  # the attributes of a record are a zero byte behind its length
+        before: NDArray[np.uint8] = np.ndarray((many, width), np.uint8, data, begin - 1, (apart, 1))
+        # The attributes of a record are a zero byte behind its length, which doesn't end in one.
+        zero = np.flatnonzero((view == 0) & (before != 0))
+        if len(zero) > _MOST_CANDIDATES * many:
+            continue  # they would take longer than walking does
         which = zero // width
         zeros.append(zero + begin + which * (apart - width))
         groups.append(which + group)
@@ -245,8 +250,8 @@ def _guess(
     if not zeros:
         return _NO_GUESS
     zero, which, owner = np.concatenate(zeros), np.concatenate(groups), np.concatenate(owners)
-    before = data[zero - 1]
-    one = before < 128
+    last = data[zero - 1]
+    one = last < 128
     two = one & (data[zero - 2] >= 128)
     place = np.concatenate((zero[one] - 1, zero[two] - 2))
     which = np.concatenate((which[one], which[two]))

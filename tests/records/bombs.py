@@ -25,11 +25,13 @@ from kproto.errors import KprotoError
 from kproto.records import Record, batches, encode_batch, rows
 from kproto.records.compression import CODECS, _lz4_checksum, old_lz4_header
 from kproto.records.crc32c import crc32c
+from kproto.records.reading import WORTH_COLUMNS
 from kproto.records.record import zigzag
 
 MB = 1 << 20
 LARGE = 40 * MB  # more than any of these may grow to
 MOST = (1 << 31) - 1
+MANY = 2 * WORTH_COLUMNS
 
 
 def gzipped() -> bytes:
@@ -107,8 +109,8 @@ def record(headers: int = 0, key: int = 0) -> bytes:
 def bombs() -> Iterator[tuple[str, bytes]]:
     for name, codec, body in packed():
         for magic in (2, 1, 0) if codec < 4 else (2,):
-            # More than one record, so that columns are tried too.
-            yield f"{name}, magic {magic}", batch(codec, body, 300, magic)
+            # Many records, so that columns are tried too.
+            yield f"{name}, magic {magic}", batch(codec, body, MANY, magic)
     plain = record()[:7]
     yield "a count of records", batch(0, plain, MOST)
     yield "a count of records in gzip", batch(1, zlib.compress(plain * 99, wbits=31), MOST)
@@ -169,7 +171,7 @@ def measured(read: Callable[[bytes], object], data: bytes) -> tuple[str, float, 
 def main(entrance: str, directory: str) -> None:
     read = ENTRANCES[entrance]
     for codec in CODECS:  # what is loaded or kept at the first time isn't the bomb's
-        read(encode_batch([Record(at, 0, None, bytes(300)) for at in range(300)], compression=codec))
+        read(encode_batch([Record(at, 0, None, bytes(30)) for at in range(MANY)], compression=codec))
     found = {}
     for file in sorted(Path(directory).iterdir()):
         data = file.read_bytes()

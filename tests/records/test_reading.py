@@ -33,6 +33,12 @@ def test_counts_behind_a_broken_size_are_not_counted() -> None:
     assert not has_many_records(broken + batch)
 
 
+def test_a_few_bytes_are_not_many_records_whatever_they_say() -> None:
+    batch = bytearray(encode_batch([Record(0, NOW, None, b"v")]))
+    batch[57:61] = (1 << 30).to_bytes(4, "big")
+    assert not has_many_records(batch)
+
+
 def test_the_aborted_that_are_left_can_be_handed_on() -> None:
     def batch(offset: int, key: bytes, **told: Any) -> bytes:
         one = Record(offset, NOW, key, b"")
