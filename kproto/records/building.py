@@ -163,16 +163,16 @@ class BatchBuilder:
             if delta < 0:  # which is an index, too
                 raise IndexError
             if headers:
-                parts = [deltas[delta], varints[count]]
-                parts += (NULL,) if key is None else (varints[len(key)], key)
-                parts += (NULL,) if value is None else (varints[len(value)], value)
-                parts.append(varints[len(headers)])
+                known = [deltas[delta], varints[count]]
+                known += (NULL,) if key is None else (varints[len(key)], key)
+                known += (NULL,) if value is None else (varints[len(value)], value)
+                known.append(varints[len(headers)])
                 for name, content in headers:
                     if content is None:
-                        parts += (HEADER_NAMES[name], NULL)
+                        known += (HEADER_NAMES[name], NULL)
                     else:
-                        parts += (HEADER_NAMES[name], varints[len(content)], content)
-                body = _join(parts)
+                        known += (HEADER_NAMES[name], varints[len(content)], content)
+                body = _join(known)
                 size = len(body)
                 pieces = (varints[size], body)
             elif value is None:

@@ -141,7 +141,7 @@ class Columns:
         )
 
     def give_back(self) -> None:
-        """Let others have the memory of lent columns, whose `value` is None from then on."""
+        """Let others have the memory of lent columns. `value` is None then, and that of slices is lost."""
         self.value = None
         if self._arena is not None:
             self._arena.put_back()

@@ -39,8 +39,6 @@ ALWAYS_ALLOWED = 16 << 20
 ALLOWED_RATIO = 16
 """Beyond `ALWAYS_ALLOWED`, a batch may grow to this multiple of its compressed size."""
 
-_SMALL = ALWAYS_ALLOWED // ALLOWED_RATIO
-
 _FIRST_STEP = 64 << 10  # the first guess at an unknown size: four of Kafka's batch.size
 _GZIP_STEP = 1 << 20
 _SNAPPY_RATIO = 22  # a copy of 64 bytes takes 3 bytes of input: no honest block grows by more than 21.4
@@ -81,7 +79,7 @@ def allowance(compressed: int, max_decompressed: int | None = None) -> int:
     """The number of bytes that `compressed` bytes may grow to."""
     if max_decompressed is not None:
         return max_decompressed
-    return ALWAYS_ALLOWED if compressed <= _SMALL else ALLOWED_RATIO * compressed
+    return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
@@ -154,7 +152,7 @@ def size_hint(codec: int, data: memoryview) -> int:
     if codec == 4:
         header = _zstd_header(data)
         if header is not None and header[1] <= max(_FIRST_STEP, 64 * size):
-            return header[1]
+            return header[1] + 1  # one more shows a frame that holds more than it says
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
         if claimed <= 1032 * size:  # deflate's own limit
@@ -385,9 +383,7 @@ def _unlz4_blocks(
             out[written : written + size] = block
             written += size
             continue
-        most = _LZ4_RATIO * size + 16
-        if most > largest:
-            most = largest
+        most = min(largest, _LZ4_RATIO * size + 16)
         try:
             written += unpack(block, out[written : written + most])
         except Exception as error:  # cramjam.DecompressionError, which doesn't tell broken from too small
@@ -441,7 +437,7 @@ def _unzstd(data: memoryview, out: memoryview) -> int:
     package, found = _zstandard(), _zstd_header(data)
     if package is not None and found is not None:
         at, size = found
-        if size <= len(out) and _is_one_zstd_frame(data, at):
+        if size < len(out) and _is_one_zstd_frame(data, at):
             try:
                 context = _contexts.pop()
             except IndexError:
