@@ -152,7 +152,7 @@ def size_hint(codec: int, data: memoryview) -> int:
     if codec == 4:
         header = _zstd_header(data)
         if header is not None and header[1] <= max(_FIRST_STEP, 64 * size):
-            return header[1] + 1  # one more shows a frame that holds more than it says
+            return header[1]
     if codec == 1 and size > 18:
         claimed = _uint32(data, size - 4)[0]
         if claimed <= 1032 * size:  # deflate's own limit
@@ -437,7 +437,7 @@ def _unzstd(data: memoryview, out: memoryview) -> int:
     package, found = _zstandard(), _zstd_header(data)
     if package is not None and found is not None:
         at, size = found
-        if size < len(out) and _is_one_zstd_frame(data, at):
+        if size <= len(out) and _is_one_zstd_frame(data, at):
             try:
                 context = _contexts.pop()
             except IndexError:
