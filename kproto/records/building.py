@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from io import BytesIO
 
 from ..errors import EncodeError, RecordError
 from .batch import (
@@ -296,16 +297,12 @@ def finish(
             base_sequence,
             count,
         )
-        if len(records) == 1:
-            (body,) = records
-            crc = crc32c(body, crc32c(checked))
-            size = HEADER_SIZE - OVERHEAD + len(body)
-            return _join((_UNCHECKED.pack(base_offset, size, leader_epoch, 2, crc), checked, body))
-        # The header is written into the joined pieces: to join it with them once more may take twice as long.
-        batch = bytearray().join((_HEADER_ROOM, *records))
-        batch[CRC_FROM:HEADER_SIZE] = checked
-        crc = crc32c(memoryview(batch)[CRC_FROM:])
-        batch[:CRC_FROM] = _UNCHECKED.pack(base_offset, len(batch) - OVERHEAD, leader_epoch, 2, crc)
+        # Nobody else knows the joined bytes, so BytesIO lets the header be written into them, without a copy.
+        batch = BytesIO(_join((_HEADER_ROOM, *records)))
+        with batch.getbuffer() as view:
+            view[CRC_FROM:HEADER_SIZE] = checked
+            crc = crc32c(view[CRC_FROM:])
+            view[:CRC_FROM] = _UNCHECKED.pack(base_offset, len(view) - OVERHEAD, leader_epoch, 2, crc)
     except struct.error as error:
         raise EncodeError("RecordBatch", 2, "header", str(error)) from None
-    return bytes(batch)
+    return batch.getvalue()

@@ -54,6 +54,7 @@ _ALL = -(1 << 63)
 _MANY_BATCHES = 64 << 10  # bytes from which headers are read by numpy
 _CHUNK = 1024  # objects that are filled while they are in the cache
 _FEW = 150  # records below which the row by row way is faster
+_LARGE = 200  # bytes of a value that is copied in another way
 _KEPT = 64 << 20  # bytes of the largest arena that is kept
 _SHELF_SIZE = 2  # arenas that are kept
 _MOST = (1 << 31) - (1 << 20)  # Arrow's binary arrays have offsets of 32 bits
@@ -452,7 +453,7 @@ def _decode(
         timestamp,
         kind,
         _taken(data, fields.key, fields.null_key, chosen),
-        (_viewed if lent else _taken)(data, fields.value, fields.null_value, chosen),
+        (_viewed if lent else _copied)(data, fields.value, fields.null_value, chosen),
         counts.tolist(),
         Tails(_taken(data, _tails(fields), None, chosen)) if fields.has_headers.any() else None,
         _arena=arena,
@@ -472,6 +473,13 @@ def _taken(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen
     if chosen is None:
         return gather(data, places, np.arange(0, len(places), 2, dtype=np.int32), null)
     return gather(data, places, (2 * chosen).astype(np.int32), None if null is None else null[chosen])
+
+
+def _copied(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:
+    """As `_taken`. Large ones come from views: Arrow adds up their sizes first, and is 1.3 times as fast."""
+    if int((places[1::2] - places[::2]).sum()) < _LARGE * len(null):
+        return _taken(data, places, null, chosen)
+    return _viewed(data, places, null, chosen).cast(pa.binary())
 
 
 def _viewed(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chosen: Any) -> Any:

@@ -37,6 +37,7 @@ SLACK = 64
 _SLICE = 16384  # rows per slice: its arrays of int64 stay in the second-level cache
 _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more than walking them
 _LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
+_WORTH_GUESSES = 2000  # below this many records, guessing takes longer than walking
 _SHORTEST_PIECE = 32
 _TWO_BYTES = 8191  # the largest number whose varint has two bytes
 _MOST_CANDIDATES = 64  # for the start of a piece
@@ -200,10 +201,11 @@ def _cut(windows: Windows, batches: Batches, first: Int64s) -> tuple[Int64s, Int
     """Start, end, records, place of the first record, and batch, of every piece to be walked on its own."""
     at, stop, count = batches.at, batches.stop, batches.count
     every = np.arange(len(at))
-    piece = max(int(count.sum()) // _LANES, _SHORTEST_PIECE)
+    total = int(count.sum())
+    piece = max(total // _LANES, _SHORTEST_PIECE)
     mean = (stop - at) // count
     long = batches.gapless & (count >= 2 * piece) & (mean <= _WIDEST)
-    if not long.any():
+    if total < _WORTH_GUESSES or not long.any():
         return at.copy(), stop, count, first.copy(), every
     place, number, owner = _guess(windows, batches, np.flatnonzero(long), mean, piece)
     # Every batch starts with a piece, and the guesses come behind it.

@@ -57,7 +57,9 @@ class Package:
         for module, name, value in (
             (self.columns, "_FEW", 1),
             (self.columns, "_MANY_BATCHES", 0),
+            (self.columns, "_LARGE", 1),
             (self.vectors, "_LANES", 3),
+            (self.vectors, "_WORTH_GUESSES", 0),
             (self.vectors, "_SHORTEST_PIECE", 3),
             (self.vectors, "_FEW_LANES", 1),
         ):
