@@ -163,8 +163,9 @@ class BatchBuilder:
         try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
             if delta < 0:  # which is an index, too
                 raise IndexError
+            offset = varints[count]
             if headers:
-                known = [deltas[delta], varints[count]]
+                known = [deltas[delta], offset]
                 known += (NULL,) if key is None else (varints[len(key)], key)
                 known += (NULL,) if value is None else (varints[len(value)], value)
                 known.append(varints[len(headers)])
@@ -174,27 +175,25 @@ class BatchBuilder:
                     else:
                         known += (HEADER_NAMES[name], varints[len(content)], content)
                 body = _join(known)
-                size = len(body)
-                pieces = (varints[size], body)
             elif value is None:
                 if key is None:
-                    body = _join((deltas[delta], varints[count], NULL, NULL, NOTHING))
+                    body = _join((deltas[delta], offset, NULL, NULL, NOTHING))
                 else:
-                    body = _join((deltas[delta], varints[count], varints[len(key)], key, NULL, NOTHING))
-                size = len(body)
-                pieces = (varints[size], body)
-            else:  # values may be large, and are not copied here
-                size = len(value)
-                if key is None:
-                    body = _join((deltas[delta], varints[count], NULL, varints[size]))
-                else:
-                    body = _join((deltas[delta], varints[count], varints[len(key)], key, varints[size]))
-                size += len(body) + 1
-                pieces = (varints[size], body, value, NOTHING)
+                    body = _join((deltas[delta], offset, varints[len(key)], key, NULL, NOTHING))
+            elif key is None:
+                body = _join((deltas[delta], offset, NULL, varints[len(value)], value, NOTHING))
+            else:
+                body = _join(
+                    (deltas[delta], offset, varints[len(key)], key, varints[len(value)], value, NOTHING)
+                )
+            size = len(body)
+            length = varints[size]
+            size += len(length)
+            pieces = (length, body)
         except LookupError:  # a number, or a header's key, that has no place in the tables
             pieces = record_parts(count, delta, key, value, headers)
-            size = sum(map(len, pieces[1:]))
-        size += self._size + len(pieces[0])
+            size = sum(map(len, pieces))
+        size += self._size
         if size > self.max_bytes and count:
             return False
         if timestamp > self._max_timestamp:
