@@ -18,6 +18,7 @@ _COLOURS = (
     *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
 )
 _LEFT, _RIGHT, _TOP, _BAR, _GAP = 130, 24, 64, 9, 22
+_LABEL = 72  # the room that the label of a generation takes
 _STILL = "standing still"  # the lane of partitions that nobody reads
 _STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
 _STYLE = """
@@ -115,13 +116,17 @@ class _Drawing:
         for event in self.events:
             if event.kind == "assigned" and event.generation >= 0:
                 first.setdefault(event.generation, event.at)
-        labelled = float("-inf")
+        labels: list[list[tuple[int, float]]] = []
         for generation, at in sorted(first.items()):
             x = self.x(at)
-            raised = x - labelled < 46  # too near to the label before: one row higher
-            labelled = labelled if raised else x
             self._upright("generation", x, _TOP - 14, self.height - 24, f"generation {generation}")
-            self._text(f"gen {generation}", x, _TOP - (32 if raised else 18), "middle", "dim")
+            if not labels or x - labels[-1][-1][1] >= _LABEL:
+                labels.append([])
+            labels[-1].append((generation, x))
+        for near in labels:  # those of a moment share one
+            (low, left), (high, right) = near[0], near[-1]
+            text = f"gen {low} to {high}" if high > low else f"gen {low}"
+            self._text(text, (left + right) / 2, _TOP - 18, "middle", "dim")
 
     def _lanes(self) -> None:
         for member in self.members:
@@ -147,7 +152,7 @@ class _Drawing:
     def _mark(self, event: GroupEvent) -> None:
         x = self.x(event.at)
         y = self.y(event.member) if event.member else 0
-        below, middle = y + self.lane + 13, y + self.lane / 2
+        below, middle = y + self.lane + 17, y + self.lane / 2
         told = f"{event.kind} at {self.seconds(event.at)}: {event.reason or event.member}"
         match event.kind:
             case "grown":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kproto.diagrams import timeline
@@ -127,6 +129,12 @@ def test_the_picture_names_members_partitions_and_escapes_what_users_chose() -> 
     ):
         assert part in page
     assert "<a>" not in page
+
+
+def test_generations_a_moment_apart_share_a_label() -> None:
+    moments = (0, 500, 502, 505, 1000)
+    page = timeline([event(at, "assigned", "a", T0, generation=n) for n, at in enumerate(moments, 1)], "g")
+    assert re.findall(">(gen [^<]*)<", page) == ["gen 1", "gen 2 to 4", "gen 5"]
 
 
 def test_no_events_are_no_picture() -> None:
