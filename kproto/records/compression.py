@@ -384,8 +384,9 @@ def _unlz4_blocks(
             written += size
             continue
         most = min(largest, _LZ4_RATIO * size + 16)
-        try:
-            written += unpack(block, out[written : written + most])
+        target = out[written : written + most]
+        try:  # without a length, four bytes that could be a size are taken for one
+            written += unpack(block, target, len(target))
         except Exception as error:  # cramjam.DecompressionError, which doesn't tell broken from too small
             if room - written < most:
                 raise _Full from None

@@ -127,6 +127,11 @@ def test_lz4_frames_with_linked_blocks_and_checksums_are_read() -> None:
     assert decompress(3, bytes(cramjam.lz4.compress(data))) == data
 
 
+def test_an_lz4_block_that_starts_like_a_size_is_read() -> None:
+    data = bytes.fromhex("000000ff000000ff00ff000000000000ff00ff000000000000ff000000ffff") + bytes(7)
+    assert decompress(3, compress(3, data)) == data
+
+
 def test_the_lz4_header_of_magic_0_is_read_only_where_it_may_be() -> None:
     frame = old_lz4_header(compress(3, b"old"))
     assert decompress(3, frame, old_lz4=True) == b"old"
