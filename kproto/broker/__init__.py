@@ -1,6 +1,6 @@
 """An embedded Kafka broker: one node, in memory, real sockets; for tests and trials without Java or Docker.
 
-`kproto.broker.server` has `Server` and `running`; `kproto.broker.broker` is the machine behind them, which
+`kproto.broker.server` has `Server` and `running`; `kproto.broker.machine` is what is behind them, and
 can be stepped in virtual time without any socket. The group coordinator is `kproto.group.coordinator` itself.
 
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator (groups), Produce, Fetch with

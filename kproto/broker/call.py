@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from ..messages.headers import Envelope
 from ..wire.message import Message
+from .topics import Partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,15 @@ PARKED: Final = _Later.PARKED
 
 # A response; a closed connection; an answer that comes later; or None, when the request wants no answer.
 Result = Message | Closing | Literal[_Later.PARKED] | None
+
+
+class Parked(Protocol):
+    """A request that waits: answered when a change in its `partitions` allows it, or at `deadline` (ms)."""
+
+    call: Call
+    deadline: int
+    partitions: set[Partition]
+
+    def answer(self, *, at_once: bool = False) -> Message | None:
+        """The answer, if there is one now, or if it has to go out `at_once`."""
+        ...

@@ -1,4 +1,4 @@
-"""The embedded broker on a socket: the only I/O of this package, around `broker.step`.
+"""The embedded broker on a socket: the only I/O of this package, around `machine.step`.
 
     async with Server(topics={"flights": 3}) as server:       # in a running event loop
         ... server.bootstrap ...
@@ -7,7 +7,7 @@
         ... server.bootstrap ...
 
 Rules:
-  * Bytes in, bytes out, one clock and one timer: everything else is decided by `broker.step`.
+  * Bytes in, bytes out, one clock and one timer: everything else is decided by `machine.step`.
   * Nothing is buffered without bounds. A frame is at most `socket.request.max.bytes`; a connection with many
     waiting requests, or whose answers nobody reads, is not read from until that changes.
   * A connection that sends garbage is closed with a logged reason; all others go on.
@@ -31,25 +31,22 @@ from typing import Any, Final, cast
 from ..errors import ConfigError, FrameError, IllegalState
 from ..group import classic
 from ..wire.frame import Frames, frame
-from .broker import (
-    Broker,
-    Close,
+from .broker import Broker, Close, Coordinated, Reply
+from .call import Node
+from .handlers.index import served
+from .machine import (
     Connected,
-    Coordinated,
     CreateTopic,
     Disconnected,
     ElectLeader,
     Event,
     GrowTopic,
     Received,
-    Reply,
     Sent,
     Tick,
     next_deadline,
     step,
 )
-from .call import Node
-from .handlers.index import highest_by_key
 from .settings import Settings, check_topic_config
 
 Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], object]
@@ -85,8 +82,7 @@ class Server:
         advertised_host: str | None = None,
         highest: Mapping[str, int] | None = None,
     ) -> None:
-        self._highest = dict(highest or {})
-        highest_by_key(self._highest)  # refused here, not at the start
+        self._apis = served(highest)  # what is wrong there is refused here, not at the start
         self._topics = dict(topics or {})
         self._settings = Settings.from_properties(settings or {})
         self._host = host
@@ -122,7 +118,7 @@ class Server:
             if self._broker is None:
                 node = Node(self._settings.node_id, self._advertised, self._port)
                 cluster_id = _text_id(uuid.uuid4())
-                broker = Broker(self._settings, node, cluster_id=cluster_id, highest=self._highest)
+                broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id)
                 for name, partitions in self._topics.items():
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker

@@ -7,24 +7,21 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kproto.broker.broker import (
-    Action,
-    Broker,
-    Close,
+from kproto.broker.broker import Action, Broker, Close, Coordinated, Reply
+from kproto.broker.call import Node
+from kproto.broker.handlers.index import served
+from kproto.broker.log import Log
+from kproto.broker.machine import (
     Connected,
-    Coordinated,
     CreateTopic,
     Disconnected,
     Event,
     Received,
-    Reply,
     Sent,
     Tick,
     next_deadline,
     step,
 )
-from kproto.broker.call import Node
-from kproto.broker.log import Log
 from kproto.broker.settings import Settings
 from kproto.broker.topics import NO_ID, Topic
 from kproto.messages.fetch import (
@@ -65,7 +62,7 @@ class Stage:
 
     def __init__(self, topics: dict[str, int] | None = None, **settings: str | int) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092))
+        self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), served())
         self.now = 1_000_000
         self.closed: dict[int, str] = {}
         self.told: list[Coordinated] = []

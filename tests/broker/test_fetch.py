@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.broker import ElectLeader, GrowTopic
+from kproto.broker.machine import ElectLeader, GrowTopic
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest

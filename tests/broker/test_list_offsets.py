@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.broker import ElectLeader
+from kproto.broker.machine import ElectLeader
 from kproto.error_codes import ErrorCode
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kproto.broker import server as server_module
+from kproto.broker.machine import next_deadline
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, IllegalState
 from kproto.group import classic
@@ -67,7 +68,7 @@ def test_a_deadline_comes_without_any_traffic() -> None:
         (b"GET / HTTP/1.1\r\nHost: kafka\r\n\r\n", "a size of"),
         (b"\xff\xff\xff\xff", "a size of -1"),
         (struct.pack(">i", 10) + b"\x00" * 10, "ProduceRequest"),
-        (struct.pack(">i", 0), "_Start"),
+        (struct.pack(">i", 0), "RequestHeader"),
     ],
 )
 def test_garbage_closes_its_connection_with_a_logged_reason_and_no_other(
@@ -231,7 +232,7 @@ def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.Warn
             host, port = server.bootstrap.rsplit(":", 1)
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(frame(encode_request(fetching(wanted(), wait=60_000), 12, 1, "me")))
-            while not server.broker.next_deadline():
+            while not next_deadline(server.broker):
                 await asyncio.sleep(0.001)
             await server.stop()
             with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):

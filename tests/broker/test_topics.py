@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kproto.broker.broker import CreateTopic, GrowTopic
+from kproto.broker.machine import CreateTopic, GrowTopic
 from kproto.broker.settings import TOPIC_DEFAULTS
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode

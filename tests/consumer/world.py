@@ -22,9 +22,10 @@ from consumer.engine.consumer import Engine, next_deadline, step
 from consumer.engine.network import Broken, Data, Open, Opened, Shut, Write
 from consumer.options import consumer_options, producer_options
 from consumer.records import ConsumerRecord, GroupChange
-from kproto.broker import broker as machine
-from kproto.broker.broker import Broker
+from kproto.broker import machine
+from kproto.broker.broker import Action, Broker, Close, Reply
 from kproto.broker.call import Node
+from kproto.broker.handlers.index import served
 from kproto.broker.settings import Settings
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
@@ -61,7 +62,7 @@ class World:
             "group.min.session.timeout.ms": "1",
             **(settings or {}),
         }
-        self.broker = Broker(Settings.from_properties(properties), Node(1, "broker", 9092))
+        self.broker = Broker(Settings.from_properties(properties), Node(1, "broker", 9092), served())
         self.clients: list[Client] = []
         self.conns: dict[int, tuple[Client, int]] = {}
         self.tamper: Tamper | None = None
@@ -177,13 +178,13 @@ class World:
     def _broker(self, event: machine.Event) -> None:
         self._act(machine.step(self.broker, event, self.now))
 
-    def _act(self, actions: Iterable[machine.Action]) -> None:
+    def _act(self, actions: Iterable[Action]) -> None:
         for action in list(actions):
             match action:
-                case machine.Reply(conn=conn, frame=body):
+                case Reply(conn=conn, frame=body):
                     self._broker(machine.Sent(conn))
                     self.later(LATENCY, lambda conn=conn, body=body: self._deliver(conn, frame(body)))  # type: ignore[misc]
-                case machine.Close(conn=conn):
+                case Close(conn=conn):
                     self._hang_up(conn, "the broker closed the connection")
                 case _:
                     pass

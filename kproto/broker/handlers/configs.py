@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...error_codes import ErrorCode
 from ...messages.describe_configs import (
@@ -21,12 +21,10 @@ from ...messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ..broker import Broker
 from ..call import Call, Result
 from ..settings import TOPIC_DEFAULTS, Settings, check_topic_config
 from ..topics import Topic, bad_name, broker_default
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 TOPIC: Final = 2  # ConfigResource.Type
 BROKER: Final = 4

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...error_codes import ErrorCode
 from ...messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -12,11 +10,9 @@ from ...messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from ..broker import Broker
 from ..call import Call, Result
 from .lookup import epoch_error, find_partition
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 
 def offset_for_leader_epoch(broker: Broker, call: Call) -> Result:

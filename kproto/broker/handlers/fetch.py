@@ -10,7 +10,6 @@ Rules, as Kafka's ReplicaManager.fetchMessages:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...error_codes import ErrorCode
 from ...messages.fetch import (
@@ -21,14 +20,12 @@ from ...messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from ..broker import Broker
 from ..call import PARKED, Call, Result
 from ..log import Log
 from ..sessions import Key, Plan, TopicKey
 from ..topics import NO_ID, Partition, Topic
 from .lookup import epoch_error, missing_topic
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 READ_COMMITTED = 1
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...error_codes import ErrorCode
 from ...group.classic import Received
 from ...messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ..broker import Broker
 from ..call import PARKED, Call, Result
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 GROUP: Final = 0
 TRANSACTION: Final = 1

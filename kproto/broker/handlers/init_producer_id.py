@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...error_codes import ErrorCode
 from ...messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ..broker import Broker
 from ..call import Call, Result
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 
 def init_producer_id(broker: Broker, call: Call) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...error_codes import ErrorCode
 from ...errors import MissingExtra, RecordError
@@ -14,12 +14,10 @@ from ...messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from ..broker import Broker
 from ..call import Call, Result
 from ..log import Found, Log
 from .lookup import epoch_error, find_partition
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...error_codes import ErrorCode
 from ...messages.describe_cluster import (
@@ -25,12 +25,10 @@ from ...messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from ..broker import Broker
 from ..call import Call, Result
 from ..topics import NO_ID, Topic, bad_name
 from .lookup import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 BY_ID_SINCE: Final = 12  # KIP-516; versions 10 and 11 have the field, but brokers refuse what is in it
 BROKERS: Final = 1  # DescribeCluster's endpoint type

@@ -10,7 +10,7 @@ Rules, as Kafka's ReplicaManager.appendRecords and LogValidator:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...error_codes import ErrorCode
 from ...errors import RecordError
@@ -22,13 +22,11 @@ from ...messages.produce import (
     TopicProduceResponse,
 )
 from ...records import Batch, assign_offsets, batches
+from ..broker import Broker
 from ..call import Call, Closing, Result
 from ..producers import Stored, last_sequence
 from ..topics import Partition, Topic
 from .lookup import missing_topic
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 ZSTD_SINCE: Final = 7  # KIP-110
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid5
 
 from ...error_codes import ErrorCode
@@ -33,14 +33,12 @@ from ...messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ..broker import Broker
 from ..call import Call, Result
 from ..settings import check_topic_config
 from ..topics import MAX_PARTITIONS, NO_ID, Topic, grow
 from .configs import described_topic
 from .lookup import find_partition, missing_topic
-
-if TYPE_CHECKING:
-    from ..broker import Broker
 
 DEFAULT: Final = -1  # let the broker choose
 HIGH_WATERMARK: Final = -1

@@ -1,0 +1,223 @@
+"""The embedded broker: everything that a one-node Kafka says to its clients, as a pure machine.
+
+    broker = Broker(Settings.from_properties({}), Node(1, "127.0.0.1", 9092), served())
+    actions = step(broker, Received(conn, frame, random_id), now)
+
+Rules:
+  * `step` touches no socket, clock or random source. `now` is in milliseconds and never goes back; ids that
+    must be random (topics, members) are made from the `random_id` of the request that causes them.
+  * One request at a time per connection, as Kafka: a request behind one that waits (a fetch, a join) is taken
+    only after that was answered, so answers come in the order of the requests. And it is taken only after
+    `Sent` said that the answer is on its way: a client that asks without reading holds up only itself.
+  * A request is either answered, or refused by `Close` with the reason; no other connection is hurt.
+  * The group coordinator is `kproto.group.coordinator`, the one that is specified and simulated; what it was
+    told and what it did goes out as `Coordinated`, for whoever wants to watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ..errors import ConfigError, DecodeError
+from ..group import classic, coordinator
+from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
+from .broker import Action, Broker, Close, Connection, Reply
+from .call import PARKED, Call, Closing
+from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
+from .handlers.index import HANDLERS
+from .topics import grow
+
+
+class Connected(NamedTuple):
+    """A client's connection; `conn` is a number that no other connection ever had."""
+
+    conn: int
+    host: str
+
+
+class Received(NamedTuple):
+    """A request, without the size in front."""
+
+    conn: int
+    frame: bytes
+    random_id: UUID
+
+
+class Sent(NamedTuple):
+    """The last `Reply` to this connection is on its way, and there is room for another one."""
+
+    conn: int
+
+
+class Disconnected(NamedTuple):
+    conn: int
+
+
+class Tick(NamedTuple):
+    """Time has passed; due at `next_deadline`."""
+
+
+class CreateTopic(NamedTuple):
+    """The operator makes a topic. `step` raises ConfigError when it can't be made."""
+
+    name: str
+    partitions: int
+    topic_id: UUID
+    configs: Mapping[str, str] = {}
+
+
+class GrowTopic(NamedTuple):
+    """The operator lets a topic have `partitions` in all. `step` raises ConfigError when it can't."""
+
+    name: str
+    partitions: int
+
+
+class ElectLeader(NamedTuple):
+    """A new leader epoch begins for a partition, as after an election (which one node wins every time)."""
+
+    topic: str
+    partition: int
+
+
+Event: TypeAlias = Connected | Received | Sent | Disconnected | Tick | CreateTopic | GrowTopic | ElectLeader
+
+
+def step(broker: Broker, event: Event, now: int) -> list[Action]:
+    """Give the broker an event; do the actions, in their order."""
+    broker.actions = []
+    _TABLE[type(event)](broker, event, now)
+    while broker.ready:
+        connection = broker.ready.popleft()
+        if broker.connections.get(connection.conn) is connection:
+            _take(broker, connection, now)
+    return broker.actions
+
+
+def next_deadline(broker: Broker) -> int | None:
+    """When to send the next `Tick`; None when nothing waits for time."""
+    deadlines = [fetch.deadline for fetch in broker.parked.values()]
+    group = coordinator.next_deadline(broker.coordinator)
+    if group is not None:
+        deadlines.append(group)
+    return min(deadlines, default=None)
+
+
+def _connected(broker: Broker, event: Connected, now: int) -> None:
+    broker.connections[event.conn] = Connection(event.conn, event.host)
+
+
+def _received(broker: Broker, event: Received, now: int) -> None:
+    connection = broker.connections.get(event.conn)
+    if connection is not None:
+        connection.waiting.append((event.frame, event.random_id))
+        connection.waiting_bytes += len(event.frame)
+        broker.ready.append(connection)
+
+
+def _sent(broker: Broker, event: Sent, now: int) -> None:
+    connection = broker.connections.get(event.conn)
+    if connection is not None:
+        connection.sending = False
+        broker.ready.append(connection)
+
+
+def _disconnected(broker: Broker, event: Disconnected, now: int) -> None:
+    broker.connections.pop(event.conn, None)
+    broker.parked.pop(event.conn, None)
+
+
+def _tick(broker: Broker, event: Tick, now: int) -> None:
+    for fetch in list(broker.parked.values()):
+        if fetch.deadline <= now:
+            broker.retry(fetch, at_once=True)
+    due = coordinator.next_deadline(broker.coordinator)
+    if due is not None and due <= now:
+        broker.coordinate(classic.Tick(), now)
+
+
+def _create(broker: Broker, event: CreateTopic, now: int) -> None:
+    refused = broker.topics.refusal(event.name, event.partitions)
+    if refused is not None:
+        raise ConfigError("topic", f"{event.name}:{event.partitions}", refused[1])
+    broker.topics.create(event.name, event.topic_id, event.partitions, event.configs)
+
+
+def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
+    topic = broker.topics.named(event.name)
+    if topic is None or event.partitions < len(topic.partitions):
+        has = f"the topic has {len(topic.partitions)} partitions" if topic else "there is no such topic"
+        raise ConfigError(
+            "topic", f"{event.name}:{event.partitions}", f"{has}, and partitions are only ever added"
+        )
+    grow(topic, event.partitions)
+
+
+def _elect(broker: Broker, event: ElectLeader, now: int) -> None:
+    topic = broker.topics.named(event.topic)
+    partition = topic.partition(event.partition) if topic else None
+    if partition is None:
+        raise ConfigError("topic", f"{event.topic}:{event.partition}", "there is no such partition")
+    partition.log.elect()
+    broker.wake([partition])
+
+
+def _take(broker: Broker, connection: Connection, now: int) -> None:
+    """Serve a connection's next requests, up to the first with an answer to send or to wait for."""
+    while connection.waiting and connection.current is None and not connection.sending:
+        frame, random_id = connection.waiting.popleft()
+        connection.waiting_bytes -= len(frame)
+        refused = _serve(broker, connection, frame, random_id, now)
+        if refused is not None:
+            _disconnected(broker, Disconnected(connection.conn), now)
+            broker.actions.append(Close(connection.conn, refused))
+            return
+
+
+def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int) -> str | None:
+    """Serve one request; the reason when the connection is to be closed instead."""
+    try:
+        envelope = decode_request(frame)
+    except UnsupportedRequest as error:
+        return _unserved(broker, connection, error.header, str(error))
+    except DecodeError as error:
+        return str(error)
+    key = envelope.header.request_api_key
+    handler = HANDLERS.get(key)
+    if handler is None or envelope.version > broker.apis[key].max_version:
+        why = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
+        return _unserved(broker, connection, envelope.header, why)
+    call = Call(connection.conn, connection.host, envelope, random_id, now)
+    connection.current = call
+    result = handler(broker, call)
+    if isinstance(result, Closing):
+        return result.reason
+    if result is None:
+        connection.current = None
+    elif result is not PARKED:
+        broker.answer(connection.conn, result)
+    return None
+
+
+def _unserved(broker: Broker, connection: Connection, header: RequestHeader, why: str) -> str | None:
+    """Close on a request that isn't served, but tell who asked for the versions which there are."""
+    if header.request_api_key != API_VERSIONS:
+        return why
+    response = unsupported_api_versions(broker)
+    broker.actions.append(Reply(connection.conn, encode_response(response, 0, header.correlation_id)))
+    connection.sending = True
+    return None
+
+
+_TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
+    Connected: _connected,
+    Received: _received,
+    Sent: _sent,
+    Disconnected: _disconnected,
+    Tick: _tick,
+    CreateTopic: _create,
+    GrowTopic: _grow,
+    ElectLeader: _elect,
+}
