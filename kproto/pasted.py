@@ -22,6 +22,10 @@ FORMS = "hex (plain, or as xxd, hexdump -C or Wireshark print it), base64, the n
 _ROW = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s{2,}|\s*$)(.*)")
 _ROW_OF_SEVERAL = re.compile(r"\s*([0-9A-Fa-f]{4,16})(?:(:)\s*|\s+|$)(.*)")  # od has one space
 _SWAPPED = re.compile(r"0000000( [0-9A-Fa-f]{4})+\s*$", re.MULTILINE)
+_TYPED = 12
+_RARE = 8
+"""Text of at least `_TYPED` digits, of which at most one in `_RARE` is none, is mistyped hex: of base64 texts
+that long two in a million are like that."""
 _BETWEEN = re.compile(r"0[xX]|\\x|[\s:,;{}\[\]\"'-]")
 
 
@@ -41,6 +45,9 @@ def read(text: str) -> bytes | None:
         if len(digits) % 2:
             raise ConfigError("data", _short(text), f"{len(digits)} hex digits are half a byte too many")
         return bytes.fromhex(digits)
+    wrong = re.findall("[^0-9a-f]", digits)
+    if len(digits) >= _TYPED and len(wrong) * _RARE <= len(digits):  # base64 has capitals in between
+        raise ConfigError("data", _short(text), f"{wrong[0]!r} is no hex digit")
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):

@@ -73,7 +73,14 @@ def test_anything_else_says_nothing(text: str) -> None:
     assert read(text) is None
 
 
-@pytest.mark.parametrize(("text", "why"), [("000b0", "half a byte"), ("0000000 0b00 0900\n", "hexdump -C")])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("000b0", "half a byte"),
+        ("0000000 0b00 0900\n", "hexdump -C"),
+        ("000c0004 0000000O", "'O' is no hex digit"),
+    ],
+)
 def test_what_is_nearly_one_is_refused_with_why(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         read(text)
