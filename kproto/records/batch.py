@@ -203,7 +203,8 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
     except IndexError:
         raise RecordError("RecordBatch", 2, "records", stop, _where("", batch)) from None
     if at != stop:
-        detail = f"{batch.count} records take {at - stop:+d} bytes more than there are"
+        more, less = f"take {at - stop} bytes more than there are", f"leave {stop - at} bytes behind them"
+        detail = f"{batch.count} records {more if at > stop else less}"
         raise RecordError("RecordBatch", 2, "count", min(at, stop), _where(detail, batch))
     return found
 

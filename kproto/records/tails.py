@@ -110,17 +110,15 @@ class Tails:
         names: list[int] = []
         values: list[bytes | None] = []
         first = [0]
-        for data in self._raw.to_pylist():
+        for row, data in enumerate(self._raw.to_pylist()):
             try:
                 headers, end = parse_headers(data, 0, len(data), known)
                 if end != len(data):
-                    raise Broken("headers", end)
+                    raise Broken("headers", end, f"the headers end at {end}, the record at {len(data)}")
             except Broken as error:
-                raise RecordError(
-                    "RecordBatch", 2, f"records.{error.field}", error.at, error.detail
-                ) from None
+                raise _broken(error.field, error.at, error.detail, row) from None
             except IndexError:
-                raise RecordError("RecordBatch", 2, "records.headers", len(data)) from None
+                raise _broken("headers", len(data), "", row) from None
             for name, value in headers:
                 names.append(numbers.setdefault(name, len(numbers)))
                 values.append(value)
@@ -128,6 +126,12 @@ class Tails:
         self._first = np.array(first, np.int64)
         self._names, self._name = list(numbers), np.array(names, np.int32)
         self._value = pa.array(values, pa.binary())
+
+
+def _broken(field: str, at: int, detail: str, row: int) -> RecordError:
+    """What is wrong with the headers of a row; nobody knows any more where in the data they were."""
+    detail = f"{detail or 'the bytes end too early'} (in row {row}, counted from the end of its value)"
+    return RecordError("RecordBatch", 2, f"records.{field}", at, detail)
 
 
 def _read(windows: Windows, at: Int64s, end: Int64s) -> tuple[Int64s, NDArray[np.int32], Bools] | None:

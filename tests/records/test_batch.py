@@ -60,6 +60,14 @@ def test_wrong_values_behind_the_crc_say_where(place: int, value: bytes, field: 
     assert (error.field, error.version) == (field, 2)
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_count_below_that_of_the_records_says_how_many_bytes_are_left(count: int) -> None:
+    data = SAMPLE[:57] + count.to_bytes(4, "big") + SAMPLE[61:]
+    error = refused(data, check_crc=False)
+    left = len(SAMPLE) - error.offset
+    assert error.detail == f"{count} records leave {left} bytes behind them"
+
+
 @pytest.mark.parametrize(
     ("records", "field"),
     [
