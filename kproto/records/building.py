@@ -282,7 +282,7 @@ def finish(
     """A batch of these encoded records, given in pieces: compressed, with a header and its CRC in front."""
     if last_delta < 0:
         raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
-    if attributes & CODEC_BITS and count:
+    if attributes & CODEC_BITS:  # nothing, too: Java opens it before it looks at the count
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kproto.records import Record, batches, encode_batch, rows
+from kproto.records.batch import HEADER_SIZE
+from kproto.records.compression import CODECS, decompress
 from tests.records.by_hand import NOW, SAMPLE, TWO, raw, record, refused
 
 
@@ -108,6 +110,14 @@ def test_header_keys_that_are_not_utf8_are_read_with_a_replacement() -> None:
 def test_an_emptied_batch_keeps_its_offsets() -> None:
     (batch,) = batches(encode_batch([], base_offset=7, last_offset=9, compression="gzip"))
     assert (batch.base_offset, batch.last_offset, batch.count, batch.records()) == (7, 9, 0, [])
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_an_emptied_batch_holds_what_its_codec_makes_of_nothing(codec: str) -> None:
+    (batch,) = batches(encode_batch([], compression=codec))
+    assert batch.size > HEADER_SIZE
+    assert decompress(batch.codec, batch.data[HEADER_SIZE:]) == b""
+    assert batch.records() == []
 
 
 def test_a_delete_horizon_is_the_base_of_timestamps() -> None:
