@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from io import BytesIO
+from typing import cast
 
 from ..errors import EncodeError, RecordError
 from .batch import (
@@ -25,12 +26,35 @@ from .batch import (
 from .compression import codec_number, compress
 from .crc32c import crc32c
 from .reading import batches
-from .record import HEADER_NAMES, NOTHING, NULL, Record, record_parts, small_varints
+from .record import (
+    HEADER_NAMES,
+    NOTHING,
+    NULL,
+    TABLED,
+    UNWRITABLE,
+    Headers,
+    Record,
+    record_parts,
+    small_varints,
+    unwritable,
+)
 
 _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
+_NUMBERS = {
+    "baseOffset": 64,
+    "partitionLeaderEpoch": 32,
+    "lastOffsetDelta": 32,
+    "baseTimestamp": 64,
+    "maxTimestamp": 64,
+    "producerId": 64,
+    "producerEpoch": 16,
+    "baseSequence": 32,
+}
+"""What callers set of the header, in order, with its bits."""
+_UNCOMMON = (LookupError, *UNWRITABLE)
 _join = b"".join
 
 
@@ -61,25 +85,32 @@ def encode_batch(
     package.
     """
     codec = codec_number(compression)
-    first = records[0] if records else None
-    if base_offset is None:
-        base_offset = first.offset if first else 0
-    if last_offset is None:
-        last_offset = max(records[-1].offset, base_offset) if records else base_offset
-    if delete_horizon_ms is not None:
-        base_timestamp = delete_horizon_ms
-    elif base_timestamp is None:
-        base_timestamp = first.timestamp if first else -1
-    if max_timestamp is None:
-        max_timestamp = max((record.timestamp for record in records), default=-1)
     parts: list[bytes] = []
-    for record in records:
-        delta = record.offset - base_offset
-        if not -_INT32_MAX <= delta <= _INT32_MAX:
-            raise EncodeError("RecordBatch", 2, "records.offset", f"{delta} from the first offset is too far")
-        parts += record_parts(
-            delta, record.timestamp - base_timestamp, record.key, record.value, record.headers
-        )
+    try:
+        first = records[0] if records else None
+        if base_offset is None:
+            base_offset = first.offset if first else 0
+        if last_offset is None:
+            last_offset = max(records[-1].offset, base_offset) if records else base_offset
+        if delete_horizon_ms is not None:
+            base_timestamp = delete_horizon_ms
+        elif base_timestamp is None:
+            base_timestamp = first.timestamp if first else -1
+        if max_timestamp is None:
+            max_timestamp = max((record.timestamp for record in records), default=-1)
+        for record in records:
+            delta = record.offset - base_offset
+            if not -_INT32_MAX <= delta <= _INT32_MAX:
+                detail = f"{delta} from the first offset is too far"
+                raise EncodeError("RecordBatch", 2, "records.offset", detail)
+            parts += record_parts(
+                delta, record.timestamp - base_timestamp, record.key, record.value, record.headers
+            )
+        whole = _join(parts)
+    except EncodeError:
+        raise
+    except UNWRITABLE:
+        raise unwritable("RecordBatch", 2, records) from None
     attributes = codec
     if timestamp_type == "LogAppendTime":
         attributes |= APPEND_TIME
@@ -88,7 +119,7 @@ def encode_batch(
     attributes |= TRANSACTIONAL * is_transactional | CONTROL * is_control
     attributes |= DELETE_HORIZON * (delete_horizon_ms is not None)
     return finish(
-        [b"".join(parts)],
+        [whole],
         level,
         base_offset=base_offset,
         last_delta=last_offset - base_offset,
@@ -153,14 +184,17 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> bool:
-        """Take a record with this `timestamp` (ms); False when it has no room any more."""
+        """Take a record with this `timestamp` (ms); False when it has no room any more.
+
+        Raises `EncodeError` for keys and values that are not bytes, and the like; nothing was taken then.
+        """
         count = self._count
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp
-        delta = timestamp - self._base_timestamp
         varints, deltas = self._varints, self._deltas
         pieces: Sequence[bytes]
         try:  # the same as `record_parts`, in line: this is the innermost loop of a producer
+            delta = timestamp - self._base_timestamp
             if delta < 0:  # which is an index, too
                 raise IndexError
             offset = varints[count]
@@ -190,8 +224,8 @@ class BatchBuilder:
             length = varints[size]
             size += len(length)
             pieces = (length, body)
-        except LookupError:  # a number, or a header's key, that has no place in the tables
-            pieces = record_parts(count, delta, key, value, headers)
+        except _UNCOMMON:  # a number, or a header's key, that has no place in the tables
+            pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
         size += self._size
         if size > self.max_bytes and count:
@@ -204,6 +238,23 @@ class BatchBuilder:
         parts += pieces
         return True
 
+    def _pieces(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+    ) -> list[bytes]:
+        """The next record, whatever is in it: `append` has the common ones."""
+        try:
+            parts = record_parts(self._count, timestamp - self._base_timestamp, key, value, headers)
+            if type(value) is bytes and len(value) >= TABLED:  # is not copied here
+                return [_join(parts[:-2]), value, parts[-1]]
+            return [_join(parts)]
+        except UNWRITABLE:
+            record = Record(self._count, timestamp, key, value, cast("Headers", headers))
+            raise unwritable("RecordBatch", 2, [record], self._count) from None
+
     def build(
         self,
         *,
@@ -212,7 +263,10 @@ class BatchBuilder:
         base_sequence: int = -1,
         is_transactional: bool = False,
     ) -> bytes:
-        """The batch, compressed; raises `MissingExtra` without the codec's package."""
+        """The batch, compressed. The builder keeps its records.
+
+        Raises `MissingExtra` without the codec's package, and `EncodeError` for numbers that don't fit.
+        """
         return finish(
             self._parts,
             self._level,
@@ -302,6 +356,12 @@ def finish(
             view[CRC_FROM:HEADER_SIZE] = checked
             crc = crc32c(view[CRC_FROM:])
             view[:CRC_FROM] = _UNCHECKED.pack(base_offset, len(view) - OVERHEAD, leader_epoch, 2, crc)
-    except struct.error as error:
-        raise EncodeError("RecordBatch", 2, "header", str(error)) from None
+    except struct.error:
+        given: list[object] = [base_offset, leader_epoch, last_delta, base_timestamp, max_timestamp]
+        given += [producer_id, producer_epoch, base_sequence]
+        for (name, bits), value in zip(_NUMBERS.items(), given, strict=True):
+            if not isinstance(value, int) or not -1 << bits - 1 <= value < 1 << bits - 1:
+                detail = f"{value!r:.60} is not a value of int{bits}"
+                raise EncodeError("RecordBatch", 2, name, detail) from None
+        raise EncodeError("RecordBatch", 2, "size", "a batch has less than 2 GiB") from None
     return batch.getvalue()

@@ -24,7 +24,7 @@ from importlib import import_module
 from itertools import repeat
 from typing import Any
 
-from ..errors import IllegalState, MissingExtra, RecordError
+from ..errors import ConfigError, IllegalState, MissingExtra, RecordError
 
 try:
     import numpy as np
@@ -154,6 +154,8 @@ class Columns:
 
     def row_lists(self, size: int = 500) -> Iterator[list[Record]]:
         """The same as lists of at most `size` objects; may raise `RecordError` for broken headers."""
+        if size < 1:
+            raise ConfigError("size", size, "it must be at least 1")
         tailed = self.has_headers
         for start in range(0, len(self), size):
             stop = min(start + size, len(self))
@@ -305,7 +307,7 @@ def _list(
     part: Part, index: int, check_crc: bool, control: bool, max_decompressed: int | None
 ) -> tuple[Table, bytes] | None:
     """The wanted batches of a part as a table, and the bytes they lie in; None when one is a message set."""
-    data = part.data if isinstance(part.data, bytes) else bytes(part.data)
+    data = part.data if isinstance(part.data, bytes) else bytes(memoryview(part.data))
     if data[16:17] in (b"\0", b"\1"):
         return None  # before its wrapper is opened
     table = None

@@ -33,6 +33,9 @@ from ..errors import ConfigError, MissingExtra
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """Names of the codecs, as in Kafka's ``compression.type``; the index is the number in batches."""
 
+_LEVELS = (range(0), range(-1, 10), range(-(1 << 31), 1 << 31), range(18), range(-(1 << 17), 23))
+"""Those of `CompressionType` in Java, and 0 where the packages have it. snappy has none, and takes any."""
+
 ALWAYS_ALLOWED = 16 << 20
 """Bytes that any batch may decompress to: sixteen times Kafka's default max.message.bytes."""
 
@@ -85,10 +88,14 @@ def allowance(compressed: int, max_decompressed: int | None = None) -> int:
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
     """`data` compressed by the codec with this number; `level` is the codec's own scale.
 
-    Raises `MissingExtra` without the extra ``compression`` (none and gzip work always).
+    Raises `MissingExtra` without the extra ``compression`` (none and gzip work always), and `ConfigError` for
+    a level that the codec doesn't have.
     """
     if codec == 0:
         return bytes(data)
+    if level is not None and level not in _LEVELS[codec]:
+        allowed = f"{CODECS[codec]} has {_LEVELS[codec][0]} to {_LEVELS[codec][-1]}"
+        raise ConfigError("level", level, allowed)
     return _COMPRESSORS[codec](data, level)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from ..errors import EncodeError, RecordError
 from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
 from .compression import CODECS, CodecError, codec_number, compress, decompress, old_lz4_header
-from .record import Record, wrap
+from .record import UNWRITABLE, Record, unwritable, wrap
 
 _MESSAGE = "Message"
 _LZ4 = 3
@@ -162,7 +162,12 @@ def encode_messages(
         raise EncodeError(_MESSAGE, magic, "attributes", f"{compression} is not in this magic")
     append_time = APPEND_TIME * (magic == 1 and timestamp_type == "LogAppendTime")
     start = records[0].offset if codec and magic and records else 0
-    plain = b"".join(_write(record, record.offset - start, magic, append_time) for record in records)
+    try:
+        plain = b"".join(_write(record, record.offset - start, magic, append_time) for record in records)
+    except EncodeError:
+        raise
+    except (struct.error, *UNWRITABLE):
+        raise unwritable(_MESSAGE, magic, records) from None
     if not codec or not records:
         return plain
     value = compress(codec, plain, level)

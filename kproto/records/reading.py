@@ -33,7 +33,7 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
     Batches before the broken one are given first. Magic 0 and 1 give one batch per outer message, and open
     compressed ones at once (bounded by `max_decompressed`).
     """
-    whole = data if isinstance(data, bytes) else bytes(data)
+    whole = data if isinstance(data, bytes) else bytes(memoryview(data))
     view = memoryview(whole)
     at, end = 0, len(whole)
     while end - at >= OVERHEAD:

@@ -12,10 +12,14 @@ See Kafka's `DefaultRecord` and `ByteUtils`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import codecs
+from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 import msgspec
+
+from ..errors import EncodeError
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -163,7 +167,7 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
         raw = data[at:stop]
         key = keys.get(raw)
         if key is None:
-            key = keys[raw] = raw.decode("utf-8", "replace")
+            key = keys[raw] = header_key(raw)
         size = data[stop]
         if size < 128:
             at = stop + 1
@@ -180,6 +184,25 @@ def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tup
             found.append((key, data[at:stop]))
             at = stop
     return tuple(found), at
+
+
+def header_key(raw: bytes) -> str:
+    """The text of a header's key, as Java reads it."""
+    return raw.decode("utf-8", _JAVA)
+
+
+def _replacement(error: UnicodeError) -> tuple[str, int]:
+    """As "replace", but Java takes half a surrogate pair for one broken character, not for three."""
+    assert isinstance(error, UnicodeDecodeError)
+    here = error.object[error.start : error.start + 3]
+    if here[0] == 0xED and b"\xa0" <= here[1:2] < b"\xc0":
+        whole = len(here) == 3 and here[2] & 0xC0 == 0x80
+        return "\ufffd", error.start + (3 if whole else 2)
+    return "\ufffd", error.end
+
+
+_JAVA = "kproto.java"
+codecs.register_error(_JAVA, _replacement)
 
 
 def _varint(data: bytes, at: int, field: str) -> tuple[int, int]:
@@ -269,6 +292,49 @@ def record_parts(
     parts.append(encode_headers(headers) if headers else NOTHING)
     parts[0] = zigzag(sum(map(len, parts)))
     return parts
+
+
+UNWRITABLE = (TypeError, ValueError, AttributeError)
+"""All that the encoders raise for values of other types; `unwritable` then says which one it is."""
+
+
+def unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
+    """What is wrong with the first of these records that is wrong; `first` is the number of the first one."""
+    from ..wire.interpret import short  # here, because nothing else of records needs messages
+
+    for number, record in enumerate(records, first):
+        for name, value, wanted in _wrong(record):
+            return EncodeError(message, magic, f"records[{number}]{name}", f"{short(value)} is not {wanted}")
+    return EncodeError(message, magic, "records", "not all of this can be written")
+
+
+def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
+    """The fields of a record that can't be written: path, value, and what it should be."""
+    if not isinstance(record, Record):
+        yield "", record, "a Record"
+        return
+    fields: tuple[Any, ...] = (record.offset, record.timestamp, record.key, record.value, record.headers)
+    for name, value in zip((".offset", ".timestamp"), fields[:2], strict=True):
+        if not isinstance(value, int) or wrap(value) != value:
+            yield name, value, "a value of int64"
+    for name, value in zip((".key", ".value"), fields[2:4], strict=True):
+        if not isinstance(value, _BYTES):
+            yield name, value, "bytes"
+    if not isinstance(fields[4], _LISTS):
+        yield ".headers", fields[4], "a list of pairs"
+        return
+    for number, pair in enumerate(fields[4]):
+        path = f".headers[{number}]"
+        if not isinstance(pair, _LISTS) or len(pair) != 2:
+            yield path, pair, "a pair of a key and a value"
+        elif not isinstance(pair[0], str) or any("\ud800" <= character <= "\udfff" for character in pair[0]):
+            yield f"{path}.key", pair[0], "a str that has a UTF-8 form"
+        elif not isinstance(pair[1], _BYTES):
+            yield f"{path}.value", pair[1], "bytes"
+
+
+_LISTS: Any = (list, tuple)
+_BYTES: Any = (bytes, bytearray, memoryview, type(None))
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:

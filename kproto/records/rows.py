@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypedDict
 
-from ..errors import MissingExtra, RecordError
+from ..errors import ConfigError, MissingExtra, RecordError
 from .batch import HEADER_SIZE, Data
 from .reading import AbortedTransactions, batches, has_many_records
 from .record import Record
@@ -35,8 +35,9 @@ def rows(
 ) -> list[Record]:
     """The records of a records field, in order; raises `RecordError` or `MissingExtra`.
 
-    Control records are left out unless `control` asks for them. `aborted` are the (producer id, first
-    offset) of a fetch answer: with them, records of aborted transactions are left out too (isolation level
+    A cut last batch gives none, as brokers cut their answers at a number of bytes (`batches`). Control
+    records are left out unless `control` asks for them. `aborted` are the (producer id, first offset) of a
+    fetch answer: with them, records of aborted transactions are left out too (isolation level
     read_committed). Brokers send whole batches, so the first may start below the offset that was asked for:
     records below `from_offset` are left out.
 
@@ -68,8 +69,10 @@ def row_lists(
     """The records of `rows` in lists of at most `size`, as a poll hands them out; other arguments as there.
 
     Twice as fast as one long list where each is dropped before the next. What lies before a broken batch is
-    given before its `RecordError` is raised.
+    given before its `RecordError` is raised. Raises `ConfigError` for a `size` below 1.
     """
+    if size < 1:
+        raise ConfigError("size", size, "it must be at least 1")
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
     columns, known = _as_columns(data, max_decompressed, wanted)
     if columns is not None:

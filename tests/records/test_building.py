@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kproto.errors import ConfigError, EncodeError, RecordError
@@ -76,9 +78,41 @@ def test_a_last_offset_below_the_first_is_refused() -> None:
         encode_batch([], base_offset=5, last_offset=4)
 
 
-def test_a_header_value_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(EncodeError):
+def test_a_header_value_that_does_not_fit_is_refused_by_its_name() -> None:
+    with pytest.raises(EncodeError, match="producerEpoch: 32768 is not a value of int16"):
         encode_batch([Record(0, NOW, None, None)], producer_epoch=1 << 15)
+    with pytest.raises(EncodeError, match="maxTimestamp: 9223372036854775808 is not a value of int64"):
+        encode_batch([Record(0, NOW, None, None), Record(1, 1 << 63, None, None)])
+
+
+UNFIT: list[tuple[tuple[Any, ...], str]] = [
+    ((NOW, "k", b"v"), r"records\[1\].key: 'k' is not bytes"),
+    ((NOW, b"k", "v"), r"records\[1\].value: 'v' is not bytes"),
+    ((NOW, b"k", "v" * 70_000), r"records\[1\].value: 'vvv.* is not bytes"),
+    ((NOW - 1, None, "v"), r"records\[1\].value: 'v' is not bytes"),
+    ((NOW, None, 5), r"records\[1\].value: 5 is not bytes"),
+    ((None, b"k", b"v"), r"records\[1\].timestamp: None is not a value of int64"),
+    ((1.5, b"k", b"v"), r"records\[1\].timestamp: 1.5 is not a value of int64"),
+    ((NOW, b"k", b"v", {"h": b""}), r"records\[1\].headers: .* is not a list of pairs"),
+    ((NOW, b"k", b"v", ["h1"]), r"records\[1\].headers\[0\]: 'h1' is not a pair"),
+    ((NOW, b"k", b"v", [("h", b""), ("h", "x")]), r"records\[1\].headers\[1\].value: 'x' is not bytes"),
+    ((NOW, b"k", b"v", [(b"h", b"")]), r"records\[1\].headers\[0\].key: b'h' is not a str"),
+    ((NOW, b"k", b"v", [("\ud800", b"")]), r"records\[1\].headers\[0\].key: .* UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("unfit", "told"), UNFIT, ids=[told[13:45] for _, told in UNFIT])
+def test_what_no_record_can_hold_is_refused_by_its_place_and_nothing_was_taken(
+    unfit: tuple[Any, ...], told: str
+) -> None:
+    builder = BatchBuilder()
+    builder.append(NOW, None, b"a", [("h", b"")])
+    with pytest.raises(EncodeError, match=told):
+        builder.append(*unfit)
+    builder.append(NOW, None, b"b")
+    assert [one.value for one in rows(builder.build())] == [b"a", b"b"]
+    with pytest.raises(EncodeError, match=told):
+        encode_batch([Record(0, NOW, None, b"a"), Record(1, *unfit)])
 
 
 def test_unknown_options_are_refused() -> None:

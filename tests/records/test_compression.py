@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -142,6 +143,12 @@ def test_the_lz4_header_of_magic_0_is_read_only_where_it_may_be() -> None:
 def test_the_level_of_gzip_is_used() -> None:
     data = bytes(range(256)) * 99
     assert len(compress(1, data, 0)) > len(data) > len(compress(1, data, 9))
+
+
+@pytest.mark.parametrize(("codec", "level"), [("gzip", 10), ("gzip", "9"), ("lz4", 18), ("zstd", 23)])
+def test_a_level_that_the_codec_does_not_have_is_refused(codec: str, level: Any) -> None:
+    with pytest.raises(ConfigError, match=f"level=.* is not allowed; {codec} has"):
+        encode_batch([Record(0, 0, None, b"")], compression=codec, level=level)
 
 
 def test_an_unknown_codec_is_a_config_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -157,3 +158,17 @@ def test_all_magics_may_lie_in_one_field() -> None:
 def test_a_log_of_today_refuses_message_sets() -> None:
     with pytest.raises(RecordError, match="magic 2"):
         assign_offsets(encode_messages([Record(0, NOW, None, b"")], 1), 0, 0)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_no_message_can_hold_is_refused_by_its_place(magic: int) -> None:
+    fits = Record(0, NOW, None, b"v")
+    unfit: Any = Record(1, NOW, None, "v")  # type: ignore[arg-type]
+    with pytest.raises(EncodeError, match=r"records\[1\].value: 'v' is not bytes"):
+        encode_messages([fits, unfit], magic)
+    with pytest.raises(
+        EncodeError, match=r"records\[1\].offset: 9223372036854775808 is not a value of int64"
+    ):
+        encode_messages([fits, Record(1 << 63, NOW, None, b"v")], magic)
+    with pytest.raises(EncodeError, match="headers"):
+        encode_messages([Record(0, NOW, None, b"v", (("h", b""),))], magic)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from kproto.errors import RecordError
+from kproto.errors import ConfigError, RecordError
 from kproto.records import Record, batches, encode_batch, row_lists, rows
 from kproto.records.reading import has_many_records
 from tests.records.by_hand import NOW, SAMPLE, TWO
@@ -22,6 +23,21 @@ def test_lists_of_rows_have_at_most_the_size() -> None:
     data = b"".join(encode_batch([Record(base + at, NOW, None, b"") for at in range(7)]) for base in (0, 7))
     assert [len(some) for some in row_lists(data, 3)] == [3, 3, 1, 3, 3, 1]
     assert [one for some in row_lists(data, 3) for one in some] == rows(data)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_lists_of_no_size_are_refused(size: int) -> None:
+    for count in (1, 1200):
+        with pytest.raises(ConfigError, match="size"):
+            next(row_lists(encode_batch([Record(at, NOW, None, b"") for at in range(count)]), size))
+
+
+@pytest.mark.parametrize("data", ["text", [0, 1], 5], ids=str)
+def test_what_is_not_bytes_is_no_empty_field(data: Any) -> None:
+    with pytest.raises(TypeError):
+        rows(data)
+    with pytest.raises(TypeError):
+        next(batches(data))
 
 
 def test_large_fields_are_the_same_rows_by_the_fast_way() -> None:
