@@ -29,20 +29,26 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingExtra
+
+try:
+    from hypothesis import strategies as st
+except ImportError as error:
+    raise MissingExtra("kproto.testing.strategies", "hypothesis", "testing") from error
+
 from ..messages.index import API_NAMES, request_class, response_class
 from ..records import encode_batch
 from ..records.compression import CODECS
 from ..records.legacy import encode_messages
 from ..records.record import Headers, Record
 from ..wire.message import Array, Field, Message, Struct, check_version
-from ..wire.types import Primitive, Versions
+from ..wire.types import ZERO_UUID, Primitive, Versions
 
 M = TypeVar("M", bound=Message)
 
@@ -66,7 +72,7 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     **{name: st.integers(low, high) for name, (low, high) in INTEGERS.items()},
     "bool": st.booleans(),
     "float64": st.floats(allow_nan=False),  # not-a-number is not equal to itself
-    "uuid": st.uuids(),
+    "uuid": st.just(ZERO_UUID) | st.uuids(),
     "string": _text
     | st.builds(operator.mul, st.text(_characters, min_size=1, max_size=2), st.sampled_from(LONG)),
     "bytes": _binary | st.builds(operator.mul, st.binary(min_size=1, max_size=2), st.sampled_from(LONG)),
@@ -137,9 +143,15 @@ def _of_apis(
     keys: dict[int | str, int] = {name: key for key, name in API_NAMES.items()} | {
         key: key for key in API_NAMES
     }
+    if isinstance(apis, str):
+        raise ConfigError("apis", apis, f"give a list: [{apis!r}]")
     asked = API_NAMES if apis is None else list(apis)
+    if not asked:
+        raise ConfigError("apis", asked, "name at least one, or give None for all")
     if unknown := [api for api in asked if api not in keys]:
-        raise ConfigError("apis", unknown[0], "Kafka has no such API")
+        name = str(unknown[0]).removesuffix("Request").removesuffix("Response")
+        like = get_close_matches(name, API_NAMES.values()) or ["Fetch"]
+        raise ConfigError("apis", unknown[0], f"Kafka has no such API; names are such as {', '.join(like)}")
     wanted = [keys[api] for api in asked]
     known = [
         (cls, found)
@@ -151,7 +163,8 @@ def _of_apis(
 
     def drawn(cls: type[Message], version: int) -> st.SearchStrategy[Drawn]:
         messages = from_message(cls, version, unknown_tags=unknown_tags)
-        return messages.map(lambda message: Drawn(cls.__api_key__ or 0, version, message))
+        key = st.just(cls.__api_key__ or 0)
+        return st.builds(Drawn, api_key=key, version=st.just(version), message=messages)
 
     return (
         st.sampled_from(known)
@@ -170,7 +183,7 @@ def _struct(cls: type[Struct], version: int, flexible: bool, unknown_tags: bool)
     values = {
         f.name: _field(f, version, flexible, unknown_tags) for f in cls.__fields__ if version in f.versions
     }
-    structs: st.SearchStrategy[Any] = st.fixed_dictionaries(values).map(lambda drawn: cls(**drawn))
+    structs: st.SearchStrategy[Any] = st.builds(cls, **values)
     if not (flexible and unknown_tags):
         return structs
     known = {f.tag for f in cls.__fields__ if f.tagged != Versions.parse("none")}
@@ -311,9 +324,14 @@ def record_batches(
 
     `compacted` allows gaps between offsets, batches with nothing left and delete horizons: what a log holds
     and nobody produces. `control` allows transaction markers. Magic 0 and 1 have gaps, but nothing else of
-    these, no headers, no producers, and no zstd.
+    these, no headers, no producers, and no zstd. The first draw raises ConfigError for another magic, and for
+    codecs that it doesn't have.
     """
-    known = [name for name in codecs if magic == 2 or name != "zstd"]
+    if magic not in (0, 1, 2):
+        raise ConfigError("magic", magic, "only 0, 1 and 2 exist")
+    known = [name for name in codecs if name in CODECS and (magic == 2 or name != "zstd")]
+    if not known or not set(codecs) <= set(CODECS):
+        raise ConfigError("codecs", codecs, f"magic {magic} has {', '.join(CODECS[: 4 + magic // 2])}")
     header: dict[str, Any] = {"compression": draw(st.sampled_from(known))}
     base = draw(st.sampled_from(_FIRST))
     gaps = compacted and draw(st.booleans())
@@ -327,7 +345,7 @@ def record_batches(
         if draw(_rarely):
             header["partition_leader_epoch"] = draw(st.integers(0, 2**31 - 1))
         if draw(st.booleans()):
-            header["producer_id"] = draw(st.integers(0, 2) | st.just(2**63 - 1))
+            header["producer_id"] = draw(st.sampled_from([0, 1, 2, 2**63 - 1]))
             header["producer_epoch"] = draw(st.integers(0, 2**15 - 1))
             header["base_sequence"] = draw(st.integers(0, 2**31 - 1))
             header["is_transactional"] = draw(st.booleans())
@@ -354,7 +372,7 @@ def record_batches(
             last += step
             written.append(Record(last, moment, key, value, tail))
     if magic == 2:
-        header |= {"base_offset": base, "last_offset": last + (draw(_steps) if gaps else 0)}
+        header |= {"base_offset": base, "last_offset": last + (draw(_steps) - bool(written) if gaps else 0)}
     elif "timestamp_type" in header and header["compression"] == "none":
         for one in written:  # a broker appends all messages of a request at one moment
             one.timestamp = written[0].timestamp
