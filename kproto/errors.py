@@ -84,7 +84,7 @@ class UnsupportedVersion(KprotoError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        return f"{self.message}: version {self.version} is not supported; allowed: {self.allowed}"
+        return f"{self.message}: version {self.version!r} is not supported; allowed: {self.allowed}"
 
 
 class ConfigError(KprotoError, ValueError):

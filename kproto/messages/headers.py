@@ -96,7 +96,10 @@ def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
     release doesn't have: its `header` has all that was said in front of the body but, where
     even the API is unknown, the client id.
     """
-    header, _ = decode_from(_Start, frame, 0, 0)
+    try:
+        header, _ = decode_from(_Start, frame, 0, 0)
+    except DecodeError as error:
+        raise DecodeError("RequestHeader", -1, error.field, error.offset, error.detail) from None
     key, version = header.request_api_key, header.request_api_version
     known = key in index.API_NAMES
     request = index.request_class(key) if known else None

@@ -211,7 +211,7 @@ class _Declaring(msgspec.StructMeta):
             given = namespace.get(key, REQUIRED)
             options[key] = given if isinstance(given, _Options) else field(default=given)
             annotations[key] = text
-            namespace[key] = _default(key, options[key].default)
+            namespace[key] = _default(name, key, options[key].default)
         annotations["_tags"] = "dict[int, bytes] | None"
         namespace |= {"_tags": None, "__annotations__": annotations}
         namespace |= {"__options__": options, "__resolved__": None}
@@ -231,11 +231,11 @@ class _Declaring(msgspec.StructMeta):
         return issubclass(other, cls.__plain__)
 
 
-def _default(name: str, default: object) -> object:
+def _default(struct: str, name: str, default: object) -> object:
     """What msgspec is told: a field can stand behind one with a default only if it seems to have one too."""
 
     def refuse() -> object:
-        raise TypeError(f"missing 1 required keyword-only argument: {name!r}")
+        raise TypeError(f"{struct}() missing 1 required keyword-only argument: {name!r}")
 
     if default is REQUIRED:
         return msgspec.field(default_factory=refuse)

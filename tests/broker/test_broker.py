@@ -101,8 +101,8 @@ _NOT_SERVED = EndTxnRequest(transactional_id="x", producer_id=1, producer_epoch=
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (b"", "RequestHeader|_Start"),
-        (b"\x00\x03", "_Start|RequestHeader"),
+        (b"", "RequestHeader"),
+        (b"\x00\x03", "RequestHeader"),
         (raw(3, 99, 1), "MetadataRequest: version 99"),
         (raw(0, 2, 1), "ProduceRequest: version 2"),
         (raw(9999, 0, 1), "9999"),

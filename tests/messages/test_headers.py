@@ -104,8 +104,9 @@ def test_a_header_of_an_unknown_form_still_has_its_correlation_id() -> None:
 def test_every_prefix_of_a_request_raises_only_decode_error(version: int) -> None:
     frame = encode_request(BEAT, version, 1, "c")
     for size in range(len(frame)):
-        with pytest.raises(DecodeError):
+        with pytest.raises(DecodeError) as cut:
             decode_request(frame[:size])
+        assert cut.value.message in ("RequestHeader", "HeartbeatRequest")
 
 
 @given(st.binary(max_size=60))

@@ -15,8 +15,13 @@ from tests.wire.declared import Cursor, Header, Leaf, Nullable, Point, Ranges, T
 
 
 def test_a_field_without_a_default_has_to_be_given() -> None:
-    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'always'"):
+    with pytest.raises(TypeError, match=r"Ranges\(\) missing 1 required keyword-only argument: 'always'"):
         Ranges()  # type: ignore[call-arg]
+
+
+def test_a_version_of_another_type_is_shown_as_it_is() -> None:
+    with pytest.raises(UnsupportedVersion, match="version '1' is not supported; allowed: 1-2"):
+        Header.decode(b"", "1")  # type: ignore[arg-type]
 
 
 def test_an_unknown_field_is_refused() -> None:
