@@ -15,6 +15,7 @@ from typing import Any, TypedDict, TypeVar
 
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS
+from kproto.records.compression import codec_number, compress
 
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _INSTANCE_ID = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # as Java's Topic.validate, which checks instance ids too
@@ -185,7 +186,10 @@ def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
 
 
 def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
-    """Checks what the user gave; raises ConfigError for the first thing that is wrong."""
+    """Checks what the user gave; raises ConfigError for the first thing that is wrong.
+
+    Raises MissingExtra for a codec whose package is not there.
+    """
     values = _known(ProducerOptions, given, "a producer")
     _check(values, _PRODUCER_CHECKS)
     if "acks" in values:
@@ -210,6 +214,10 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     if options.batch_size > options.buffer_memory:
         allowed = f"at most buffer_memory ({options.buffer_memory})"
         raise ConfigError("batch_size", options.batch_size, allowed)
+    try:  # here, where the user sees what is missing, and not where the first batch is sent
+        compress(codec_number(options.compression_type), b"", options.compression_level)
+    except ConfigError as error:
+        raise ConfigError("compression_level", error.value, error.allowed) from None
     return options
 
 

@@ -154,3 +154,12 @@ def test_a_broken_record_set_ends_with_1(capsys: pytest.CaptureFixture[str]) -> 
     data = encode_batch([Record(0, 0, None, b"v")])
     assert main(["decode", "--records", (data[:-1] + b"x").hex()]) == 1
     assert "crc" in capsys.readouterr().out
+
+
+def test_a_demo_without_its_packages_is_told_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.delitem(sys.modules, "kproto.demo.story", raising=False)
+    assert main(["demo"]) == 1
+    assert "pip install 'kproto[demo]'" in capsys.readouterr().err

@@ -18,12 +18,16 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from consumer import Cluster, Delivery, Producer
 
 from ..diagrams import timeline
-from ..errors import IllegalState, KprotoError
+from ..errors import IllegalState, KprotoError, MissingExtra
+
+try:
+    from tqdm import tqdm
+except ImportError as error:
+    raise MissingExtra("the demo", "tqdm", "demo") from error
+
 from ..group.subscription import TopicPartition
 from ..timeline import GroupEvent
 from . import flights, member

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from typing import Any
 
@@ -17,7 +18,8 @@ from consumer.options import (
     duration_ms,
     producer_options,
 )
-from kproto.errors import ConfigError
+from kproto.errors import ConfigError, MissingExtra
+from kproto.records import compression
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def test_a_wrong_consumer_option_is_named_with_what_is_allowed(given: dict[str, 
     ("given", "said"),
     [
         ({"linger": 1}, "did you mean linger_ms"),
+        ({"compression_type": "gzip", "compression_level": 10}, "gzip has -1 to 9"),
         ({"acks": 2}, "allowed"),
         ({"acks": 1, "enable_idempotence": True}, 'acks="all"'),
         ({"max_in_flight_requests_per_connection": 6}, "at most 5"),
@@ -123,3 +126,11 @@ def test_addresses(text: Any, expected: list[tuple[str, int]]) -> None:
 def test_wrong_addresses_are_refused(text: Any) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         addresses(text)
+
+
+def test_a_producer_says_at_once_that_a_codec_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    compression._cramjam.cache_clear()
+    with pytest.raises(MissingExtra, match=r"kproto\[compression\]"):
+        producer_options({"compression_type": "lz4"})
+    assert producer_options({"compression_type": "gzip"}).compression_type == "gzip"
