@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RecordError
-from .record import Broken, Headers, parse_headers
+from .record import Broken, Headers, header_key, parse_headers
 from .vectors import SLACK, Bools, Int64s, Windows, gather, tables
 
 pa: Any = import_module("pyarrow")
@@ -99,7 +99,7 @@ class Tails:
         self._first, spots, null = read
         every = np.arange(0, len(spots), 4, dtype=np.int32)
         keys = gather(data, spots, every).dictionary_encode()
-        self._names = [key.decode("utf-8", "replace") for key in keys.dictionary.to_pylist()]
+        self._names = [header_key(key) for key in keys.dictionary.to_pylist()]
         self._name = keys.indices.to_numpy()
         self._value = gather(data, spots, every + 2, null)
         return True

@@ -107,6 +107,13 @@ def test_header_keys_that_are_not_utf8_are_read_with_a_replacement() -> None:
     assert rows(data)[0].headers == (("\ufffdh", None),)
 
 
+@pytest.mark.parametrize("key", [b"\xed\xa0", b"\xed\xa0\x80", b"\xed\xbf\xbf"])
+def test_half_a_surrogate_pair_in_a_header_key_is_one_replacement_as_in_java(key: bytes) -> None:
+    size = bytes([2 * len(key) + 2])
+    data = raw(record(b"\0\0\0", b"\1", b"\1", b"\2" + size + key + b"h\1"), 1)
+    assert rows(data)[0].headers == (("\ufffdh", None),)
+
+
 def test_an_emptied_batch_keeps_its_offsets() -> None:
     (batch,) = batches(encode_batch([], base_offset=7, last_offset=9, compression="gzip"))
     assert (batch.base_offset, batch.last_offset, batch.count, batch.records()) == (7, 9, 0, [])
