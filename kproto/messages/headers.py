@@ -23,6 +23,8 @@ from . import index
 
 
 class RequestHeader(Message, versions="1-2", flexible="2+"):
+    """What stands in front of every request; `request_header_version` says in which version."""
+
     request_api_key: Int16
     request_api_version: Int16
     correlation_id: Int32
@@ -31,6 +33,8 @@ class RequestHeader(Message, versions="1-2", flexible="2+"):
 
 
 class ResponseHeader(Message, versions="0-1", flexible="1+"):
+    """What stands in front of every response; `response_header_version` says in which version."""
+
     correlation_id: Int32
 
 

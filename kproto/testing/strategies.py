@@ -290,10 +290,12 @@ class RecordBatch:
 
     @property
     def base_offset(self) -> int:
+        """The first offset that the batch takes, with a record or without."""
         return int(self.header.get("base_offset", self.written[0].offset if self.written else 0))
 
     @property
     def last_offset(self) -> int:
+        """The last offset that the batch takes: a reader goes on at the next one."""
         return int(self.header.get("last_offset", self.written[-1].offset if self.written else 0))
 
     def moved(self, base_offset: int) -> RecordBatch:
