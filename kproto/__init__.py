@@ -1,4 +1,4 @@
-"""Kafka's consumer protocol in pure Python: import the modules you use, as this one imports nothing.
+"""Kafka's consumer protocol in pure Python. Import the modules you use:
 
     kproto.messages            every request and response; `kproto.messages.index` finds them by key or name
     kproto.messages.headers    whole frames: header and body
@@ -9,4 +9,6 @@
     kproto.testing.strategies  Hypothesis strategies for all of these messages and batches
     kproto.errors              every exception
     consumer                   the consumer and the producer
+
+This package itself imports none of them.
 """

@@ -4,4 +4,6 @@
     member        the client's half, eager and cooperative
     subscription  what members say of themselves, and what leaders answer
     assignors     who gets which partitions: pure functions
+
+Each module states its rules on top.
 """

@@ -56,6 +56,18 @@ def test_a_builder_is_full_at_its_bytes_but_takes_a_first_record() -> None:
     assert builder.size == len(builder.build()) <= 200
 
 
+def test_a_batch_may_be_exactly_as_large_as_its_bound() -> None:
+    builder = BatchBuilder(max_bytes=1000)
+    assert builder.append(NOW, None, b"v")
+    one = builder.size - 61
+    while builder.size + one <= 1000:
+        assert builder.append(NOW, None, b"v")
+    exact = BatchBuilder(max_bytes=builder.size)
+    for _ in range(len(builder)):
+        assert exact.append(NOW, None, b"v")
+    assert not exact.append(NOW, None, b"v")
+
+
 def test_a_builder_builds_what_encode_batch_does() -> None:
     found = [
         Record(at, NOW + (at - 5) * 9000, None if at % 2 else b"k" * 70, b"v" * at * 99) for at in range(200)

@@ -52,6 +52,26 @@ def test_the_aborted_that_are_left_can_be_handed_on() -> None:
     assert [one.key for one in rows(b"".join(log[2:]), aborted=skipped.pairs)] == [b"b"]
 
 
+def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
+    def batch(offset: int, key: bytes, **told: Any) -> bytes:
+        one = Record(offset, NOW, key, b"")
+        return encode_batch([one], producer_id=1, is_transactional=True, **told)
+
+    marked = [batch(1, key, is_control=True) for key in (b"\0\0\0\1", b"\0\0\0\0")]
+    found = [rows(batch(0, b"a") + marker + batch(2, b"b"), aborted=[(1, 0)]) for marker in marked]
+    assert [[one.key for one in some] for some in found] == [[], [b"b"]]
+
+
+def test_offsets_beyond_int64_are_refused() -> None:
+    last = (1 << 63) - 1
+    fits = bytearray(encode_batch([Record(0, NOW, None, b""), Record(1, NOW, None, b"")]))
+    fits[:8] = (last - 1).to_bytes(8, "big")
+    assert next(batches(fits)).last_offset == last
+    fits[:8] = last.to_bytes(8, "big")
+    with pytest.raises(RecordError, match="lastOffsetDelta at offset 23"):
+        next(batches(fits))
+
+
 def test_a_magic_that_does_not_exist_is_told_even_in_a_cut_batch() -> None:
     damaged = SAMPLE[:16] + b"\x03" + SAMPLE[17:-1]
     with pytest.raises(RecordError, match="magic 3") as caught:
