@@ -18,7 +18,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from .errors import ConfigError, EncodeError, KprotoError, RecordError
@@ -208,8 +208,8 @@ def _row(record: Record, timestamp_type: str) -> Answer:
 def _record(row: object, index: int) -> Record:
     if not isinstance(row, Mapping):
         raise BadQuestion(f"rows[{index}] is not an object")
-    told = cast("Question", row)
     where = f"rows[{index}]."
+    told = _known(cast("Question", row), _ROW, where)
     headers: list[tuple[str, bytes | None]] = []
     for pair in _get(told, "headers", list, where):
         match pair:
@@ -247,11 +247,13 @@ _DEFAULTS = {
     "partitionLeaderEpoch": -1,
     "deleteHorizonMs": None,
 }
+_BATCH = {*_NUMBERS, *_DEFAULTS, "count"}
+_ROW = {"offset", "timestamp", "timestampType", "key", "value", "headers"}
 
 
 def _batch(told: Question, records: Sequence[Record], index: int) -> bytes:
-    told = {**_DEFAULTS, **told}
     where = f"batches[{index}]."
+    told = {**_DEFAULTS, **_known(told, _BATCH, where)}
     if (magic := _get(told, "magic", int, where)) != 2:
         raise BadQuestion(f"{where}magic is {magic}, but only 2 is written")
     numbers = {name: _number(told, key, bits, where) for key, (name, bits) in _NUMBERS.items()}
@@ -268,6 +270,14 @@ def _batch(told: Question, records: Sequence[Record], index: int) -> bytes:
         )
     except (EncodeError, ConfigError) as error:
         raise BadQuestion(f"batches[{index}]: {error}") from None
+
+
+def _known(told: Question, keys: Collection[str], where: str) -> Question:
+    """The same, if it has no other keys: a mistyped one would be lost."""
+    for key in told:
+        if key not in keys:
+            raise BadQuestion(f"{where}{key} is no key of the form; there are {', '.join(sorted(keys))}")
+    return told
 
 
 def _utf8(name: str, where: str) -> str:

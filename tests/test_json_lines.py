@@ -154,6 +154,8 @@ def test_a_bad_line_is_answered_with_its_error_and_the_next_one_still_answered(
         ("batches", "lastOffset", 39, "the last offset is below the first"),
         ("batches", "magic", 1, "magic is 1, but only 2 is written"),
         ("batches", "count", 3, "count is 3, but 2 rows are left"),
+        ("batches", "isTransactonal", True, "isTransactonal is no key of the form"),
+        ("rows", "Key", "aw==", "Key is no key of the form"),
         ("rows", "offset", None, "offset is null, not a whole number"),
         ("rows", "timestamp", 1 << 63, "timestamp is 9223372036854775808, which doesn't fit into int64"),
         ("rows", "value", "?", 'value is "?", not base64 or null'),
