@@ -184,7 +184,10 @@ def message_class(name: str) -> type[Message]:
 
 def kind_of(name: str) -> Kind:
     """What sort of message a name is. Raises KeyError for a name that Kafka 4.3 doesn't have."""
-    return _kinds()[name][0]
+    try:
+        return _kinds()[name][0]
+    except KeyError:
+        raise KeyError(no_message(name)) from None
 
 
 def key_of(name: str) -> int | None:

@@ -290,8 +290,12 @@ def assign_offsets(
 
     Records are not touched, and neither is the CRC but for `log_append_time` (ms; for topics whose
     message.timestamp.type is LogAppendTime). Raises `RecordError` when a batch is broken, cut, empty, has
-    gaps or isn't magic 2; the next offset is the last batch's `last_offset` + 1. See Java's `LogValidator`.
+    gaps or isn't magic 2, and `EncodeError` for numbers that don't fit; the next offset is the last batch's
+    `last_offset` + 1. See Java's `LogValidator`.
     """
+    _check("baseOffset", base_offset)
+    _check("partitionLeaderEpoch", leader_epoch)
+    _check("maxTimestamp", 0 if log_append_time is None else log_append_time)
     stored = bytearray(data)
     at = 0
     for batch in batches(data):
@@ -312,10 +316,19 @@ def assign_offsets(
             crc = crc32c(memoryview(stored)[at + CRC_FROM : batch.end])
             stored[at + CRC_AT : at + CRC_FROM] = crc.to_bytes(4, "big")
         base_offset += batch.count
+        _check("baseOffset", base_offset)
         at = batch.end
     if at != len(stored):
         raise RecordError("RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are no whole batch")
     return bytes(stored)
+
+
+def _check(name: str, value: object) -> None:
+    """Raise `EncodeError` for what doesn't fit into a field of the header."""
+    bits = _NUMBERS[name]
+    if not isinstance(value, int) or not -1 << bits - 1 <= value < 1 << bits - 1:
+        detail = f"{value!r:.60} is not a value of int{bits}"
+        raise EncodeError("RecordBatch", 2, name, detail) from None
 
 
 def finish(
@@ -359,9 +372,7 @@ def finish(
     except struct.error:
         given: list[object] = [base_offset, leader_epoch, last_delta, base_timestamp, max_timestamp]
         given += [producer_id, producer_epoch, base_sequence]
-        for (name, bits), value in zip(_NUMBERS.items(), given, strict=True):
-            if not isinstance(value, int) or not -1 << bits - 1 <= value < 1 << bits - 1:
-                detail = f"{value!r:.60} is not a value of int{bits}"
-                raise EncodeError("RecordBatch", 2, name, detail) from None
+        for name, value in zip(_NUMBERS, given, strict=True):
+            _check(name, value)
         raise EncodeError("RecordBatch", 2, "size", "a batch has less than 2 GiB") from None
     return batch.getvalue()

@@ -44,6 +44,22 @@ def test_what_a_log_must_not_store_is_refused(data: bytes) -> None:
         assign_offsets(data, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("base_offset", "leader_epoch", "moment", "field"),
+    [
+        (1 << 63, 0, None, "baseOffset"),
+        ((1 << 63) - 1, 0, None, "baseOffset"),
+        (0, 1 << 31, None, "partitionLeaderEpoch"),
+        (0, 0, 1 << 63, "maxTimestamp"),
+    ],
+)
+def test_numbers_that_a_log_cannot_store_are_refused(
+    base_offset: int, leader_epoch: int, moment: int | None, field: str
+) -> None:
+    with pytest.raises(EncodeError, match=field):
+        assign_offsets(SAMPLE, base_offset, leader_epoch, log_append_time=moment)
+
+
 def test_a_builder_is_full_at_its_bytes_but_takes_a_first_record() -> None:
     builder = BatchBuilder(max_bytes=200)
     assert builder.append(NOW, None, b"v" * 500)

@@ -192,6 +192,15 @@ def test_the_batches_of_a_set_follow_each_other(drawn: list[RecordBatch]) -> Non
     assert all(one.last_offset < following.base_offset for one, following in pairwise(drawn))
 
 
+LONG = RecordBatch([Record((1 << 63) - (1 << 27) + (step << 21), NOW, None, None) for step in range(20)])
+
+
+@given(record_sets(st.just(LONG), max_size=5))
+def test_a_set_ends_before_the_last_offset_that_there_is(drawn: list[RecordBatch]) -> None:
+    assert len(rows(b"".join(one.data for one in drawn))) == 20 * len(drawn)
+    assert all(one.last_offset < 1 << 63 for one in drawn)
+
+
 @given(record_batches(compacted=False, control=False))
 def test_what_is_not_compacted_is_what_brokers_take(one: RecordBatch) -> None:
     assert next(batches(assign_offsets(one.data, 7, 0))).base_offset == 7
