@@ -184,15 +184,19 @@ def message_class(name: str) -> type[Message]:
 
 def kind_of(name: str) -> Kind:
     """What sort of message a name is. Raises KeyError for a name that Kafka 4.3 doesn't have."""
-    try:
-        return _kinds()[name][0]
-    except KeyError:
-        raise KeyError(no_message(name)) from None
+    return _known(name)[0]
 
 
 def key_of(name: str) -> int | None:
     """API key of a request or response, type of a record, else None. Raises KeyError as `kind_of` does."""
-    return _kinds()[name][1]
+    return _known(name)[1]
+
+
+def _known(name: str) -> tuple[Kind, int | None]:
+    try:
+        return _kinds()[name]
+    except KeyError:
+        raise KeyError(no_message(name)) from None
 
 
 def no_message(name: str) -> str:

@@ -31,13 +31,12 @@ from .record import (
     NOTHING,
     NULL,
     TABLED,
-    UNWRITABLE,
     Headers,
     Record,
     record_parts,
     small_varints,
-    unwritable,
 )
+from .unwritable import UNWRITABLE, unwritable
 
 _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")

@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from ..errors import EncodeError, RecordError
 from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
 from .compression import CODECS, CodecError, codec_number, compress, decompress, old_lz4_header
-from .record import UNWRITABLE, Record, unwritable, wrap
+from .record import Record, wrap
+from .unwritable import UNWRITABLE, unwritable
 
 _MESSAGE = "Message"
 _LZ4 = 3

@@ -13,13 +13,10 @@ See Kafka's `DefaultRecord` and `ByteUtils`.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
-
-from ..errors import EncodeError
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -292,49 +289,6 @@ def record_parts(
     parts.append(encode_headers(headers) if headers else NOTHING)
     parts[0] = zigzag(sum(map(len, parts)))
     return parts
-
-
-UNWRITABLE = (TypeError, ValueError, AttributeError)
-"""All that the encoders raise for values of other types; `unwritable` then says which one it is."""
-
-
-def unwritable(message: str, magic: int, records: Sequence[Record], first: int = 0) -> EncodeError:
-    """What is wrong with the first of these records that is wrong; `first` is the number of the first one."""
-    from ..wire.interpret import short  # here, because nothing else of records needs messages
-
-    for number, record in enumerate(records, first):
-        for name, value, wanted in _wrong(record):
-            return EncodeError(message, magic, f"records[{number}]{name}", f"{short(value)} is not {wanted}")
-    return EncodeError(message, magic, "records", "not all of this can be written")
-
-
-def _wrong(record: object) -> Iterator[tuple[str, object, str]]:
-    """The fields of a record that can't be written: path, value, and what it should be."""
-    if not isinstance(record, Record):
-        yield "", record, "a Record"
-        return
-    fields: tuple[Any, ...] = (record.offset, record.timestamp, record.key, record.value, record.headers)
-    for name, value in zip((".offset", ".timestamp"), fields[:2], strict=True):
-        if not isinstance(value, int) or wrap(value) != value:
-            yield name, value, "a value of int64"
-    for name, value in zip((".key", ".value"), fields[2:4], strict=True):
-        if not isinstance(value, _BYTES):
-            yield name, value, "bytes"
-    if not isinstance(fields[4], _LISTS):
-        yield ".headers", fields[4], "a list of pairs"
-        return
-    for number, pair in enumerate(fields[4]):
-        path = f".headers[{number}]"
-        if not isinstance(pair, _LISTS) or len(pair) != 2:
-            yield path, pair, "a pair of a key and a value"
-        elif not isinstance(pair[0], str) or any("\ud800" <= character <= "\udfff" for character in pair[0]):
-            yield f"{path}.key", pair[0], "a str that has a UTF-8 form"
-        elif not isinstance(pair[1], _BYTES):
-            yield f"{path}.value", pair[1], "bytes"
-
-
-_LISTS: Any = (list, tuple)
-_BYTES: Any = (bytes, bytearray, memoryview, type(None))
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
