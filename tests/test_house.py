@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ORDER = ["errors", "error_codes", "wire", "messages", "records", "group", "broker", "testing"]
+ORDER = ["errors", "error_codes", "wire", "messages", "records", "group", "clients", "broker", "testing"]
 SHELLS = {
     "cli",
     "__main__",

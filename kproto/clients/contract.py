@@ -1,0 +1,273 @@
+"""What every client's machine shares with the one that runs it: its configuration, events and actions.
+
+Nothing here belongs to any one client. A client is a module with
+
+    VERSIONS: dict[int, int]                                    # API key -> the highest version it speaks
+    start(config: Config) -> State
+    step(state: State, event: Event, now: int) -> list[Action]
+    next_deadline(state: State) -> int | None
+
+and is a whole consumer, from the bootstrap address to the records: it keeps its own metadata, looks its
+coordinator up, joins, fetches, commits. Whoever runs it (a world in virtual time, or real sockets) moves
+requests, answers and the application's calls, and knows nothing of any client.
+
+Rules that hold here:
+
+* Times are milliseconds of a clock that never goes back; `now` comes with each event.
+* The application is one loop. `Poll` says that it waits for records; the machine answers with one `Polled`,
+  at once or when something came or `timeout_ms` is over. Between `Polled` and the next `Poll` the
+  application is busy: what an original does only inside of poll, its machine does only then. Where an original
+  pushes records to handlers instead (sarama), an open `Poll` means that the handlers are taking them.
+* `Tell` calls the application back. The machine goes on as its original does while that callback runs, and
+  hears `Told` when it has returned; the application may send `Commit` in between.
+* A connection is an address and a lane. Answers of one connection come in the order of its requests; the
+  runner opens it with the first `Send`, asks ApiVersions by itself, and fails all of its open requests when it breaks.
+* Whatever is random in an original is drawn from `Config.random`, so that a run repeats bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..group.subscription import TopicPartition
+from ..wire.message import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What the drivers of the originals are told, under the same names; None is the original's own default."""
+
+    client_id: str
+    group_id: str
+    assignors: tuple[str, ...] | None = None
+    instance: str | None = None
+    session_ms: int | None = None
+    heartbeat_ms: int | None = None
+    max_poll_ms: int | None = None
+    auto_commit: bool | None = None
+    auto_commit_ms: int | None = None
+    reset: str | None = None
+    metadata_ms: int | None = None
+    rack: str | None = None
+    isolation: str | None = None
+    watch: bool = True
+    """kafka-go: its partition watcher."""
+    fetch_wait_ms: int = 100
+    random: Callable[[], float] = lambda: 0.5
+    """Whatever is random in an original: drawn from here, 0 <= x < 1."""
+    extra: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Options of one client only, under its own names ("Offsets.Retry.Max", "queued.min.messages")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a request goes: a broker, and which of the client's connections to it."""
+
+    host: str
+    port: int
+    lane: str = "main"
+
+
+# -- events: the application ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Partitions with the offset to start at; None starts where the group or the policy says."""
+
+    partitions: Mapping[TopicPartition, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The application waits for records, at most `timeout_ms`; answered by one `Polled`."""
+
+    timeout_ms: int = 50
+    limit: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The callback of the last unanswered `Tell` has returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit what was consumed (or these offsets); answered by `Committed` with the same token."""
+
+    token: object
+    offsets: Mapping[TopicPartition, int] | None = None
+    wait: bool = True
+    """commitSync; False is commitAsync."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Java's enforceRebalance."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Ends with one `Closed`. `stay`: without leaving the group, where the original can."""
+
+    stay: bool = False
+
+
+# -- events: the network ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first event: bootstrap addresses, and what their broker offers, API key -> (lowest, highest)."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    offered: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a `Send`; `request` is the same object."""
+
+    request: Message
+    response: Message
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A `Send` that gets no answer: refused, broken, or (with `late`) not answered in its time."""
+
+    request: Message
+    why: str
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """`next_deadline` has come. A tick that is too early does no harm."""
+
+
+Event = (
+    Subscribe
+    | Unsubscribe
+    | Assign
+    | Seek
+    | Pause
+    | Resume
+    | Poll
+    | Told
+    | Commit
+    | Rebalance
+    | Close
+    | Started
+    | Answered
+    | Failed
+    | Tick
+)
+
+
+# -- actions ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send `request` in `version`; answered by `Answered` or `Failed`."""
+
+    to: Address
+    request: Message
+    version: int
+    timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hangup:
+    """Close this connection; what is open on it fails."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    partition: TopicPartition
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The end of a `Poll`: what the application gets, or what poll raises (name, text)."""
+
+    records: tuple[Record, ...] = ()
+    error: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Call the application back: "assigned", "revoked", "lost" (sarama's cooperative face: "setup", "cleanup").
+
+    `wait`: the machine stands still where its original would, until `Told`.
+    """
+
+    kind: str
+    partitions: tuple[TopicPartition, ...]
+    wait: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of a `Commit`: None, or the error's name in the original and its text."""
+
+    token: object
+    error: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the application hears beside records: an error channel, an event, a return of Consume, a log line.
+
+    `kind` is "error", "notification", "event", "returned" or "log".
+    """
+
+    kind: str
+    name: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Nothing more will come."""
+
+
+Action = Send | Hangup | Polled | Tell | Committed | Report | Closed
