@@ -16,12 +16,12 @@ Rules that hold here:
 * Times are milliseconds of a clock that never goes back; `now` comes with each event.
 * The application is one loop. `Poll` says that it waits for records; the machine answers with one `Polled`,
   at once or when something came or `timeout_ms` is over. Between `Polled` and the next `Poll` the
-  application is busy: what an original does only inside of poll, its machine does only then. Where an original
-  pushes records to handlers instead (sarama), an open `Poll` means that the handlers are taking them.
+  application is busy: what an original does only inside of poll, its machine does only then. Where an
+  original pushes records to handlers instead (sarama), an open `Poll` means that handlers are taking them.
 * `Tell` calls the application back. The machine goes on as its original does while that callback runs, and
   hears `Told` when it has returned; the application may send `Commit` in between.
 * A connection is an address and a lane. Answers of one connection come in the order of its requests; the
-  runner opens it with the first `Send`, asks ApiVersions by itself, and fails all of its open requests when it breaks.
+  runner opens it with the first `Send`, asks ApiVersions by itself, and fails what is open when it breaks.
 * Whatever is random in an original is drawn from `Config.random`, so that a run repeats bit for bit.
 """
 
@@ -36,7 +36,7 @@ from ..wire.message import Message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the drivers of the originals are told, under the same names; None is the original's own default."""
+    """What the drivers of the originals are told, by the same names; None is the original's own default."""
 
     client_id: str
     group_id: str
@@ -235,7 +235,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Call the application back: "assigned", "revoked", "lost" (sarama's cooperative face: "setup", "cleanup").
+    """Call the application back: "assigned", "revoked", "lost" (cooperative sarama: "setup", "cleanup", too).
 
     `wait`: the machine stands still where its original would, until `Told`.
     """
