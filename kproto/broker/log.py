@@ -6,6 +6,8 @@ Rules:
   * There are no gaps: a batch begins where the one before it ended. So finding an offset, and the end of what
     fits into a fetch, are binary searches.
   * With one broker the high watermark and the last stable offset are the end of the log.
+  * Leader epochs are kept as Kafka's LeaderEpochFileCache does: each with its first offset, both growing.
+    An epoch in which nothing was written is forgotten when the next one begins at the same offset.
 """
 
 from __future__ import annotations
@@ -116,20 +118,51 @@ class Log:
             del column[:gone]
         highest = -(2**63)
         self._highest = [highest := max(highest, timestamp) for timestamp in self._timestamps]
+        first = bisect_right(self._epochs, self.start_offset, key=_start) - 1
+        if first >= 0:
+            self._epochs[: first + 1] = [(self._epochs[first][0], self.start_offset)]
 
     def elect(self) -> None:
         """A new leader epoch begins here, as after a leader election."""
-        self._epochs.append((self.leader_epoch + 1, self.end_offset))
+        self._begin(self.leader_epoch + 1)
+
+    def truncate(self, offset: int) -> None:
+        """Lose everything from `offset` on, and begin a new leader epoch: an unclean election.
+
+        A batch is lost whole, so the log may end before `offset`: where the batch that holds it began. It
+        never ends before it starts.
+        """
+        left = bisect_left(self._bases, offset)
+        if left and offset < (self._bases[left] if left < len(self._bases) else self.end_offset):
+            left -= 1  # the batch before holds `offset`
+        if left < len(self._bases):
+            self.end_offset = max(self._bases[left], self.start_offset)
+        for column in (self._batches, self._bases, self._ends, self._timestamps, self._highest):
+            del column[left:]
+        self._begin(self.leader_epoch + 1)
+
+    def _begin(self, leader_epoch: int) -> None:
+        """Note where an epoch begins; those that began there or later have no records (any more)."""
+        del self._epochs[bisect_left(self._epochs, self.end_offset, key=_start) :]
+        self._epochs.append((leader_epoch, self.end_offset))
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """The end of the largest known epoch not above `leader_epoch` (LeaderEpochFileCache.endOffsetFor)."""
+        """The end of the largest known epoch not above `leader_epoch` (LeaderEpochFileCache.endOffsetFor).
+
+        An epoch older than all that are known ended where the first of these began.
+        """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)
         if not 0 <= leader_epoch < self.leader_epoch:
             return EpochEnd(-1, -1)
-        at = bisect_right(self._epochs, (leader_epoch, 2**63)) - 1
-        return EpochEnd(self._epochs[at][0], self._epochs[at + 1][1])
+        after = bisect_right(self._epochs, (leader_epoch, 2**63))
+        known = self._epochs[after - 1][0] if after else leader_epoch
+        return EpochEnd(known, self._epochs[after][1])
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch under which `offset` was, or will be, stored."""
-        return self._epochs[bisect_right([start for _, start in self._epochs], offset) - 1][0]
+        return self._epochs[max(bisect_right(self._epochs, offset, key=_start) - 1, 0)][0]
+
+
+def _start(epoch: tuple[int, int]) -> int:
+    return epoch[1]

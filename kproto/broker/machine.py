@@ -27,7 +27,8 @@ from .broker import Action, Broker, Close, Connection, Reply
 from .call import PARKED, Call, Closing
 from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
 from .handlers.index import HANDLERS
-from .topics import grow
+from .handlers.lookup import find_partition
+from .topics import Partition, grow
 
 
 class Connected(NamedTuple):
@@ -82,7 +83,21 @@ class ElectLeader(NamedTuple):
     partition: int
 
 
-Event: TypeAlias = Connected | Received | Sent | Disconnected | Tick | CreateTopic | GrowTopic | ElectLeader
+class Truncate(NamedTuple):
+    """An unclean election: the partition's new leader never had the records from `offset` on.
+
+    A new leader epoch begins where its log ends; batches are lost whole, see `Log.truncate`. `step` raises
+    ConfigError when the log has no such offset.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+
+Event: TypeAlias = (
+    Connected | Received | Sent | Disconnected | Tick | CreateTopic | GrowTopic | ElectLeader | Truncate
+)
 
 
 def step(broker: Broker, event: Event, now: int) -> list[Action]:
@@ -156,12 +171,27 @@ def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
 
 
 def _elect(broker: Broker, event: ElectLeader, now: int) -> None:
-    topic = broker.topics.named(event.topic)
-    partition = topic.partition(event.partition) if topic else None
-    if partition is None:
-        raise ConfigError("topic", f"{event.topic}:{event.partition}", "there is no such partition")
+    partition = _partition(broker, event.topic, event.partition)
     partition.log.elect()
     broker.wake([partition])
+
+
+def _truncate(broker: Broker, event: Truncate, now: int) -> None:
+    partition = _partition(broker, event.topic, event.partition)
+    log = partition.log
+    if not log.start_offset <= event.offset <= log.end_offset:
+        allowed = f"the log of {event.topic}:{event.partition} has {log.start_offset} to {log.end_offset}"
+        raise ConfigError("offset", event.offset, allowed)
+    log.truncate(event.offset)
+    partition.producers.forget_from(log.end_offset)
+    broker.wake([partition])
+
+
+def _partition(broker: Broker, topic: str, index: int) -> Partition:
+    found = find_partition(broker.topics, topic, index)
+    if found is None:
+        raise ConfigError("topic", f"{topic}:{index}", "there is no such partition")
+    return found
 
 
 def _take(broker: Broker, connection: Connection, now: int) -> None:
@@ -220,4 +250,5 @@ _TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
     CreateTopic: _create,
     GrowTopic: _grow,
     ElectLeader: _elect,
+    Truncate: _truncate,
 }

@@ -72,6 +72,15 @@ class Producers:
             state = self._states[producer_id] = ProducerState(epoch)
         state.batches.append(stored)
 
+    def forget_from(self, offset: int) -> None:
+        """Batches from `offset` on are lost, so their sequences may come again."""
+        for producer_id, state in list(self._states.items()):
+            kept = [stored for stored in state.batches if stored.base_offset < offset]
+            if kept:
+                state.batches = deque(kept, maxlen=REMEMBERED_BATCHES)
+            else:
+                del self._states[producer_id]
+
 
 def last_sequence(first_sequence: int, count: int) -> int:
     """The sequence of the last of `count` records, which may have gone on with 0."""

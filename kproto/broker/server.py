@@ -44,6 +44,7 @@ from .machine import (
     Received,
     Sent,
     Tick,
+    Truncate,
     next_deadline,
     step,
 )
@@ -166,6 +167,14 @@ class Server:
     def elect_leader(self, topic: str, partition: int) -> None:
         """Begin a new leader epoch, as after an election."""
         self._operate(lambda shell: shell.step(ElectLeader(topic, partition)))
+
+    def truncate(self, topic: str, partition: int, offset: int) -> None:
+        """Lose a partition's records from `offset` on, and begin a new leader epoch: an unclean election.
+
+        A batch is lost whole, so the log may end before `offset`. Raises ConfigError for an offset that the
+        log doesn't have.
+        """
+        self._operate(lambda shell: shell.step(Truncate(topic, partition, offset)))
 
     def drop_connections(self) -> None:
         """Break every connection there is, as a dying broker would; clients may come back at once."""

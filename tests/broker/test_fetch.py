@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.machine import ElectLeader, GrowTopic
+from kproto.broker.machine import ElectLeader, GrowTopic, Truncate
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -238,3 +238,29 @@ def test_a_client_that_read_beyond_an_epochs_end_is_told_where_it_diverged(
     assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset, data.records) == (0, 2, b"")
     [data] = answered(client.fetch(fetching(wanted(2, fetched_epoch=0))))
     assert values(data) == [b"c", b"d"]
+
+
+def test_a_position_behind_a_cut_is_out_of_range(stage: Stage, client: Client, producer: Client) -> None:
+    producer.produce(batch_of(b"a", b"b"))
+    producer.produce(batch_of(b"c"))
+    stage.step(Truncate("t", 0, 2))
+    [data] = answered(client.fetch(fetching(wanted(3))))
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_position_behind_a_cut_is_told_where_it_diverged_when_it_says_its_epoch(
+    stage: Stage, client: Client, producer: Client
+) -> None:
+    """Partition.readRecords looks at the epochs before it looks at the end of the log."""
+    producer.produce(batch_of(b"a", b"b"))
+    producer.produce(batch_of(b"c"))
+    stage.step(Truncate("t", 0, 2))
+    [data] = answered(client.fetch(fetching(wanted(3, fetched_epoch=0))))
+    assert (data.error_code, data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0, 2)
+
+
+def test_a_cut_ends_the_wait_of_a_fetch(stage: Stage, client: Client, producer: Client) -> None:
+    producer.produce(batch_of(b"a"))
+    client.send(fetching(wanted(1), wait=10_000), 12)
+    stage.step(Truncate("t", 0, 0))
+    assert [d.error_code for d in answered(client.answer())] == [ErrorCode.OFFSET_OUT_OF_RANGE]

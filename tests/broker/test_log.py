@@ -21,8 +21,25 @@ def log_of(*sizes: int, timestamps: list[list[int]] | None = None) -> Log:
     return log
 
 
+def in_epochs(*sizes: int) -> Log:
+    """A log with a batch of each size, each in a leader epoch of its own; 0 is an epoch without records."""
+    log = Log()
+    for epoch, size in enumerate(sizes):
+        if epoch:
+            log.elect()
+        if size:
+            batch = assign_offsets(batch_of(*[b"x"] * size), log.end_offset, log.leader_epoch)
+            log.append(batch, size, 1000)
+    return log
+
+
 def offsets(chunks: list[bytes]) -> list[int]:
     return [record.offset for record in rows(b"".join(chunks))]
+
+
+def readable(log: Log) -> list[int]:
+    read = offsets(log.read(log.start_offset, 1 << 20, at_least_one=True))
+    return [offset for offset in read if offset >= log.start_offset]
 
 
 def test_batches_are_stored_one_after_the_other() -> None:
@@ -131,12 +148,69 @@ def test_an_election_begins_an_epoch_at_the_end() -> None:
 
 
 def test_an_epoch_ends_where_the_next_one_began() -> None:
-    log = log_of(2)
-    log.elect()
-    log.elect()
-    log.append(assign_offsets(batch_of(b"x"), 2, log.leader_epoch), 1, 0)
-    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 2), EpochEnd(1, 2), EpochEnd(2, 3)]
+    log = in_epochs(2, 1)
+    assert [log.epoch_end(epoch) for epoch in (0, 1)] == [EpochEnd(0, 2), EpochEnd(1, 3)]
+
+
+def test_an_epoch_in_which_nothing_was_written_ended_with_the_one_before() -> None:
+    """LeaderEpochFileCache forgets an entry when a newer one begins at the same offset."""
+    log = in_epochs(2, 0, 1)
+    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 2), EpochEnd(0, 2), EpochEnd(2, 3)]
+
+
+def test_an_epoch_older_than_all_that_are_known_ended_where_the_first_of_them_began() -> None:
+    assert in_epochs(0, 2).epoch_end(0) == EpochEnd(0, 0)
+
+
+def test_deleted_records_take_their_epochs_along() -> None:
+    log = in_epochs(2, 2, 2)
+    log.delete_before(3)
+    assert [log.epoch_end(epoch) for epoch in (0, 1, 2)] == [EpochEnd(0, 3), EpochEnd(1, 4), EpochEnd(2, 6)]
+    assert log.epoch_at(3) == 1
 
 
 def test_an_epoch_that_never_was_has_no_end() -> None:
     assert log_of(2).epoch_end(1) == log_of(2).epoch_end(-1) == EpochEnd(-1, -1)
+
+
+def test_a_truncated_log_ends_where_it_was_cut_and_a_new_epoch_begins_there() -> None:
+    log = log_of(2, 3, 1)
+    log.truncate(5)
+    assert (log.end_offset, log.leader_epoch, log.epoch_end(0)) == (5, 1, EpochEnd(0, 5))
+    assert offsets(log.read(0, 1 << 20, at_least_one=True)) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_is_cut_off_whole() -> None:
+    log = log_of(2, 3, 1)
+    log.truncate(3)
+    assert (log.end_offset, offsets(log.read(0, 1 << 20, at_least_one=True))) == (2, [0, 1])
+
+
+def test_epochs_behind_the_cut_are_forgotten() -> None:
+    log = in_epochs(2, 2, 2)
+    log.truncate(2)
+    assert [log.epoch_end(e) for e in range(4)] == [EpochEnd(0, 2)] * 3 + [EpochEnd(3, 2)]
+
+
+def test_a_log_can_be_written_after_a_cut() -> None:
+    log = log_of(2, 3)
+    log.truncate(2)
+    log.append(assign_offsets(batch_of(b"new", timestamps=[7]), 2, log.leader_epoch), 1, 7)
+    assert [record.value for record in rows(b"".join(log.read(2, 1 << 20, at_least_one=True)))] == [b"new"]
+    assert log.first_at(0) == Found(0, 1000, 0)
+
+
+@given(st.lists(st.integers(1, 4), max_size=6), st.integers(0, 30), st.integers(0, 30))
+def test_a_cut_leaves_what_was_before_it(sizes: list[int], start: int, cut: int) -> None:
+    log = log_of(*sizes)
+    log.delete_before(min(start, log.end_offset))
+    before = [
+        o for o in offsets(log.read(log.start_offset, 1 << 20, at_least_one=True)) if o >= log.start_offset
+    ]
+    cut = max(log.start_offset, min(cut, log.end_offset))
+    log.truncate(cut)
+    assert log.start_offset <= log.end_offset <= cut
+    kept = [
+        o for o in offsets(log.read(log.start_offset, 1 << 20, at_least_one=True)) if o >= log.start_offset
+    ]
+    assert kept == [offset for offset in before if offset < log.end_offset]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.broker.machine import Truncate
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
+from kproto.errors import ConfigError
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.records import batches, rows
@@ -246,3 +248,18 @@ def test_produce_by_id_reaches_only_the_topic_with_that_id(stage: Stage, client:
     assert (
         client.produce(batch_of(b"a"), "none such", topic_id=NO_ID).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     )
+
+
+def test_batches_that_were_cut_off_may_be_sent_again(stage: Stage, client: Client) -> None:
+    client.produce(from_producer(0))
+    client.produce(from_producer(1))
+    stage.step(Truncate("t", 0, 1))
+    assert [(client.produce(from_producer(1)).base_offset, stage.log("t").end_offset)] == [(1, 2)]
+
+
+def test_a_log_is_cut_only_where_it_is(stage: Stage, client: Client) -> None:
+    client.produce(from_producer(0))
+    for topic, partition, offset in (("t", 0, 2), ("t", 0, -1), ("t", 9, 0), ("none", 0, 0)):
+        with pytest.raises(ConfigError):
+            stage.step(Truncate(topic, partition, offset))
+    assert stage.log("t").leader_epoch == 0

@@ -258,3 +258,11 @@ def test_a_server_that_starts_again_still_has_its_records() -> None:
 
     first, second, topics = asyncio.run(run())
     assert (first, topics) == (second, 2)
+
+
+def test_a_log_is_cut_from_another_thread() -> None:
+    with running(topics={"t": 1}) as server:
+        server.truncate("t", 0, 0)
+        topic = server.broker.topics.named("t")
+        assert topic is not None
+        assert topic.partitions[0].log.leader_epoch == 1

@@ -95,8 +95,10 @@ class ParkedFetch:
         if stale is not ErrorCode.NONE:
             return _failed(wanted.partition, stale)
         diverging = _diverging(log, wanted)
+        # Behind the end is out of range; but who says what epoch it read there is told where to go.
+        last = log.end_offset if diverging is None else wanted.fetch_offset
         unknown = diverging is not None and diverging.epoch < 0
-        if unknown or not log.start_offset <= wanted.fetch_offset <= log.end_offset:
+        if unknown or not log.start_offset <= wanted.fetch_offset <= last:
             return _failed(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         records = b""
         if diverging is None:
