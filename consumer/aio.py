@@ -142,17 +142,24 @@ class AsyncConsumer(Shell):
         """The next records; see `Consumer.poll`."""
         self._give_back()
         limit = self.options.max_poll_records if max_records is None else max_records
-        delivered = await self._poll(ev.Poll(limit), timeout)
+        delivered = await self._poll(ev.Take(limit), timeout)
         return delivered.rows if delivered is not None else []
 
     async def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
         """The next records as columns; see `Consumer.poll_columns`."""
         self._give_back()
-        delivered = await self._poll(ev.Poll(0, columns=True), timeout)
+        delivered = await self._poll(ev.Take(0, columns=True), timeout)
         return delivered.columns if delivered is not None else []
 
-    async def _poll(self, event: ev.Poll, timeout: float) -> ev.Deliver | None:
-        deadline = asyncio.get_running_loop().time() + timeout
+    async def _poll(self, event: ev.Take, timeout: float) -> ev.Deliver | None:
+        self._do(ev.PollBegan())
+        try:
+            return await self._take(event, asyncio.get_running_loop().time() + timeout)
+        finally:
+            if not self._finished:
+                self._do(ev.PollEnded())
+
+    async def _take(self, event: ev.Take, deadline: float) -> ev.Deliver | None:
         while True:
             self._changed.clear()
             actions = self._do(event)
@@ -197,7 +204,7 @@ class AsyncConsumer(Shell):
         """The next record, however long it takes. The one before counts as processed."""
         while self._row >= len(self._rows):
             self._rows, self._row = [], 0
-            delivered = await self._poll(ev.Poll(self.options.max_poll_records), 3600.0)
+            delivered = await self._poll(ev.Take(self.options.max_poll_records), 3600.0)
             if delivered is not None:
                 self._rows = delivered.rows
         record = self._rows[self._row]

@@ -174,17 +174,24 @@ class Consumer(Shell):
         """
         self._give_back()
         limit = self.options.max_poll_records if max_records is None else max_records
-        delivered = self._poll(ev.Poll(limit), timeout)
+        delivered = self._poll(ev.Take(limit), timeout)
         return delivered.rows if delivered is not None else []
 
     def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
         """The next records as columns, one batch for each fetched piece; see `kproto.records.columns`."""
         self._give_back()
-        delivered = self._poll(ev.Poll(0, columns=True), timeout)
+        delivered = self._poll(ev.Take(0, columns=True), timeout)
         return delivered.columns if delivered is not None else []
 
-    def _poll(self, event: ev.Poll, timeout: float) -> ev.Deliver | None:
-        deadline = time.monotonic() + timeout
+    def _poll(self, event: ev.Take, timeout: float) -> ev.Deliver | None:
+        self._do(ev.PollBegan())
+        try:
+            return self._take(event, time.monotonic() + timeout)
+        finally:
+            with contextlib.suppress(IllegalState):  # closed or failed meanwhile: nobody waits for it
+                self._do(ev.PollEnded())
+
+    def _take(self, event: ev.Take, deadline: float) -> ev.Deliver | None:
         while True:
             actions = self._do(event)
             self._tell()
@@ -222,7 +229,7 @@ class Consumer(Shell):
         """The next record, however long it takes. The one before counts as processed."""
         while self._row >= len(self._rows):
             self._rows, self._row = [], 0
-            delivered = self._poll(ev.Poll(self.options.max_poll_records), 3600.0)
+            delivered = self._poll(ev.Take(self.options.max_poll_records), 3600.0)
             if delivered is not None:
                 self._rows = delivered.rows
         record = self._rows[self._row]

@@ -2,7 +2,9 @@
 tick.
 
     actions = step(engine, Subscribe(frozenset({"flights"})), now)
-    actions = step(engine, Poll(500), now)            # CallListener, Deliver, Raise, or nothing yet
+    actions = step(engine, PollBegan(), now)
+    actions = step(engine, Take(500), now)            # CallListener, Deliver, Raise, or nothing yet
+    actions = step(engine, PollEnded(), now)
     actions = step(engine, Data(key, received), now)
 
 The parts, each with its rules in its own file: `network` (connections), `core` (metadata), `membership` (the
@@ -131,12 +133,21 @@ class Engine:
             self.core.partitions.clear()
             self.manual = False
 
-    def poll(self, event: ev.Poll) -> None:
-        core = self.core
+    def poll_began(self, event: ev.PollBegan) -> None:
+        self._must_have_something_to_poll()
+        self._mark_processed()
+        self.group.poll_began()
+
+    def poll_ended(self, event: ev.PollEnded) -> None:
+        self.group.poll_ended()
+
+    def _must_have_something_to_poll(self) -> None:
         if not self.group.active and not self.manual:
             raise IllegalState("nothing to poll: subscribe() or assign() first")
-        self._mark_processed()
-        self.group.polled()
+
+    def take(self, event: ev.Take) -> None:
+        self._must_have_something_to_poll()
+        core = self.core
         if self._serve() or self.group.busy:
             return
         rows = [] if event.columns else self.fetcher.rows(event.limit)
@@ -394,7 +405,9 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
     ev.Subscribe: Engine.subscribe,
     ev.Assign: Engine.assign,
     ev.Unsubscribe: Engine.unsubscribe,
-    ev.Poll: Engine.poll,
+    ev.PollBegan: Engine.poll_began,
+    ev.PollEnded: Engine.poll_ended,
+    ev.Take: Engine.take,
     ev.ServeListener: Engine.serve_listener,
     ev.ListenerReturned: Engine.listener_returned,
     ev.GiveBack: Engine.give_back,
@@ -409,7 +422,16 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
 }
 
 
-AFTER_THE_END = (Opened, Data, Broken, ev.Tick, ev.Close, ev.ServeListener, ev.ListenerReturned)
+AFTER_THE_END = (
+    Opened,
+    Data,
+    Broken,
+    ev.Tick,
+    ev.Close,
+    ev.PollEnded,
+    ev.ServeListener,
+    ev.ListenerReturned,
+)
 
 
 def step(engine: Engine, event: Event, now: int) -> list[Action]:

@@ -45,10 +45,22 @@ class Unsubscribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Poll:
-    """The application came back for more: what it got before is processed now.
+class PollBegan:
+    """The application came back for more: what it got before is processed now, and it is alive while it
+    waits. Then `Take`, as often as something may have come, and `PollEnded` in any case."""
 
-    Answered by `CallListener`, `Deliver` or `Raise`, or by nothing when there is nothing yet.
+
+@dataclass(frozen=True, slots=True)
+class PollEnded:
+    """The application leaves poll: from now max.poll.interval.ms counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Inside a poll: at most `limit` records, or (`columns`) all that is there.
+
+    Answered by `CallListener`, `Deliver` or `Raise`, or by nothing when there is nothing yet. A callback is
+    no part of the poll: while it runs, max.poll.interval.ms counts, as in Java.
     """
 
     limit: int
@@ -57,7 +69,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class ServeListener:
-    """Like Poll, but only a waiting callback is wanted: during close and unsubscribe."""
+    """Like Take, but only a waiting callback is wanted: during close and unsubscribe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,9 @@ Event = (
     | Subscribe
     | Assign
     | Unsubscribe
-    | Poll
+    | PollBegan
+    | PollEnded
+    | Take
     | ServeListener
     | ListenerReturned
     | GiveBack

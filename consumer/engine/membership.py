@@ -4,6 +4,8 @@ Rules that hold here:
 
 * Callbacks run one at a time, in the order the group's life demands, and only while the application polls (or
   closes, or unsubscribes). Until the callback has returned the member waits; heartbeats go on.
+* Inside poll the application is alive, however long it waits; inside a callback only for
+  max.poll.interval.ms (as Java's).
 * Revoked: nothing more is handed out; the callback runs; what was processed is committed, if commits are
   automatic; only then the partitions are given back (so nobody else reads them before the commit arrived). A
   commit that fails doesn't stop the rebalance.
@@ -71,6 +73,7 @@ class Membership:
         self._callbacks: deque[_Callback] = deque()
         self._running: _Callback | None = None
         self._letting_go: _Callback | None = None
+        self._in_poll = False
         self._seeks: dict[TopicPartition, Callable[[PartitionState], None]] = {}
         core.identity = self._who
 
@@ -128,9 +131,18 @@ class Membership:
     def rejoin(self, reason: str) -> None:
         self.feed(machine.RequestRejoin(reason))
 
-    def polled(self) -> None:
-        if self.member is not None:
-            self.feed(machine.Polled())
+    def poll_began(self) -> None:
+        self._in_poll = True
+        self._alive()
+
+    def poll_ended(self) -> None:
+        self._in_poll = False
+        self._alive()
+
+    def _alive(self) -> None:
+        """Tells the member whether the application waits in poll, and in no callback of its own."""
+        waits = self._in_poll and self._running is None
+        self.feed(machine.PollBegan() if waits else machine.PollEnded())
 
     def later(self, partition: TopicPartition, seek: Callable[[PartitionState], None]) -> None:
         """A seek for a partition that is not assigned yet; the last one counts."""
@@ -143,6 +155,8 @@ class Membership:
         if self._running is not None or not self._callbacks:
             return None
         self._running = self._callbacks.popleft()
+        if self._in_poll:
+            self._alive()
         return CallListener(self._running.kind, self._running.partitions, self._running.reason)
 
     @property
@@ -154,6 +168,8 @@ class Membership:
         callback, self._running = self._running, None
         if callback is None:
             return
+        if self._in_poll:
+            self._alive()
         if callback.kind == "assigned":
             for partition in callback.partitions:
                 state = self._core.partitions.get(partition)

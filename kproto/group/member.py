@@ -23,7 +23,9 @@ Where kproto differs from Java, because Java's members lose records or fight for
   back.
 * An error that Java throws from one poll while it keeps the assignment, and sends no heartbeat, is `Fatal`
   and `Lose`: nobody may go on with partitions that the group gives to others.
-* Partitions are lost when max.poll.interval.ms is over, not at the poll after it.
+* Partitions are lost when max.poll.interval.ms is over, not at the poll after it. It counts while the
+  application is outside of poll, or in a callback: a poll that waits is alive however long it waits
+  (librdkafka's rule; Java's counts from when poll was called, and no poll of Java's may wait that long).
 * SyncGroup's COORDINATOR_LOAD_IN_PROGRESS is tried again after a backoff, as JoinGroup's is.
 """
 
@@ -51,7 +53,8 @@ from .member_events import (
     MemberConfig,
     Metadata,
     Policy,
-    Polled,
+    PollBegan,
+    PollEnded,
     Received,
     Rejoining,
     Released,
@@ -96,6 +99,7 @@ from .member_state import (
     heartbeats,
     is_present,
     move,
+    poll_watched,
     want_rejoin,
 )
 from .reasons import (
@@ -132,7 +136,8 @@ __all__ = [
     "MemberState",
     "Metadata",
     "Policy",
-    "Polled",
+    "PollBegan",
+    "PollEnded",
     "Received",
     "Rejoining",
     "Released",
@@ -216,13 +221,19 @@ def _request_rejoin(member: Member, event: RequestRejoin, now: int, out: Out) ->
 # The application polls, and lets go
 
 
-def _polled(member: Member, event: Polled, now: int, out: Out) -> None:
-    if member.poll_at is not None:
-        member.poll_at = now + member.config.rebalance_timeout_ms
+def _poll_began(member: Member, event: PollBegan, now: int, out: Out) -> None:
+    member.polling = True
+    poll_watched(member, now)
 
 
-def _polled_again(member: Member, event: Polled, now: int, out: Out) -> None:
+def _poll_ended(member: Member, event: PollEnded, now: int, out: Out) -> None:
+    member.polling = False
+    poll_watched(member, now)
+
+
+def _poll_began_again(member: Member, event: PollBegan, now: int, out: Out) -> None:
     """The application is back after it was dropped, or has seen the error that `Fatal` reported."""
+    member.polling = True
     move(member, S.unjoined if member.letting_go is None else S.releasing)
 
 
@@ -418,7 +429,8 @@ TABLE: dict[str, dict[MemberState, Handler]] = {
     "Subscribe": _only(_subscribe, S.idle, *_MEMBER, S.dropped, S.failed, S.unsubscribing),
     "Unsubscribe": _only(_unsubscribe, *_MEMBER, S.dropped, S.failed, unsubscribing=_forget_topics),
     "RequestRejoin": _only(_request_rejoin, S.stable, S.adopting),
-    "Polled": _only(_polled, *_MEMBER, dropped=_polled_again, failed=_polled_again),
+    "PollBegan": _row(_poll_began, dropped=_poll_began_again, failed=_poll_began_again),
+    "PollEnded": _row(_poll_ended),
     "Released": _row(
         _ignored,
         releasing=_released_to_join,

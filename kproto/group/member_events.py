@@ -65,8 +65,14 @@ class Unsubscribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
-    """The application called poll: it is alive for another max.poll.interval.ms."""
+class PollBegan:
+    """The application entered poll: as long as it is in there it is alive, however long it waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollEnded:
+    """The application left poll, or a callback of its own runs in there: from now max.poll.interval.ms
+    counts, until the next `PollBegan`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +161,8 @@ class Tick:
 Event = (
     Subscribe
     | Unsubscribe
-    | Polled
+    | PollBegan
+    | PollEnded
     | CoordinatorFound
     | CoordinatorLost
     | Received
@@ -251,8 +258,8 @@ class Rejoining:
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """Raise this to the application. After `final` the member does nothing any more; else the next `Polled`
-    tries again, as in Java."""
+    """Raise this to the application. After `final` the member does nothing any more; else the next
+    `PollBegan` tries again, as in Java."""
 
     error: KprotoError
     final: bool = False

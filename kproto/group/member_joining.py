@@ -9,7 +9,7 @@ from ..messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, 
 from . import leader
 from .member_events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
 from .member_leaving import error, fail, fence, join_later, let_go, lose_coordinator, reset
-from .member_state import Member, Out, S, move, want_rejoin, wants
+from .member_state import Member, Out, S, move, poll_watched, want_rejoin, wants
 from .reasons import (
     FAILED_WITH,
     GET_MEMBER_ID,
@@ -129,7 +129,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     member.heartbeats_failed = 0
     member.heartbeat_at = now + config.heartbeat_interval_ms
     member.session_at = now + config.session_timeout_ms
-    member.poll_at = now + config.rebalance_timeout_ms
+    poll_watched(member, now)
     member.leads = answer.leader == answer.member_id
     member.snapshot = None
     if not member.leads:

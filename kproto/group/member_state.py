@@ -110,6 +110,7 @@ class Member:
         self.heartbeat: Message | None = None  # the heartbeat in flight
         self.leave: Message | None = None  # close: the LeaveGroup in flight
         self.leave_on_close = True
+        self.polling = False  # the application is in poll, and in no callback
 
         self.coordinator: object | None = None
         self.finding = False
@@ -119,7 +120,7 @@ class Member:
         # Deadlines, in milliseconds; None where there is nothing to wait for.
         self.heartbeat_at: int | None = None
         self.session_at: int | None = None
-        self.poll_at: int | None = None
+        self.poll_at: int | None = None  # None also while the application is in poll
         self.retry_at: int | None = None
         self.find_at: int | None = None
         self.close_at: int | None = None
@@ -192,6 +193,12 @@ def heard(member: Member, now: int) -> None:
     member.heartbeats_failed = 0
     if member.session_at is not None:
         member.session_at = now + member.config.session_timeout_ms
+
+
+def poll_watched(member: Member, now: int) -> None:
+    """Who has a generation has to poll, and counts as alive while it does."""
+    watched = member.generation is not None and not member.polling
+    member.poll_at = now + member.config.rebalance_timeout_ms if watched else None
 
 
 def heartbeat_failed(member: Member, now: int) -> None:

@@ -21,6 +21,7 @@ from kproto.errors import (
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.offset_commit import (
@@ -39,6 +40,17 @@ GROUP: dict[str, Any] = {
     "heartbeat_interval_ms": 500,
     "metadata_max_age_ms": 1000,
     "partition_assignment_strategy": "cooperative-sticky",
+}
+
+DAY = 24 * 3600 * 1000
+# A day in few steps: what is asked regularly is asked seldom.
+SLOW: dict[str, Any] = {
+    "session_timeout_ms": 1_800_000,
+    "heartbeat_interval_ms": 600_000,
+    "metadata_max_age_ms": 3_600_000,
+    "fetch_max_wait_ms": 300_000,
+    "request_timeout_ms": 600_000,
+    "auto_commit_interval_ms": 600_000,
 }
 
 
@@ -237,6 +249,55 @@ def test_a_member_that_does_not_poll_is_dropped_and_comes_back() -> None:
     assert world.run(10_000, until=lambda: settled(world, a, b))
     world.run(100)
     assert [kind for kind, partitions in a.calls if partitions][:3] == ["assigned", "lost", "assigned"]
+
+
+def test_a_poll_that_waits_longer_than_max_poll_interval_loses_nothing() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**GROUP, max_poll_interval_ms=2000)
+    a.subscribe("t")
+    world.run(100)
+    a.wait_in_poll(7000)
+    world.run(6900)
+    world.write("t", 0, "x")
+    world.run(100)
+    assert len(world.asked(a, JoinGroupRequest)) == 2  # the first is told its member id
+    assert a.heard("lost") == []
+    assert a.values() == ["x"]
+
+
+def test_a_day_on_a_quiet_topic_is_one_join() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**{**GROUP, **SLOW})
+    a.subscribe("t")
+    a.wait_in_poll(DAY)
+    world.run(DAY)
+    assert len(world.asked(a, JoinGroupRequest)) == 2
+    assert [change.kind for change in a.changes if change.kind in ("assigned", "lost")] == ["assigned"]
+
+
+def test_after_poll_the_interval_counts_from_its_end() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**GROUP, max_poll_interval_ms=2000)
+    a.subscribe("t")
+    world.run(100)
+    a.wait_in_poll(7000)
+    world.run(8900)
+    assert a.heard("lost") == []
+    world.run(200)
+    assert [change.reason for change in a.heard("lost")] == ["consumer poll timeout has expired."]
+
+
+def test_a_callback_that_takes_longer_than_max_poll_interval_loses() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**GROUP, max_poll_interval_ms=2000)
+    a.subscribe("t")
+    a.wait_in_poll(60_000)
+    a.callback_ms = 2500
+    world.run(2400)
+    assert [change.kind for change in a.changes if change.kind in ("assigned", "lost")] == [
+        "assigned",
+        "lost",
+    ]
 
 
 def test_a_lost_member_rejoins_and_says_why() -> None:
@@ -819,7 +880,7 @@ def test_a_fenced_member_says_so_at_every_poll_and_can_be_closed() -> None:
 @pytest.mark.parametrize(
     "misuse",
     [
-        lambda a: a.do(ev.Poll(1)),
+        lambda a: a.do(ev.PollBegan()),
         lambda a: a.do(ev.Seek(tp("t", 0), 1)),
         lambda a: a.do(ev.Rejoin("x")),
         lambda a: a.do(ev.Pause(frozenset({tp("t", 0)}))),

@@ -77,6 +77,19 @@ def test_heartbeats_go_on_while_the_application_computes(broker: str) -> None:
         assert consumer.group_metadata().generation == generation
 
 
+def test_a_poll_may_wait_longer_than_max_poll_interval(broker: str) -> None:
+    with Consumer(broker, **{**GROUP, "max_poll_interval_ms": 1000}) as consumer:
+        lost: list[GroupChange] = []
+        consumer.events(lambda change: lost.append(change) if change.kind == "lost" else None)
+        consumer.subscribe("t")
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        generation = consumer.group_metadata().generation
+        assert consumer.poll(2.5) == []
+        assert lost == []
+        assert consumer.group_metadata().generation == generation
+
+
 def test_callbacks_run_on_the_callers_thread(broker: str) -> None:
     threads: set[threading.Thread] = set()
     changes: list[GroupChange] = []
@@ -376,6 +389,21 @@ def test_the_asyncio_consumer_iterates_and_commits_what_it_came_to(broker: str) 
         assert committed.offset == 42
 
     asyncio.run(story())
+
+
+def test_an_asyncio_poll_may_wait_longer_than_max_poll_interval(broker: str) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(broker, **{**GROUP, "max_poll_interval_ms": 1000}) as consumer:
+            consumer.subscribe("t")
+            while not consumer.assignment():
+                await consumer.poll(0.1)
+            generation = consumer.group_metadata().generation
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2.5):
+                    await anext(consumer)
+            assert consumer.group_metadata().generation == generation
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_poll_loses_nothing(broker: str) -> None:

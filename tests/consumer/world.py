@@ -310,6 +310,7 @@ class Consumer(Client):
         # A callback that takes this long; the broker and the heartbeats go on meanwhile.
         self.callback_ms = 0
         self.in_callback = False
+        self.waits = False
 
     def due(self) -> int | None:
         return next_deadline(self.engine)
@@ -335,6 +336,8 @@ class Consumer(Client):
                     self.changes.append(change)
                 case ev.Done(token=token, value=value, error=error):
                     self.done[token] = (value, error)
+                case ev.Wake() if self.waits:
+                    self.world.later(0, self._look)
                 case ev.CallListener(kind=kind, partitions=partitions):
                     self._call(kind, partitions)
                 case _:
@@ -353,10 +356,40 @@ class Consumer(Client):
         self.in_callback = False
         if self.alive:
             self.do(ev.ListenerReturned())
+            if self.waits:
+                self._look()
+            else:
+                self.do(ev.PollEnded())
 
     def poll(self) -> None:
         if not self.in_callback and not self.engine.closed:
-            self.do(ev.Poll(self.limit, self.columns))
+            self.do(ev.PollBegan())
+            self.do(ev.Take(self.limit, self.columns))
+            if not self.in_callback:
+                self.do(ev.PollEnded())
+
+    def wait_in_poll(self, ms: int) -> None:
+        """Is in one poll after the other for so long, as an iteration is; each waits for something."""
+        self.poll_at = None
+        self.waits = True
+        self.do(ev.PollBegan())
+        self._look()
+        self.world.later(ms, self._stop_waiting)
+
+    def _look(self) -> None:
+        if self.waits and self.alive and not self.in_callback:
+            before = len(self.records) + len(self.batches) + len(self.calls) + len(self.errors)
+            self.do(ev.Take(self.limit, self.columns))
+            if before != len(self.records) + len(self.batches) + len(self.calls) + len(self.errors):
+                if not self.in_callback:
+                    self.do(ev.PollEnded())
+                    self.do(ev.PollBegan())
+                self.world.later(0, self._look)
+
+    def _stop_waiting(self) -> None:
+        if self.waits and self.alive:
+            self.waits = False
+            self.do(ev.PollEnded())
 
     # ---- what tests say
 

@@ -25,7 +25,8 @@ from kproto.group.member import (
     MemberConfig,
     MemberState,
     Metadata,
-    Polled,
+    PollBegan,
+    PollEnded,
     Received,
     Rejoining,
     Released,
@@ -150,9 +151,13 @@ class Crowd:
         """The application is done with the partitions of the open Revoke or Lose."""
         assert actor.member.letting_go is not None
         actor.holds.difference_update(actor.member.letting_go)
-        self.tell(actor, Polled())
+        self.poll(actor)
         if actor.must_let_go:
             self.tell(actor, Released())
+
+    def poll(self, actor: Actor) -> None:
+        self.tell(actor, PollBegan())
+        self.tell(actor, PollEnded())
 
     def deliver_request(self, actor: Actor) -> bool:
         """The coordinator reads the next request that it can read."""
@@ -218,7 +223,7 @@ class Crowd:
             self._step_broker(broker.Tick())
             for actor in list(self.actors.values()):
                 if not actor.asleep:
-                    self.tell(actor, Polled())
+                    self.poll(actor)
                 deadline = next_deadline(actor.member)
                 if deadline is not None and deadline <= self.now:
                     self.tell(actor, Tick())

@@ -22,7 +22,8 @@ from kproto.group.member import (
     MemberConfig,
     MemberState,
     Metadata,
-    Polled,
+    PollBegan,
+    PollEnded,
     Received,
     Rejoining,
     Released,
@@ -202,7 +203,9 @@ class Solo:
         return self.tell(Released())
 
     def poll(self) -> None:
-        self.tell(Polled())
+        """A poll that finds nothing and doesn't wait."""
+        self.tell(PollBegan())
+        self.tell(PollEnded())
 
     # Whole ways.
 

@@ -10,6 +10,8 @@ from kproto.group.member import (
     Failed,
     FindCoordinator,
     Policy,
+    PollBegan,
+    PollEnded,
     RequestRejoin,
     next_deadline,
 )
@@ -542,6 +544,27 @@ def test_a_poll_restarts_the_interval() -> None:
     solo.wait(POLL - 1)
     solo.poll()
     solo.wait(POLL - 1)
+    assert solo.state is MemberState.stable
+
+
+def test_inside_poll_the_interval_does_not_count() -> None:
+    """librdkafka's rd_kafka_app_poll_start: no timeout while the application is blocked in poll."""
+    solo = Solo(session_timeout_ms=POLL * 30).stable()
+    solo.tell(PollBegan())
+    solo.wait(POLL * 20)
+    assert solo.state is MemberState.stable
+    solo.tell(PollEnded())
+    solo.wait(POLL - 1)
+    assert solo.state is MemberState.stable
+    solo.wait(1)
+    assert solo.state is MemberState.dropped
+
+
+def test_an_application_that_waits_in_poll_from_before_the_join_is_alive() -> None:
+    solo = Solo(session_timeout_ms=POLL * 30)
+    solo.tell(PollBegan())
+    solo.stable()
+    solo.wait(POLL * 2)
     assert solo.state is MemberState.stable
 
 
