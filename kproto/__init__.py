@@ -1,14 +1,129 @@
-"""Kafka's consumer protocol in pure Python. Import the modules you use:
+"""Kafka's consumer protocol in pure Python. What most people want is here:
+
+    from kproto import Consumer, Producer, running
+
+    Consumer, AsyncConsumer    read a group's share, or partitions of your own
+    Producer, AsyncProducer    write
+    Cluster, AsyncCluster      create topics, look offsets up, send any request
+    TopicPartition             a topic's name and a partition's number
+    RebalanceListener          what a consumer calls when its partitions change
+    running                    an embedded broker, for as long as a `with` block lasts
+
+and the rest is in the modules:
 
     kproto.messages            every request and response; `kproto.messages.index` finds them by key or name
     kproto.messages.headers    whole frames: header and body
     kproto.wire                how a message is declared; `kproto.wire.flat`: large answers as plain tuples
     kproto.records             record batches as rows; `kproto.records.columns`: as Arrow columns
     kproto.group               both halves of the group protocol, as state machines without I/O
+    kproto.clients             other clients' members (sarama, librdkafka, ...), as state machines without I/O
     kproto.broker.server       an embedded broker for any client
     kproto.testing.strategies  Hypothesis strategies for all of these messages and batches
+    kproto.testing.plugin      pytest's fixture `kafka`: a broker for each test
     kproto.errors              every exception
-    consumer                   the consumer and the producer
+    consumer                   the consumer and the producer, and `consumer.spark`
 
-This package itself imports none of them.
+Importing this package imports none of them; each comes with its first use.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from consumer import AsyncCluster as AsyncCluster
+    from consumer import AsyncConsumer as AsyncConsumer
+    from consumer import AsyncProducer as AsyncProducer
+    from consumer import Cluster as Cluster
+    from consumer import Consumer as Consumer
+    from consumer import Producer as Producer
+    from consumer import RebalanceListener as RebalanceListener
+
+    from .broker.server import running as running
+    from .group.subscription import TopicPartition as TopicPartition
+
+_CLIENT = (
+    "AsyncCluster",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "Cluster",
+    "Consumer",
+    "Producer",
+    "RebalanceListener",
+)
+_HERE = {"TopicPartition": "group.subscription", "running": "broker.server"}
+
+__all__ = [
+    "AsyncCluster",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "Cluster",
+    "Consumer",
+    "Producer",
+    "RebalanceListener",
+    "TopicPartition",
+    "__version__",
+    "running",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The second door: a name of `__all__` is imported when it is first used (PEP 562)."""
+    if name in _CLIENT:
+        value = getattr(_client(), name)
+    elif name in _HERE:
+        from importlib import import_module
+
+        value = getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
+    else:
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; help(kproto) lists what there is"
+        )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _client() -> Any:
+    """The package `consumer` that was installed with this one, also beside a script named consumer.py."""
+    import sys
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    ours = Path(__file__).resolve().parents[1] / "consumer" / "__init__.py"
+
+    def is_ours(path: str | None) -> bool:
+        return path is not None and Path(path).resolve() == ours
+
+    known = sys.modules.get("consumer")
+    if known is not None:
+        if not is_ours(getattr(known, "__file__", None)):
+            raise ImportError(
+                f"{getattr(known, '__file__', known)} was imported under the name 'consumer', which belongs "
+                "to kproto's client: rename that file, or import from kproto before you import it"
+            )
+        return known
+    found = find_spec("consumer")
+    if found is not None and is_ours(found.origin):
+        import consumer
+
+        return consumer
+    if found is not None and found.origin is not None:
+        import warnings
+
+        warnings.warn(
+            f"{found.origin} hides kproto's package 'consumer'; 'import consumer' means kproto's from here "
+            "on. Rename that file if you want to import it",
+            stacklevel=3,
+        )
+    spec = spec_from_file_location("consumer", ours, submodule_search_locations=[str(ours.parent)])
+    if spec is None or spec.loader is None:
+        raise ImportError(f"kproto's package 'consumer' is missing: {ours}")
+    sys.modules["consumer"] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -58,6 +58,7 @@ log: Final = logging.getLogger("kproto.broker")
 MAX_BACKLOG: Final = 1 << 20
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
 CALL_TIMEOUT: Final = 30.0
+NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 _CONNS: Final = itertools.count(1)
 
@@ -66,8 +67,9 @@ class Server:
     """An embedded broker that listens on `host` and `port` (0: any free one).
 
     `topics` maps names to partition counts; `settings` are under Kafka's own names, such as
-    "group.initial.rebalance.delay.ms". Clients are told `advertised_host`, which is `host` unless that means
-    every address of the machine. `highest` makes it seem an older Kafka: {"Fetch": 11} serves Fetch up to
+    "group.initial.rebalance.delay.ms", with Kafka's own defaults.
+    Clients are told `advertised_host`, which is `host` unless that means every address of the machine.
+    `highest` makes it seem an older Kafka: {"Fetch": 11} serves Fetch up to
     version 11. Raises ConfigError at once for settings that are not allowed. Next:
     `async with`, or `start` and `stop`; a server that was stopped can be started again, and still has its
     records, offsets and groups.
@@ -382,8 +384,12 @@ def running(
     *,
     highest: Mapping[str, int] | None = None,
 ) -> Generator[Server]:
-    """A server in a thread and event loop of its own, for code that blocks; it stops with the block."""
-    server = Server(topics, settings, host, port, highest=highest)
+    """A server in a thread and event loop of its own, for code that blocks; it stops with the block.
+
+    The arguments are those of `Server`, but for one default: a new group does not wait the three seconds of
+    group.initial.rebalance.delay.ms for more members, unless `settings` says so.
+    """
+    server = Server(topics, {**NO_GROUP_DELAY, **(settings or {})}, host, port, highest=highest)
     started: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def serve() -> None:

@@ -1,0 +1,203 @@
+"""Real Kafka brokers for tests: in Docker, from Maven's jars, or one that runs already.
+
+    with docker() as bootstrap: ...       # the image apache/kafka, by testcontainers
+    with jars() as bootstrap: ...         # Java and Maven; the jars are fetched once per machine
+    with named("localhost:9092") as bootstrap: ...
+
+Each yields HOST:PORT once the broker answers, and raises `BrokerMissing` with the reason when there is none
+to be had. testcontainers' own KafkaContainer knows only Confluent's image; this is for Apache's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import KprotoError
+
+KAFKA: Final = "4.3.1"
+"""The Kafka that is started unless another version is named."""
+
+_LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
+
+# One node that is broker and controller, with the group's waits as short as Kafka lets them be.
+_COMMON: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "300",
+    "auto.create.topics.enable": "false",
+}
+
+
+class BrokerMissing(KprotoError):
+    """A broker that this machine can't start, and why."""
+
+
+def java() -> str:
+    """The `java` command: JAVA_HOME's, else the one on the PATH. Raises BrokerMissing."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    if found is None:
+        raise BrokerMissing("java (a JDK, 17 or newer)")
+    return found
+
+
+def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None) -> str:
+    """A class path with these artifacts (group:artifact:version) and what they need.
+
+    Maven fetches them into the user's cache, once per machine and `name`. Raises BrokerMissing.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", name)
+    place = folder or cache
+    if not list(place.glob("*.jar")):
+        maven = shutil.which("mvn")
+        if folder is not None or maven is None:
+            raise BrokerMissing(f"jars in {place} (or Maven, to fetch {', '.join(artifacts)})")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+            Path(scratch, "pom.xml").write_text(_pom(artifacts))
+            order = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
+            done = subprocess.run(order, cwd=scratch, capture_output=True, text=True)
+            if done.returncode:
+                raise BrokerMissing(f"Maven failed: {(done.stdout + done.stderr).strip()[-300:]}")
+            with contextlib.suppress(OSError):  # another run was quicker
+                Path(scratch, "jars").rename(place)
+    return f"{place}/*"
+
+
+def kafka_jars(version: str = KAFKA) -> str:
+    """A class path with Kafka's broker, clients and tools; KPROTO_KAFKA_JARS names a folder that has them."""
+    given = os.environ.get("KPROTO_KAFKA_JARS") if version == KAFKA else None
+    artifacts = (f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}", _LOG4J)
+    return maven_jars(f"kafka-{version}", artifacts, Path(given) if given else None)
+
+
+@contextlib.contextmanager
+def named(bootstrap: str) -> Iterator[str]:
+    """A broker that runs already; raises BrokerMissing when nobody answers there within ten seconds."""
+    if not _answers(bootstrap, None, 10):
+        raise BrokerMissing(f"a Kafka at {bootstrap}: nobody answers there")
+    yield bootstrap
+
+
+@contextlib.contextmanager
+def jars(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Iterator[str]:
+    """A broker in a JVM of its own, with `properties` on top of the usual ones; about three seconds."""
+    classpath, command = kafka_jars(version), java()
+    with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch:
+        port, controller = free_port(), free_port()
+        settings = {
+            **_COMMON,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "log.dirs": f"{scratch}/logs",
+            **(properties or {}),
+        }
+        config = Path(scratch, "server.properties")
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+        cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
+        tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster]
+        made = subprocess.run(tool, capture_output=True, text=True)
+        if made.returncode:
+            raise BrokerMissing(f"a real Kafka: {made.stdout[-300:]}{made.stderr[-300:]}")
+        with open(Path(scratch, "broker.log"), "w+") as log:
+            broker = subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=log, stderr=log)
+            try:
+                if not _answers(f"127.0.0.1:{port}", broker):
+                    log.seek(0)
+                    raise BrokerMissing(f"a real Kafka: it did not start: {log.read()[-500:]}")
+                yield f"127.0.0.1:{port}"
+            finally:
+                broker.terminate()
+                try:
+                    broker.wait(10)
+                except subprocess.TimeoutExpired:
+                    broker.kill()
+                    broker.wait()
+
+
+@contextlib.contextmanager
+def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Iterator[str]:
+    """The image apache/kafka in a container, by testcontainers; `properties` as for `jars`."""
+    try:
+        from testcontainers.core.container import DockerContainer
+    except ImportError:
+        raise BrokerMissing("a Kafka in Docker: pip install testcontainers") from None
+    port = free_port()
+    settings = {
+        **_COMMON,
+        "controller.quorum.voters": "1@localhost:9093",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        **(properties or {}),
+    }
+    try:
+        container: Any = DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
+        for name, value in settings.items():
+            container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
+        container.start()
+    except Exception as error:  # docker's client raises whatever its daemon answers
+        raise BrokerMissing(f"a Kafka in Docker: {error}") from error
+    try:
+        if not _answers(f"127.0.0.1:{port}", None):
+            raise BrokerMissing("a Kafka in Docker: it did not start")
+        yield f"127.0.0.1:{port}"
+    finally:
+        container.stop()
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that nobody listens on at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _answers(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 60) -> bool:
+    """Wait until the broker answers Metadata with itself in it."""
+    from consumer.cluster import Cluster
+
+    from ..messages.metadata import MetadataRequest, MetadataResponse
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and (broker is None or broker.poll() is None):
+        with (
+            contextlib.suppress(KprotoError, OSError),
+            Cluster(bootstrap, request_timeout_ms=2000) as cluster,
+        ):
+            answer = cluster.request(MetadataRequest(topics=[]))
+            if isinstance(answer, MetadataResponse) and answer.brokers:
+                return True
+        time.sleep(0.1)
+    return False
+
+
+def _pom(artifacts: tuple[str, ...]) -> str:
+    listed = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, name, version in (one.split(":") for one in artifacts)
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>kproto</groupId><artifactId>jars</artifactId>"
+        f"<version>1</version><dependencies>{listed}</dependencies></project>"
+    )

@@ -1,0 +1,264 @@
+"""What a test holds of its broker: an address for the code under test, and calls to prepare and to look.
+
+    def test_the_service_counts(kafka):                   # the fixture of kproto.testing.plugin
+        kafka.create_topic("flights", 3)
+        kafka.produce("flights", b"departed", key=b"UA")
+        service = start_service(bootstrap=kafka.bootstrap)
+        kafka.wait_until(lambda: kafka.group("service").total_lag == 0)
+        assert [record.value for record in kafka.records("counts")] == [b"1"]
+
+Works the same on the embedded broker and on any real one. Every call raises KprotoError's kin when the broker
+refuses or is gone. `AsyncKafka` has the same calls to be awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from consumer import Cluster, Consumer, ConsumerRecord, Producer, RecordMetadata
+from consumer.errors import broker_error
+
+from ..errors import ConfigError
+from ..group.subscription import Assignment, TopicPartition
+from ..messages.delete_groups import DeleteGroupsRequest
+from ..messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+DEAD = "Dead"
+"""The state of a group that doesn't exist (Kafka's word)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a group: who it says it is, and which partitions the leader gave it."""
+
+    member_id: str
+    client_id: str
+    host: str
+    group_instance_id: str | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as its coordinator saw it at one moment.
+
+    `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
+    doesn't exist. `committed` are offsets of the *next* record to read; `lag` is how many records are behind
+    them, for each partition that has a commit.
+    """
+
+    name: str
+    state: str
+    members: tuple[GroupMember, ...] = ()
+    committed: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+
+    @property
+    def total_lag(self) -> int:
+        """Records that are committed by nobody yet, over all partitions with a commit."""
+        return sum(self.lag.values())
+
+    @property
+    def owners(self) -> dict[TopicPartition, str]:
+        """Partition -> the member id that has it."""
+        return {partition: member.member_id for member in self.members for partition in member.partitions}
+
+
+class Kafka:
+    """A broker in a test. `bootstrap` is the HOST:PORT for the code under test."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.created: list[str] = []
+        self._cluster: Cluster | None = None
+
+    def __repr__(self) -> str:
+        return f"<Kafka at {self.bootstrap}>"
+
+    @property
+    def cluster(self) -> Cluster:
+        """For everything that has no call here: any request, offsets by time, raw fetches."""
+        if self._cluster is None:
+            self._cluster = Cluster(self.bootstrap)
+        return self._cluster
+
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Makes a topic and returns when every partition has a leader."""
+        self.cluster.create_topics({name: partitions}, configs=configs)
+        self.created.append(name)
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Lets a topic have `partitions` in all."""
+        self.cluster.create_partitions({name: partitions})
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> list[RecordMetadata]:
+        """Writes records and returns where they are, when the broker has them; texts become UTF-8."""
+        with Producer(self.bootstrap, linger_ms=0) as producer:
+            sent = [
+                producer.send(
+                    topic,
+                    value.encode() if isinstance(value, str) else value,
+                    key=key,
+                    partition=partition,
+                    headers=headers,
+                )
+                for value in values
+            ]
+            return [delivery.result() for delivery in sent]
+
+    def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[ConsumerRecord]:
+        """Every record that is in the topic now, partition by partition, in the order of offsets."""
+        partitions = self.cluster.partitions(topic)
+        isolation = isolation_level
+        ends = self.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=isolation)
+        open_ones = {partition: ends[partition].offset or 0 for partition in partitions}
+        found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in partitions}
+        with Consumer(
+            self.bootstrap, auto_offset_reset="earliest", isolation_level=isolation, fetch_max_wait_ms=50
+        ) as consumer:
+            consumer.assign(partitions)
+            while any(consumer.position(partition) < end for partition, end in open_ones.items()):
+                for record in consumer.poll(1.0):
+                    place = TopicPartition(record.topic, record.partition)
+                    if record.offset < open_ones[place]:
+                        found[place].append(record)
+        return [record for partition in partitions for record in found[partition]]
+
+    def group(self, name: str) -> Group:
+        """The group now: its state, members, what it committed and how far behind it is."""
+        request = DescribeGroupsRequest(groups=[name])
+        answer, _ = self.cluster.request_versioned(request, ("group", name))
+        if not isinstance(answer, DescribeGroupsResponse) or len(answer.groups) != 1:
+            raise ConfigError("group", name, "the broker describes another group")
+        told = answer.groups[0]
+        if told.error_code and told.group_state != DEAD:
+            raise broker_error(told.error_code, "DescribeGroups", f"group {name!r}")
+        members = tuple(
+            GroupMember(
+                one.member_id,
+                one.client_id,
+                one.client_host,
+                one.group_instance_id,
+                _partitions(one.member_assignment) if told.protocol_type == "consumer" else (),
+            )
+            for one in told.members
+        )
+        committed = {
+            partition: value.offset
+            for partition, value in self.cluster.committed_offsets(name).items()
+            if value is not None
+        }
+        there = self.cluster.topics()
+        known = [partition for partition in committed if partition.partition < there.get(partition.topic, 0)]
+        ends = self.cluster.list_offsets(dict.fromkeys(known, "latest"))
+        lag = {partition: max(0, (ends[partition].offset or 0) - committed[partition]) for partition in known}
+        return Group(name, told.group_state or DEAD, members, committed, lag)
+
+    def delete_group(self, name: str) -> None:
+        """Forgets a group without members, and its commits."""
+        answer: Any = self.cluster.request(DeleteGroupsRequest(groups_names=[name]), ("group", name))
+        for result in answer.results:
+            if result.error_code:
+                raise broker_error(result.error_code, "DeleteGroups", f"group {name!r}")
+
+    def wait_until(
+        self, condition: Callable[[], object], timeout: float = 10.0, what: str = "the condition"
+    ) -> None:
+        """Returns when `condition()` is true; AssertionError naming `what` after `timeout` seconds.
+
+        A condition that raises AssertionError is asked again, and its last error is shown.
+        """
+        end = time.monotonic() + timeout
+        last: AssertionError | None = None
+        while True:
+            try:
+                if condition():
+                    return
+                last = None
+            except AssertionError as error:
+                last = error
+            if time.monotonic() >= end:
+                raise AssertionError(f"{what} did not come true within {timeout} s") from last
+            time.sleep(0.02)
+
+    def clean(self) -> None:
+        """Deletes the topics that `create_topic` of this object made."""
+        names, self.created = self.created, []
+        there = self.cluster.topics() if names else {}
+        if names := [name for name in names if name in there]:
+            self.cluster.delete_topics(names)
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else ()
+
+
+class AsyncKafka:
+    """`Kafka` for tests that run in an event loop: the same calls, awaited; they don't block the loop."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.bootstrap = kafka.bootstrap
+        self._kafka = kafka
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        await asyncio.to_thread(self._kafka.create_topic, name, partitions, configs)
+
+    async def grow_topic(self, name: str, partitions: int) -> None:
+        await asyncio.to_thread(self._kafka.grow_topic, name, partitions)
+
+    async def produce(
+        self,
+        topic: str,
+        *values: bytes | str,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> list[RecordMetadata]:
+        produce = self._kafka.produce
+        return await asyncio.to_thread(
+            lambda: produce(topic, *values, key=key, partition=partition, headers=headers)
+        )
+
+    async def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[ConsumerRecord]:
+        records = self._kafka.records
+        return await asyncio.to_thread(lambda: records(topic, isolation_level=isolation_level))
+
+    async def group(self, name: str) -> Group:
+        return await asyncio.to_thread(self._kafka.group, name)
+
+    async def delete_group(self, name: str) -> None:
+        await asyncio.to_thread(self._kafka.delete_group, name)
+
+    async def wait_until(
+        self, condition: Callable[[], Any], timeout: float = 10.0, what: str = "the condition"
+    ) -> None:
+        """As `Kafka.wait_until`; `condition` may also return something to be awaited."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        while True:
+            value = condition()
+            if asyncio.iscoroutine(value) or isinstance(value, asyncio.Future):
+                value = await value
+            if value:
+                return
+            if loop.time() >= end:
+                raise AssertionError(f"{what} did not come true within {timeout} s")
+            await asyncio.sleep(0.02)

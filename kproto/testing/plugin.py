@@ -1,0 +1,113 @@
+"""pytest's fixture `kafka`: a broker for each test. Installing kproto turns it on.
+
+    def test_what_was_sent_can_be_read(kafka):
+        kafka.create_topic("flights", 3)
+        ...                                    # kafka.bootstrap is for the code under test
+
+| fixture | is |
+|---|---|
+| `kafka` | a broker for this test alone: the embedded one, fresh, ready in milliseconds |
+| `kafka_session` | one broker for the whole session |
+| `async_kafka`, `async_kafka_session` | the same with calls to be awaited |
+
+`pytest --kafka=docker` (testcontainers with apache/kafka), `--kafka=jars` (Java and Maven) and
+`--kafka=HOST:PORT` run the same tests on a real broker, which all tests of the session share: what a test
+made by `create_topic` is deleted after it. A broker that can't be had is an error, not a skip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .kafka import AsyncKafka, Kafka
+
+OPTION = "--kafka"
+ALLOWED = "embedded, docker, jars or HOST:PORT"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kproto", "Kafka brokers for tests (kproto)")
+    group.addoption(
+        OPTION, default="embedded", metavar="BROKER", help=f"where the fixture kafka runs: {ALLOWED}"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    chosen: str = config.getoption(OPTION)
+    host, _, port = chosen.rpartition(":")
+    if chosen not in ("embedded", "docker", "jars") and not (host and port.isdigit()):
+        raise pytest.UsageError(f"{OPTION}={chosen}: allowed are {ALLOWED}")
+
+
+@contextmanager
+def _embedded() -> Generator[str]:
+    from ..broker.server import running
+
+    with running(settings={"group.min.session.timeout.ms": "100"}) as server:
+        yield server.bootstrap
+
+
+def _real(chosen: str) -> AbstractContextManager[str]:
+    from . import brokers
+
+    if chosen == "docker":
+        return brokers.docker()
+    return brokers.jars() if chosen == "jars" else brokers.named(chosen)
+
+
+@contextmanager
+def _open(bootstrap: str) -> Generator[Kafka]:
+    from .kafka import Kafka
+
+    kafka = Kafka(bootstrap)
+    try:
+        yield kafka
+        kafka.clean()
+    finally:
+        kafka.close()
+
+
+@pytest.fixture(scope="session")
+def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyright: ignore[reportUnusedFunction]
+    chosen: str = request.config.getoption(OPTION)
+    with _embedded() if chosen == "embedded" else _real(chosen) as bootstrap:
+        yield bootstrap
+
+
+@pytest.fixture(scope="session")
+def kafka_session(_kafka_bootstrap: str) -> Generator[Kafka]:
+    """One broker for the whole session, see `kproto.testing.kafka.Kafka`."""
+    with _open(_kafka_bootstrap) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
+    """A broker for this test alone, see `kproto.testing.kafka.Kafka`."""
+    if request.config.getoption(OPTION) == "embedded":
+        with _embedded() as bootstrap, _open(bootstrap) as kafka:
+            yield kafka
+    else:
+        with _open(request.getfixturevalue("_kafka_bootstrap")) as kafka:
+            yield kafka
+
+
+@pytest.fixture
+def async_kafka(kafka: Kafka) -> AsyncKafka:
+    """`kafka` for tests that run in an event loop."""
+    from .kafka import AsyncKafka
+
+    return AsyncKafka(kafka)
+
+
+@pytest.fixture(scope="session")
+def async_kafka_session(kafka_session: Kafka) -> AsyncKafka:
+    """`kafka_session` for tests that run in an event loop."""
+    from .kafka import AsyncKafka
+
+    return AsyncKafka(kafka_session)

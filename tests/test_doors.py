@@ -1,0 +1,68 @@
+"""`from kproto import Consumer`: the second door, which a file named consumer.py can't close."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+import consumer
+import kproto
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", [name for name in kproto.__all__ if name != "__version__"])
+def test_what_the_door_lists_is_there(name: str) -> None:
+    value = getattr(kproto, name)
+    assert value is getattr(consumer, name, value)
+    assert value.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error_that_says_where_to_look() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'Konsumer'; help\(kproto\)"):
+        kproto.Konsumer  # noqa: B018
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_script_named_consumer_gets_kprotos_client_and_a_warning(tmp_path: Path) -> None:
+    script = tmp_path / "consumer.py"
+    script.write_text("from kproto import Consumer\nimport consumer\nprint(consumer.Consumer is Consumer)\n")
+    done = python(tmp_path, "consumer.py")
+    assert done.stdout == "True\n"
+    assert f"{script} hides kproto's package 'consumer'" in done.stderr
+
+
+def test_a_foreign_consumer_that_came_first_is_named(tmp_path: Path) -> None:
+    (tmp_path / "consumer.py").write_text("mine = 1\n")
+    done = python(tmp_path, "-c", "import consumer, kproto; kproto.Consumer")
+    assert done.returncode == 1
+    assert f"ImportError: {tmp_path / 'consumer.py'} was imported under the name 'consumer'" in done.stderr
+
+
+def test_importing_the_door_imports_nothing_behind_it() -> None:
+    done = python(
+        ROOT, "-c", "import sys, kproto; print([n for n in sys.modules if n.startswith('consumer')])"
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_version_is_said_once() -> None:
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert config["metadata"]["version"] == "attr: kproto.__version__"
+    assert "project" not in tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -1,0 +1,99 @@
+"""The fixture `kafka`, as its users have it: in a test run of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+import pytest
+
+def test_a_group_reads_what_was_produced(kafka):
+    kafka.create_topic("flights", 3)
+    placed = kafka.produce("flights", "a", b"b", key=b"UA")
+    assert [one.offset for one in placed] == [0, 1]
+    assert [record.value for record in kafka.records("flights")] == [b"a", b"b"]
+    assert kafka.group("readers").state == "Dead"
+    from kproto import Consumer
+    with Consumer(kafka.bootstrap, group_id="readers", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["flights"])
+        got = []
+        while len(got) < 2:
+            got += consumer.poll(5)
+        consumer.commit()
+        group = kafka.group("readers")
+        assert group.state == "Stable"
+        assert len(group.owners) == 3
+        assert group.total_lag == 0
+        kafka.produce("flights", "c", key=b"UA")
+        assert kafka.group("readers").total_lag == 1
+    kafka.wait_until(lambda: kafka.group("readers").state == "Empty")
+
+def test_each_test_has_a_broker_of_its_own(kafka):
+    assert kafka.cluster.topics() == {}
+
+def test_the_session_has_one(kafka_session):
+    kafka_session.create_topic("kept")
+
+def test_and_it_is_still_there(kafka_session):
+    assert "kept" in kafka_session.cluster.topics()
+
+def test_waiting_says_what_for(kafka):
+    with pytest.raises(AssertionError, match="the rain did not come true within 0.05 s"):
+        kafka.wait_until(lambda: False, 0.05, "the rain")
+
+def test_the_twin_is_awaited(async_kafka):
+    import asyncio
+
+    async def main():
+        await async_kafka.create_topic("t")
+        await async_kafka.produce("t", "x")
+        return await async_kafka.records("t")
+
+    assert [record.value for record in asyncio.run(main())] == [b"x"]
+"""
+
+
+def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return pytester.runpytest_subprocess(*_plugin(pytester), *arguments)
+
+
+def _plugin(pytester: pytest.Pytester) -> list[str]:
+    """Where the package is not installed, the entry point isn't either."""
+    from importlib.metadata import entry_points
+
+    found = entry_points(group="pytest11", name="kproto")
+    return [] if found else ["-p", "kproto.testing.plugin"]
+
+
+def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pathlib import Path
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    pytester.makepyfile(TESTS)
+    run(pytester, "-q").assert_outcomes(passed=6)
+
+
+def test_a_broker_that_is_not_allowed_is_told(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pathlib import Path
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    pytester.makepyfile(TESTS)
+    result = run(pytester, "--kafka=redpanda")
+    result.stderr.fnmatch_lines(["*--kafka=redpanda: allowed are embedded, docker, jars or HOST:PORT"])
+
+
+def test_a_broker_that_is_not_there_is_an_error(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pathlib import Path
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.setattr("kproto.testing.brokers._answers", lambda *_: False)
+    pytester.makepyfile("def test(kafka): pass")
+    result = pytester.runpytest_inprocess(*_plugin(pytester), "--kafka=127.0.0.1:1")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*nobody answers there*"])
