@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +91,7 @@ def kafka_jars(version: str = KAFKA) -> str:
 
 
 @contextlib.contextmanager
-def named(bootstrap: str) -> Iterator[str]:
+def named(bootstrap: str) -> Generator[str]:
     """A broker that runs already; raises BrokerMissing when nobody answers there within ten seconds."""
     if not _answers(bootstrap, None, 10):
         raise BrokerMissing(f"a Kafka at {bootstrap}: nobody answers there")
@@ -99,7 +99,7 @@ def named(bootstrap: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def jars(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Iterator[str]:
+def jars(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
     """A broker in a JVM of its own, with `properties` on top of the usual ones; about three seconds."""
     classpath, command = kafka_jars(version), java()
     with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch:
@@ -137,7 +137,7 @@ def jars(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -
 
 
 @contextlib.contextmanager
-def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Iterator[str]:
+def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
     """The image apache/kafka in a container, by testcontainers; `properties` as for `jars`."""
     try:
         from testcontainers.core.container import DockerContainer

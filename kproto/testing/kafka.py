@@ -14,6 +14,7 @@ refuses or is gone. `AsyncKafka` has the same calls to be awaited.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -255,9 +256,7 @@ class AsyncKafka:
         end = loop.time() + timeout
         while True:
             value = condition()
-            if asyncio.iscoroutine(value) or isinstance(value, asyncio.Future):
-                value = await value
-            if value:
+            if await value if inspect.isawaitable(value) else value:
                 return
             if loop.time() >= end:
                 raise AssertionError(f"{what} did not come true within {timeout} s")

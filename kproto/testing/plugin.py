@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    chosen: str = config.getoption(OPTION)
+    chosen = str(config.getoption(OPTION))
     host, _, port = chosen.rpartition(":")
     if chosen not in ("embedded", "docker", "jars") and not (host and port.isdigit()):
         raise pytest.UsageError(f"{OPTION}={chosen}: allowed are {ALLOWED}")
@@ -74,7 +74,7 @@ def _open(bootstrap: str) -> Generator[Kafka]:
 
 @pytest.fixture(scope="session")
 def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyright: ignore[reportUnusedFunction]
-    chosen: str = request.config.getoption(OPTION)
+    chosen = str(request.config.getoption(OPTION))
     with _embedded() if chosen == "embedded" else _real(chosen) as bootstrap:
         yield bootstrap
 
