@@ -16,9 +16,10 @@ from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
 from ..wire.message import Message
 from .call import Call, Node, Parked
+from .cluster import Cluster
 from .sessions import Sessions
 from .settings import Settings
-from .topics import Partition, Topic, Topics
+from .topics import Partition, Topic
 
 
 class Reply(NamedTuple):
@@ -65,18 +66,19 @@ class Broker:
         apis: Mapping[int, ApiVersion],
         *,
         cluster_id: str = "kproto-embedded-broker",
+        cluster: Cluster | None = None,
     ) -> None:
-        """`apis`: what is served, as `handlers.index.served` tells it."""
+        """`apis`: what is served, as `handlers.index.served` tells it. Alone unless in a `cluster`."""
         self.settings: Final = settings
         self.node: Final = node
         self.apis: Final = apis
         self.cluster_id: Final = cluster_id
-        self.topics: Final = Topics(settings)
+        self.cluster: Final = cluster or Cluster(settings, [node])
+        self.topics: Final = self.cluster.topics
+        self.coordinator: Final = self.cluster.coordinator
         self.sessions: Final = Sessions(settings.max_incremental_fetch_session_cache_slots)
-        self.coordinator: Final = coordinator.Coordinator(settings.group, self.topics)
-        self.next_producer_id = 0
         # The machine's own.
-        self.connections: Final[dict[int, Connection]] = {}
+        self.connections: Final = self.cluster.connections
         self.parked: Final[dict[int, Parked]] = {}
         self.ready: Final[deque[Connection]] = deque()
         self.actions: list[Action] = []
@@ -96,6 +98,10 @@ class Broker:
         connection.sending = True
         header = call.envelope.header
         self.actions.append(Reply(conn, encode_response(response, call.version, header.correlation_id)))
+
+    def leads(self, partition: Partition, index: int) -> bool:
+        """Is this broker the one to ask about a partition?"""
+        return self.cluster.leader(partition, index) == self.node.id
 
     def coordinate(self, event: classic.Event, now: int) -> None:
         """Tell the group coordinator, and answer whom it answers."""

@@ -77,10 +77,26 @@ class GrowTopic(NamedTuple):
 
 
 class ElectLeader(NamedTuple):
-    """A new leader epoch begins for a partition, as after an election (which one node wins every time)."""
+    """A new leader epoch begins for a partition, as after an election.
+
+    `node` wins it; None is the old leader. In a cluster it goes to the broker that led before, where fetches
+    may be waiting.
+    """
 
     topic: str
     partition: int
+    node: int | None = None
+
+
+class MoveCoordinator(NamedTuple):
+    """Another node coordinates a group from now on, and has it loaded `loading_ms` later.
+
+    Goes to the broker that coordinated it before, where members may be waiting.
+    """
+
+    group: str
+    node: int
+    loading_ms: int = 0
 
 
 class Truncate(NamedTuple):
@@ -96,7 +112,16 @@ class Truncate(NamedTuple):
 
 
 Event: TypeAlias = (
-    Connected | Received | Sent | Disconnected | Tick | CreateTopic | GrowTopic | ElectLeader | Truncate
+    Connected
+    | Received
+    | Sent
+    | Disconnected
+    | Tick
+    | CreateTopic
+    | GrowTopic
+    | ElectLeader
+    | MoveCoordinator
+    | Truncate
 )
 
 
@@ -172,8 +197,16 @@ def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
 
 def _elect(broker: Broker, event: ElectLeader, now: int) -> None:
     partition = _partition(broker, event.topic, event.partition)
+    if event.node is not None:
+        broker.cluster.leaders[partition] = event.node
     partition.log.elect()
     broker.wake([partition])
+
+
+def _move_coordinator(broker: Broker, event: MoveCoordinator, now: int) -> None:
+    for token, response in broker.cluster.hand_over(event.group, event.node, now, event.loading_ms):
+        if isinstance(token, int):
+            broker.answer(token, response)
 
 
 def _truncate(broker: Broker, event: Truncate, now: int) -> None:
@@ -250,5 +283,6 @@ _TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
     CreateTopic: _create,
     GrowTopic: _grow,
     ElectLeader: _elect,
+    MoveCoordinator: _move_coordinator,
     Truncate: _truncate,
 }

@@ -18,6 +18,8 @@ from ...messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from ..broker import Broker
@@ -28,6 +30,7 @@ from ..topics import NO_ID, Partition, Topic
 from .lookup import epoch_error, missing_topic
 
 READ_COMMITTED = 1
+LEADER_SINCE = 16  # KIP-951
 
 
 @dataclass(slots=True)
@@ -60,8 +63,19 @@ class ParkedFetch:
                     partitions=[],
                 )
             topics[topic].partitions.append(data)
+        leaders = dict.fromkeys(
+            data.current_leader.leader_id for topic in topics.values() for data in topic.partitions
+        )
+        nodes = self.broker.cluster.nodes
         return FetchResponse(
-            throttle_time_ms=0, session_id=self.plan.session_id, responses=list(topics.values())
+            throttle_time_ms=0,
+            session_id=self.plan.session_id,
+            responses=list(topics.values()),
+            node_endpoints=[
+                NodeEndpoint(node_id=one, host=nodes[one].host, port=nodes[one].port)
+                for one in leaders
+                if one in nodes
+            ],
         )
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
@@ -92,8 +106,10 @@ class ParkedFetch:
         self.partitions.add(partition)
         log = partition.log
         stale = epoch_error(log, wanted.current_leader_epoch)
+        if not self.broker.leads(partition, wanted.partition):
+            stale = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if stale is not ErrorCode.NONE:
-            return _failed(wanted.partition, stale)
+            return self._led_elsewhere(partition, wanted.partition, stale)
         diverging = _diverging(log, wanted)
         # Behind the end is out of range; but who says what epoch it read there is told where to go.
         last = log.end_offset if diverging is None else wanted.fetch_offset
@@ -114,6 +130,15 @@ class ParkedFetch:
             aborted_transactions=[] if self.request.isolation_level == READ_COMMITTED else None,
             records=records,
         )
+
+    def _led_elsewhere(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
+        """A refusal that says who leads now, and in which epoch (KIP-951)."""
+        failed = _failed(index, error)
+        leader = self.broker.cluster.leader(partition, index)
+        if self.call.version >= LEADER_SINCE and error is not ErrorCode.UNKNOWN_LEADER_EPOCH and leader >= 0:
+            epoch = partition.log.leader_epoch
+            failed.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+        return failed
 
 
 def fetch(broker: Broker, call: Call) -> Result:

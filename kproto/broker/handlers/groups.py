@@ -16,7 +16,7 @@ BATCHED_SINCE: Final = 4  # KIP-699: many keys in one request
 
 
 def find_coordinator(broker: Broker, call: Call) -> Result:
-    """This broker coordinates every group, and no transaction."""
+    """Who coordinates a group; nobody coordinates transactions."""
     request = call.envelope.request
     assert isinstance(request, FindCoordinatorRequest)
     refused: str | None = None
@@ -24,7 +24,6 @@ def find_coordinator(broker: Broker, call: Call) -> Result:
         refused = "this broker has no transactions"
     elif request.key_type != GROUP:
         refused = f"there is no coordinator of type {request.key_type} on this broker"
-    node = broker.node
     if call.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(
             coordinators=[_coordinator(broker, key, refused) for key in request.coordinator_keys]
@@ -33,6 +32,10 @@ def find_coordinator(broker: Broker, call: Call) -> Result:
         return FindCoordinatorResponse(
             error_code=ErrorCode.INVALID_REQUEST, error_message=refused, node_id=-1, host="", port=-1
         )
+    node = broker.cluster.nodes.get(broker.cluster.coordinating(request.key))
+    if node is None:
+        why = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return FindCoordinatorResponse(error_code=why, error_message=None, node_id=-1, host="", port=-1)
     # Kafka's old answers have the word NONE where the new ones have nothing.
     return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=node.host, port=node.port)
 
@@ -42,7 +45,10 @@ def _coordinator(broker: Broker, key: str, refused: str | None) -> Coordinator:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=refused
         )
-    node = broker.node
+    node = broker.cluster.nodes.get(broker.cluster.coordinating(key))
+    if node is None:
+        why = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=why, error_message=None)
     return Coordinator(
         key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=""
     )
@@ -50,6 +56,9 @@ def _coordinator(broker: Broker, key: str, refused: str | None) -> Coordinator:
 
 def coordinated(broker: Broker, call: Call) -> Result:
     """Pass the request on to the group coordinator; it answers at once or when the group has gathered."""
+    elsewhere = broker.cluster.refusal(call.envelope.request, call.version, broker.node.id, call.now)
+    if elsewhere is not None:
+        return elsewhere
     event = Received(
         token=call.conn,
         request=call.envelope.request,

@@ -16,6 +16,6 @@ def init_producer_id(broker: Broker, call: Call) -> Result:
         return InitProducerIdResponse(
             throttle_time_ms=0, error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1
         )
-    producer_id = broker.next_producer_id
-    broker.next_producer_id += 1
+    producer_id = broker.cluster.next_producer_id
+    broker.cluster.next_producer_id += 1
     return InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)

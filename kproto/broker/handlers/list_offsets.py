@@ -53,6 +53,8 @@ def list_offsets(broker: Broker, call: Call) -> Result:
         found = find_partition(broker.topics, name, index)
         if found is None:
             return _failed(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not broker.leads(found, index):
+            return _failed(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         stale = epoch_error(found.log, partition.current_leader_epoch)
         if stale is not ErrorCode.NONE:
             return _failed(index, stale)

@@ -27,7 +27,7 @@ from ...messages.metadata import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..topics import NO_ID, Topic, bad_name
+from ..topics import NO_ID, Partition, Topic, bad_name
 from .lookup import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 
 BY_ID_SINCE: Final = 12  # KIP-516; versions 10 and 11 have the field, but brokers refuse what is in it
@@ -53,15 +53,15 @@ def metadata(broker: Broker, call: Call) -> Result:
     else:
         create = request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable
         topics = [_asked(broker, call, asked, operations, create) for asked in request.topics or ()]
-    node = broker.node
+    rack = broker.settings.broker_rack or None
+    nodes = broker.cluster.nodes.values()
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=node.id, host=node.host, port=node.port, rack=broker.settings.broker_rack or None
-            )
+            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=rack)
+            for node in nodes
         ],
         cluster_id=broker.cluster_id,
-        controller_id=node.id,
+        controller_id=min(node.id for node in nodes),
         topics=topics,
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -108,23 +108,25 @@ def _refused(request: MetadataRequest) -> MetadataResponse:
 
 
 def _described(broker: Broker, topic: Topic, operations: int) -> MetadataResponseTopic:
-    node = broker.node.id
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.id,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=0,
-                partition_index=index,
-                leader_id=node,
-                leader_epoch=partition.log.leader_epoch,
-                replica_nodes=[node],
-                isr_nodes=[node],
-            )
-            for index, partition in enumerate(topic.partitions)
-        ],
+        partitions=[_led(broker, partition, index) for index, partition in enumerate(topic.partitions)],
         topic_authorized_operations=operations,
+    )
+
+
+def _led(broker: Broker, partition: Partition, index: int) -> MetadataResponsePartition:
+    leader = broker.cluster.leader(partition, index)
+    replicas = [leader] if leader >= 0 else []
+    return MetadataResponsePartition(
+        error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=partition.log.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
     )
 
 
@@ -139,16 +141,16 @@ def describe_cluster(broker: Broker, call: Call) -> Result:
             cluster_id="",
             brokers=[],
         )
-    node = broker.node
+    rack = broker.settings.broker_rack or None
+    nodes = broker.cluster.nodes.values()
     return DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=0,
         cluster_id=broker.cluster_id,
-        controller_id=node.id,
+        controller_id=min(node.id for node in nodes),
         brokers=[
-            DescribeClusterBroker(
-                broker_id=node.id, host=node.host, port=node.port, rack=broker.settings.broker_rack or None
-            )
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=rack)
+            for node in nodes
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -207,14 +209,14 @@ def describe_topic_partitions(broker: Broker, call: Call) -> Result:
 
 
 def _detailed(broker: Broker, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
-    node = broker.node.id
+    led = _led(broker, topic.partitions[index], index)
     return DescribeTopicPartitionsResponsePartition(
-        error_code=0,
+        error_code=led.error_code,
         partition_index=index,
-        leader_id=node,
-        leader_epoch=topic.partitions[index].log.leader_epoch,
-        replica_nodes=[node],
-        isr_nodes=[node],
+        leader_id=led.leader_id,
+        leader_epoch=led.leader_epoch,
+        replica_nodes=led.replica_nodes,
+        isr_nodes=led.isr_nodes,
         eligible_leader_replicas=[],
         last_known_elr=[],
         offline_replicas=[],

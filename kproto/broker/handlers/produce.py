@@ -48,6 +48,8 @@ def produce(broker: Broker, call: Call) -> Result:
                 answers.append(_refused(part.index, missing_topic(by_id=by_id), None))
             elif partition is None:
                 answers.append(_refused(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
+            elif not broker.leads(partition, part.index):
+                answers.append(_refused(part.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))
             else:
                 answers.append(_append(topic, partition, part, call))
                 changed.append(partition)

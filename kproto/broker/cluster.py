@@ -1,0 +1,133 @@
+"""What the brokers of one cluster share: who is up, who leads which partition, who coordinates which group.
+
+    cluster = Cluster(settings, [Node(1, "broker-1", 9092), Node(2, "broker-2", 9092)])
+    brokers = [Broker(settings, node, served(), cluster=cluster) for node in cluster.nodes.values()]
+
+Rules:
+  * All brokers see the same logs, offsets and groups at once: what moves is only who may answer for them.
+    Replication, and what a new leader or coordinator lacks, are the operator's to play (`Truncate`).
+  * A partition without a leader of its own choosing is led by the nodes in turn, by its index; a group is
+    coordinated by the first node, until either is moved.
+  * A coordinator that hands a group over answers its waiting members NOT_COORDINATOR; the next one has
+    loaded the group just now and gives everybody a whole session (GroupMetadataManager.onUnloaded, onLoaded).
+  * Connection numbers are unique in the cluster, so that an answer finds its connection whoever gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from ..error_codes import ErrorCode
+from ..group import coordinator
+from ..group.classic import Group, Received, Turn
+from ..group.refusals import refusal
+from ..messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from ..wire.message import Message
+from .call import Node
+from .settings import Settings
+from .topics import Partition, Topics
+
+if TYPE_CHECKING:
+    from .broker import Connection
+
+NOBODY: Final = -1
+
+
+class Cluster:
+    """Shared by the `Broker`s of a cluster. `nodes` are those that are up."""
+
+    def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
+        self.nodes: Final = {node.id: node for node in nodes}
+        self.topics: Final = Topics(settings)
+        self.coordinator: Final = coordinator.Coordinator(settings.group, self.topics)
+        self.connections: Final[dict[int, Connection]] = {}
+        self.next_producer_id = 0
+        self.leaders: Final[dict[Partition, int]] = {}
+        self.coordinators: Final[dict[str, int]] = {}
+        self.loading: Final[dict[str, int]] = {}
+        """Groups that their new coordinator has not read yet, and until when (ms)."""
+        self._places: Final = tuple(self.nodes)
+
+    def leader(self, partition: Partition, index: int) -> int:
+        """The id of the node that leads a partition; NOBODY while that node is down."""
+        found = self.leaders.get(partition)
+        if found is None:
+            found = self._places[index % len(self._places)]
+        return found if found in self.nodes else NOBODY
+
+    def coordinating(self, group_id: str) -> int:
+        """The id of the node that coordinates a group; NOBODY while that node is down."""
+        found = self.coordinators.get(group_id, self._places[0])
+        return found if found in self.nodes else NOBODY
+
+    def refusal(self, request: Message, version: int, node: int, now: int) -> Message | None:
+        """What a node answers to a group request that is not for it (yet); None when it is."""
+        for group_id in _groups(request):
+            if self.coordinating(group_id) != node:
+                return refused(request, ErrorCode.NOT_COORDINATOR, version)
+            if self.loading.get(group_id, now) > now:
+                return refused(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
+        return None
+
+    def hand_over(self, group_id: str, node: int, now: int, loading_ms: int) -> list[tuple[object, Message]]:
+        """Let another node coordinate a group; the answers that those who wait get from the old one."""
+        self.coordinators[group_id] = node
+        self.loading[group_id] = now + loading_ms
+        group = self.coordinator.groups.get(group_id)
+        return [] if group is None else self._unload(group, now + loading_ms)
+
+    def _unload(self, group: Group, ready: int) -> list[tuple[object, Message]]:
+        answers: list[tuple[object, Message]] = []
+        turn = Turn(self.coordinator, ready)
+        for member in group.members.values():
+            waiting: list[Received[Any] | None] = [group.unpark_join(member), member.sync]
+            member.sync = None
+            for call in waiting:
+                if call is not None:
+                    code = ErrorCode.NOT_COORDINATOR
+                    answers.append((call.token, refusal(call.request, code, call.version)))
+            turn.refresh_session(group, member)
+        return answers
+
+
+def refused(request: Message, code: ErrorCode, version: int) -> Message:
+    """The answer to any request for a coordinator that only says no."""
+    if not isinstance(request, OffsetFetchRequest):
+        return refusal(request, code, version)
+    if version >= 8:  # KIP-709: several groups
+        groups = [
+            OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=code)
+            for group in request.groups
+        ]
+        return OffsetFetchResponse(groups=groups)
+    if version >= 2:
+        return OffsetFetchResponse(topics=[], error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+def _groups(request: Message) -> list[str]:
+    """The groups that only their coordinator may answer for; none for requests that list or describe."""
+    if isinstance(request, OffsetFetchRequest) and request.groups:
+        return [group.group_id for group in request.groups]
+    group_id = getattr(request, "group_id", None)
+    return [] if group_id is None else [group_id]
