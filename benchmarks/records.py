@@ -38,6 +38,7 @@ from aiokafka.record.memory_records import MemoryRecords as AioRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaRecords
 
+from kproto.errors import BatchFull
 from kproto.records import BatchBuilder, row_lists
 from kproto.records.columns import columns, encode_columns
 
@@ -176,7 +177,9 @@ def build_kproto(found: list[Row], batch_size: int) -> None:
     builder = BatchBuilder(max_bytes=batch_size)
     append = builder.append
     for moment, key, value, headers in found:
-        if not append(moment, key, value, headers):
+        try:
+            append(moment, key, value, headers)
+        except BatchFull:
             builder.build()
             builder.clear()
             append(moment, key, value, headers)

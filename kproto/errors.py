@@ -5,6 +5,7 @@
     │   ├── FrameError         a size prefix that is negative or larger than allowed
     │   └── RecordError        a record batch that is broken: CRC, size, count, magic, codec
     ├── EncodeError            values that this message can't carry in this version
+    │   └── BatchFull          a record that has no room in a batch any more
     ├── UnsupportedVersion     a version that the message, or the other side, doesn't have
     ├── ConfigError            an option with a value that is not allowed
     ├── MissingExtra           a codec or column needs a package that is not installed
@@ -72,6 +73,24 @@ class EncodeError(KprotoError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.message} v{self.version}: field {self.field or '(none)'}: {self.detail}"
+
+
+class BatchFull(EncodeError):
+    """A record would make the batch larger than was asked for: build the batch, clear, and append it again.
+
+    `size` is what the batch would have, in bytes before compression, `max_bytes` what it may have, and
+    `count` the number of records that are in it.
+    """
+
+    def __init__(self, size: int, max_bytes: int, count: int) -> None:
+        detail = (
+            f"with one more record the batch has {size} bytes, max_bytes is {max_bytes}; build it and clear"
+        )
+        super().__init__("RecordBatch", 2, f"records[{count}]", detail)
+        self.args = (size, max_bytes, count)
+        self.size = size
+        self.max_bytes = max_bytes
+        self.count = count
 
 
 class UnsupportedVersion(KprotoError, ValueError):

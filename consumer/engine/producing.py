@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from random import Random
 from uuid import UUID
 
-from kproto.errors import BrokerError, KprotoError, RequestTimedOut, UnsupportedVersion
+from kproto.errors import BatchFull, BrokerError, KprotoError, RequestTimedOut, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import (
@@ -214,10 +214,13 @@ class ProducerEngine:
         lane = route.lanes.get(partition) or self._lane(route, topic, partition)
         waiting = lane.waiting
         batch = waiting[-1] if waiting else None
-        if batch is None or batch.closed or not batch.builder.append(timestamp, key, value, headers):
-            if batch is not None:
-                batch.closed = True
-                self.filled = True
+        if batch is None or batch.closed:
+            batch = self._new_batch(lane)
+        try:
+            batch.builder.append(timestamp, key, value, headers)
+        except BatchFull:
+            batch.closed = True
+            self.filled = True
             batch = self._new_batch(lane)
             batch.builder.append(timestamp, key, value, headers)
         batch.size += size

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import cast
 
-from ..errors import EncodeError, RecordError
+from ..errors import BatchFull, EncodeError, RecordError
 from .batch import (
     APPEND_TIME,
     CODEC_BITS,
@@ -42,6 +42,7 @@ _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
+_ANY = 1 << 62  # larger than any batch
 _NUMBERS = {
     "baseOffset": 64,
     "partitionLeaderEpoch": 32,
@@ -136,8 +137,9 @@ def encode_batch(
 class BatchBuilder:
     """Records on their way into one batch of magic 2 with base offset 0, as a producer sends it.
 
-    `append` until it answers False, then `build`; `clear` to start again. `max_bytes` bounds the batch before
-    compression (Kafka's batch.size), but a first record of any size is taken.
+    `append`, then `build`; `clear` to start again. There is no limit unless one is asked for: with
+    `max_bytes` (before compression, as Kafka's batch.size) a record that has no room raises `BatchFull`, but
+    a first one of any size is taken.
     """
 
     __slots__ = (
@@ -147,17 +149,21 @@ class BatchBuilder:
         "_deltas",
         "_level",
         "_max_timestamp",
+        "_most",
         "_parts",
         "_size",
         "_varints",
         "max_bytes",
     )
 
-    def __init__(self, compression: str = "none", max_bytes: int = 16384, level: int | None = None) -> None:
+    def __init__(
+        self, compression: str = "none", max_bytes: int | None = None, level: int | None = None
+    ) -> None:
         self._codec = codec_number(compression)
         self._level = level
         self._varints, self._deltas = small_varints()
         self.max_bytes = max_bytes
+        self._most = _ANY if max_bytes is None else max_bytes
         self.clear()
 
     def clear(self) -> None:
@@ -182,10 +188,11 @@ class BatchBuilder:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
-    ) -> bool:
-        """Take a record with this `timestamp` (ms); False when it has no room any more.
+    ) -> None:
+        """Take a record with this `timestamp` (ms).
 
-        Raises `EncodeError` for keys and values that are not bytes, and the like; nothing was taken then.
+        Raises `BatchFull` when it has no room, and `EncodeError` for keys and values that are not bytes, and
+        the like; nothing was taken then.
         """
         count = self._count
         if not count:
@@ -227,15 +234,14 @@ class BatchBuilder:
             pieces = self._pieces(timestamp, key, value, headers)
             size = sum(map(len, pieces))
         size += self._size
-        if size > self.max_bytes and count:
-            return False
+        if size > self._most and count:
+            raise BatchFull(size, self._most, count)
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
         self._size = size
         self._count = count + 1
         parts = self._parts
         parts += pieces
-        return True
 
     def _pieces(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
-from kproto.errors import ConfigError, EncodeError, RecordError
+from kproto.errors import BatchFull, ConfigError, EncodeError, RecordError
 from kproto.records import BatchBuilder, Record, assign_offsets, batches, encode_batch, rows
 from tests.records.by_hand import NOW, SAMPLE, TWO
 
@@ -60,28 +61,43 @@ def test_numbers_that_a_log_cannot_store_are_refused(
         assign_offsets(SAMPLE, base_offset, leader_epoch, log_append_time=moment)
 
 
+def test_a_builder_takes_every_record_unless_a_limit_is_asked_for() -> None:
+    builder = BatchBuilder()
+    for number in range(5000):
+        builder.append(NOW, b"%d" % number, b"departed")
+    assert [one.key for one in rows(builder.build())] == [b"%d" % number for number in range(5000)]
+
+
 def test_a_builder_is_full_at_its_bytes_but_takes_a_first_record() -> None:
     builder = BatchBuilder(max_bytes=200)
-    assert builder.append(NOW, None, b"v" * 500)
-    assert not builder.append(NOW, None, b"")
+    builder.append(NOW, None, b"v" * 500)
+    with pytest.raises(BatchFull):
+        builder.append(NOW, None, b"")
     builder.clear()
-    taken = 0
-    while builder.append(NOW + taken, b"key", b"value", [("h", b"x")]):
-        taken += 1
-    assert len(builder) == taken
-    assert builder.size == len(builder.build()) <= 200
+    for number in range(9):
+        builder.append(NOW + number, b"key", b"value")
+    with pytest.raises(BatchFull, match="max_bytes is 200; build it and clear") as full:
+        builder.append(NOW, b"key", b"value", [("h", b"x")])
+    assert full.value.count == len(builder) == 9
+    assert builder.size == len(builder.build()) <= 200 < full.value.size
 
 
 def test_a_batch_may_be_exactly_as_large_as_its_bound() -> None:
-    builder = BatchBuilder(max_bytes=1000)
-    assert builder.append(NOW, None, b"v")
+    builder = BatchBuilder()
+    builder.append(NOW, None, b"v")
     one = builder.size - 61
     while builder.size + one <= 1000:
-        assert builder.append(NOW, None, b"v")
+        builder.append(NOW, None, b"v")
     exact = BatchBuilder(max_bytes=builder.size)
     for _ in range(len(builder)):
-        assert exact.append(NOW, None, b"v")
-    assert not exact.append(NOW, None, b"v")
+        exact.append(NOW, None, b"v")
+    with pytest.raises(BatchFull):
+        exact.append(NOW, None, b"v")
+
+
+def test_what_says_that_a_batch_is_full_survives_pickling() -> None:
+    full = pickle.loads(pickle.dumps(BatchFull(300, 200, 7)))
+    assert (full.size, full.max_bytes, full.count) == (300, 200, 7)
 
 
 def test_a_builder_builds_what_encode_batch_does() -> None:
