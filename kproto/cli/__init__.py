@@ -1,0 +1,49 @@
+"""The command `kproto`: a module for each subcommand, and one place where errors become one sentence.
+
+A module has `add`, which says what the command takes, and does nothing itself but to read arguments, call
+what does the work, and print. Imports of that work stay inside of the functions: `kproto --help` is quick.
+
+Exit codes: 0 all is well, 1 the command found something wrong or failed, 2 the words of the call are off,
+130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from io import TextIOWrapper
+
+from ..errors import ConfigError, KprotoError
+from . import broker, decode, demo, encode, member, versions
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the answer is the exit code."""
+    options = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] = options.run
+    out: object = sys.stdout
+    if isinstance(out, TextIOWrapper):  # whatever a terminal can't show is escaped, and JSON is UTF-8
+        form = "utf-8" if getattr(options, "json", False) else None
+        out.reconfigure(encoding=form, errors="backslashreplace")
+    try:
+        return run(options)
+    except KprotoError as error:
+        print(f"kproto {options.command}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kproto",
+        description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in (demo, broker, member, decode, encode, versions):
+        command.add(commands)
+    return parser

@@ -1,0 +1,83 @@
+"""What words of a call mean: each function reads one, and says what is allowed when it can't."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Protocol
+
+
+class Commands(Protocol):
+    """Where each command puts its parser: what add_subparsers returns, which has no public name."""
+
+    def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser: ...
+
+
+def positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
+    return number
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
+    return int(text)
+
+
+def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
+    name, colon, version = text.rpartition(":")
+    if not colon or not name or not version.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name and a version, such as {such_as}")
+    return name, int(version)
+
+
+def api_version(text: str) -> tuple[str, int]:
+    """An API by its name, in any case and with or without Response behind it, or by its key."""
+    from ..messages.index import API_NAMES, no_message, response_class
+
+    name, version = _name_and_version(text, "Fetch:17")
+    wanted = name.lower().removesuffix("response")
+    for key, api in API_NAMES.items():
+        if wanted in (api.lower(), str(key)):
+            versions = response_class(key).__versions__
+            if version not in versions:
+                raise argparse.ArgumentTypeError(f"{api} has the versions {versions}, not {version}")
+            return api, version
+    raise argparse.ArgumentTypeError(no_message(name))
+
+
+def message_version(text: str) -> tuple[str, int]:
+    from ..messages.index import message_class, no_message
+
+    name, version = _name_and_version(text, "JoinGroupRequest:9")
+    try:
+        versions = message_class(name).__versions__
+    except KeyError:
+        raise argparse.ArgumentTypeError(no_message(name)) from None
+    if version not in versions:
+        raise argparse.ArgumentTypeError(f"{name} has the versions {versions}, not {version}")
+    return name, version
+
+
+def address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
+    return host, int(port)
+
+
+def topic(text: str) -> tuple[str, int]:
+    name, colon, partitions = text.rpartition(":")
+    if not colon or not name or not partitions.isdigit() or int(partitions) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS, such as flights:3")
+    return name, int(partitions)
+
+
+def setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=VALUE, such as group.initial.rebalance.delay.ms=0"
+        )
+    return name, value

@@ -1,0 +1,67 @@
+"""`kproto demo`: the whole story in one command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .arguments import Commands, positive
+
+
+def add(commands: Commands) -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="a year of flights through broker, group and Spark, checked to the row",
+        description="Produce New York's flights of 2013 to a topic, read them with a group that lives "
+        "through a join, a kill and the topic's growth, aggregate them in Spark, and check every row "
+        "against pandas. Exit code 1 if one record is missing or differs.",
+    )
+    demo.add_argument("--bootstrap", metavar="HOST:PORT", help="use this Kafka; default: an embedded broker")
+    demo.add_argument("--topic", default="flights", help="the topic to create and use (default: %(default)s)")
+    demo.add_argument(
+        "--records", type=positive, metavar="N", help="only the first N departures; default: all 336,776"
+    )
+    demo.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="draws who is killed, and when (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--eager", action="store_true", help="the eager protocol: every rebalance stops the world"
+    )
+    demo.add_argument("--no-spark", action="store_true", help="leave the Spark query out (no Java needed)")
+    demo.add_argument(
+        "--seconds",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="how long producing shall take (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("kproto-demo.html"),
+        metavar="FILE",
+        help="the timeline (default: %(default)s)",
+    )
+    demo.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from ..demo.story import Plan, tell
+
+    plan = Plan(
+        bootstrap=options.bootstrap,
+        topic=options.topic,
+        records=options.records,
+        seed=options.seed,
+        eager=options.eager,
+        spark=not options.no_spark,
+        seconds=options.seconds,
+        picture=options.picture,
+    )
+    outcome = tell(plan)
+    print("\n".join([*outcome.checks, *outcome.history]))
+    return 1 if outcome.faults else 0

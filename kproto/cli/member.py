@@ -1,0 +1,61 @@
+"""`kproto member`: one group member of any client, which obeys stdin."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, cast
+
+from .arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    member = commands.add_parser(
+        "member",
+        help="one group member as any client would be it, which obeys stdin",
+        description="Run a client's member over real sockets on any broker. Commands come on stdin, one a "
+        "line: subscribe T.., pattern RE, unsubscribe, assign T:P:O.., seek T:P:O, poll on|off, sleep MS, "
+        "commit, commit-async, rebalance REASON, assignment, pause, resume, close [stay]; the end of input "
+        "is a close. What happens comes out, a line each: seconds since 1970, then ready, done COMMAND, "
+        "assigned, revoked, lost, R T:P OFFSET, commit, error, closed.",
+    )
+    member.add_argument(
+        "--as",
+        dest="client",
+        required=True,
+        metavar="NAME",
+        help="java, java-2.6, sarama, sarama-cluster, kafka-go, librdkafka, or kproto: our own consumer",
+    )
+    member.add_argument(
+        "bootstrap", metavar="BOOTSTRAP", help="HOST:PORT of the broker, such as 127.0.0.1:9092"
+    )
+    member.add_argument("client_id", metavar="CLIENT_ID")
+    member.add_argument("group", metavar="GROUP")
+    member.add_argument(
+        "config",
+        metavar="CONFIG_JSON",
+        nargs="?",
+        type=_json,
+        default={},
+        help="assignors, instance, session_ms, heartbeat_ms, max_poll_ms, auto_commit, auto_commit_ms, "
+        "reset, metadata_ms, rack, isolation, watch, wait_ms, commit_in_revoke, revoke_ms, manual_poll; "
+        "other words are options of that one client",
+    )
+    member.set_defaults(run=_member)
+
+
+def _member(options: argparse.Namespace) -> int:
+    from ..testing.driver import drive
+
+    drive(options.client, options.bootstrap, options.client_id, options.group, options.config)
+    return 0
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f'{text!r} is not an object such as {{"reset": "earliest"}}')
+    return cast("dict[str, Any]", found)

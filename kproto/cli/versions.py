@@ -1,0 +1,24 @@
+"""`kproto versions`: the APIs that kproto's codecs know."""
+
+from __future__ import annotations
+
+import argparse
+
+from .arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    versions = commands.add_parser("versions", help="the APIs and versions that kproto's codecs know")
+    versions.set_defaults(run=_versions)
+
+
+def _versions(options: argparse.Namespace) -> int:
+    from ..messages.index import API_NAMES, request_class
+
+    print(f"{'key':>4}  {'API':<30} {'versions':<9} flexible from")
+    for key, name in sorted(API_NAMES.items()):
+        request = request_class(key)
+        flexible = request.__flexible__
+        first = "-" if flexible.max < flexible.min else str(max(flexible.min, request.__versions__.min))
+        print(f"{key:>4}  {name:<30} {request.__versions__!s:<9} {first}")
+    return 0

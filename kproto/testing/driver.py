@@ -1,0 +1,332 @@
+"""One member of a group that obeys its standard input, over real sockets: any client's machine, or our own.
+
+The protocol is that of the drivers of the original clients (tests/conformance/members), so that the same play
+can be given to an original and to its machine. Commands come one a line; the end of the input means close:
+
+    subscribe T..  pattern RE  unsubscribe  assign T:P:O..  seek T:P:O  poll on|off  sleep MS  commit
+    commit-async  rebalance REASON  assignment  pause  resume  close [stay]
+
+and lines "TIME WORD REST" go out, TIME in seconds since 1970:
+
+    ready            done COMMAND            closed
+    assigned T:P..   revoked T:P..   lost T:P..    every callback, before anything else in it
+    R T:P OFFSET                                   a record
+    commit ok | commit NAME TEXT                   what became of a commit
+    error NAME TEXT                                poll or a command failed; polling goes on after 0.3 s
+
+Rules that hold here:
+
+* The application is one loop, as in the drivers: a command if there is one, else a poll of 50 ms, from
+  `subscribe` on. While it sleeps, nothing is polled; what the machine does by itself goes on.
+* A callback says its line, commits if the configuration has `commit_in_revoke`, sleeps `revoke_ms`, returns.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from queue import Empty, SimpleQueue
+from random import Random
+from typing import Any, TextIO
+
+from consumer.addresses import addresses
+from consumer.sockets import Sockets
+
+from ..clients import contract as c
+from ..clients.index import Client, available, client
+from ..errors import ConfigError
+from ..group.subscription import TopicPartition
+from .wires import Wires
+
+POLL_MS = 50
+AFTER_ERROR_MS = 300
+CONNECT_MS = 100
+"""How long to wait before the next bootstrap address is tried."""
+LINGERS = {"librdkafka": 1_500}
+"""How long a driver polls on after unsubscribe, where the callback needs a poll."""
+
+NAMES = ("kproto", *available())
+"""Who can be driven."""
+
+
+def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any]) -> None:
+    """Run the member until it is closed. Raises ConfigError for names and options that there are not."""
+    if name == "kproto":
+        from .driver_of_consumer import Driven
+
+        Driven(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
+    elif name in available():
+        config = configuration(client_id, group, conf)
+        Machine(name, client(name), bootstrap, config, conf, Commands(sys.stdin)).run()
+    else:
+        raise ConfigError("client", name, f"allowed: {', '.join(NAMES)}")
+
+
+def configuration(client_id: str, group: str, conf: Mapping[str, Any]) -> c.Config:
+    """The drivers' JSON as a machine's configuration: what it doesn't know goes to `extra`."""
+    known = {one.name for one in fields(c.Config)} - {"client_id", "group_id", "random", "extra"}
+    said = {key: value for key, value in conf.items() if key in known and value is not None}
+    if "assignors" in said:
+        said["assignors"] = tuple(said["assignors"])
+    if "wait_ms" in conf:
+        said["fetch_wait_ms"] = conf["wait_ms"]
+    extra = {key: value for key, value in conf.items() if key not in known and key not in DRIVERS_OWN}
+    return c.Config(client_id=client_id, group_id=group, random=Random().random, extra=extra, **said)
+
+
+DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
+"""What the configuration says to the application and not to its client."""
+
+
+class Commands:
+    """The lines of a stream, read by a thread of their own; the last one is always a close."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._lines: SimpleQueue[str] = SimpleQueue()
+        self.wake: Callable[[], None] = lambda: None
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def _read(self, stream: TextIO) -> None:
+        for line in stream:
+            if line.strip():
+                self._lines.put(line.strip())
+                self.wake()
+        self._lines.put("close")
+        self.wake()
+
+    @property
+    def waiting(self) -> bool:
+        return not self._lines.empty()
+
+    def next(self, seconds: float = 0) -> str | None:
+        """The next command; None when none came in `seconds`."""
+        try:
+            return self._lines.get(timeout=seconds) if seconds else self._lines.get_nowait()
+        except Empty:
+            return None
+
+
+def say(*words: object) -> None:
+    print(f"{time.time():.6f}", *words, flush=True)
+
+
+def written(partitions: Iterable[TopicPartition]) -> str:
+    return " ".join(sorted(f"{one.topic}:{one.partition}" for one in partitions))
+
+
+def partition(text: str) -> tuple[TopicPartition, int | None]:
+    """T:P or T:P:OFFSET."""
+    topic, number, *offset = text.split(":")
+    return TopicPartition(topic, int(number)), int(offset[0]) if offset else None
+
+
+class Machine:
+    """Drives a machine. Everything runs on one thread, as the application of an original does."""
+
+    def __init__(
+        self,
+        name: str,
+        module: Client,
+        bootstrap: str,
+        config: c.Config,
+        conf: Mapping[str, Any],
+        commands: Commands,
+    ) -> None:
+        self.name = name
+        self.module = module
+        self.bootstrap = addresses(bootstrap)
+        self.conf = conf
+        self.state = module.start(config)
+        self.commands = commands
+        self.wires = Wires(config.client_id, Sockets())
+        commands.wake = self.wires.wake
+        self.polling = False
+        self.owned: set[TopicPartition] = set()
+        self.polled: c.Polled | None = None
+        self.committed: dict[object, tuple[str, str] | None] = {}
+        self.waited: set[object] = set()
+        self.callbacks: deque[c.Tell] = deque()
+        self.calling = False
+        self.closed = False
+
+    def run(self) -> None:
+        say("ready")
+        if not self._connect():
+            say("closed")
+            return
+        while not self.closed:
+            line = self.commands.next()
+            if line is not None:
+                try:
+                    self._obey(line)
+                except (ConfigError, ValueError, IndexError) as error:
+                    say("error", type(error).__name__, error)
+                else:
+                    if not self.closed:
+                        say("done", line)
+            elif self.polling:
+                self._poll()
+            else:
+                self._until(lambda: self.commands.waiting)
+        say("closed")
+        self.wires.close()
+
+    def _connect(self) -> bool:
+        """Ask the bootstrap brokers, one after the other, until one says what it offers."""
+        for turn in range(1_000_000):
+            self.wires.ask(*self.bootstrap[turn % len(self.bootstrap)])
+            end = Sockets.now() + CONNECT_MS
+            while self.wires.offered is None and Sockets.now() < end:
+                self.wires.wait((end - Sockets.now()) / 1000)
+            if self.wires.offered is not None:
+                self._do(c.Started(tuple(self.bootstrap), self.wires.offered))
+                return True
+            if self.commands.waiting and (line := self.commands.next()) is not None:
+                if line.startswith("close"):
+                    return False
+                say("error", "NotConnected", f"no broker answers at {self.bootstrap}; {line} is forgotten")
+        return False
+
+    # ---- the machine
+
+    def _do(self, event: c.Event) -> None:
+        for action in self.module.step(self.state, event, Sockets.now()):
+            self._perform(action)
+
+    def _perform(self, action: c.Action) -> None:
+        match action:
+            case c.Send():
+                self.wires.send(action)
+            case c.Hangup():
+                self.wires.hangup(action)
+            case c.Polled():
+                self.polled = action
+            case c.Tell():
+                self.callbacks.append(action)
+            case c.Committed(token=token, error=error):
+                self.committed[token] = error
+                if token not in self.waited:
+                    say("commit", *(error or ("ok",)))
+            case c.Report(kind=kind, name=name, text=text):
+                if kind == "log":
+                    print(f"{time.time():.6f}", name, text, file=sys.stderr, flush=True)
+                else:
+                    say("error", name, text)
+            case c.Closed():
+                self.closed = True
+
+    def _until(self, done: Callable[[], bool], end: int | None = None) -> None:
+        """Let the machine live until `done`, or until `end`."""
+        while not done():
+            now = Sockets.now()
+            due = self.module.next_deadline(self.state)
+            if self.callbacks and not self.calling:
+                self._call(self.callbacks.popleft())
+            elif due is not None and due <= now:
+                self._do(c.Tick())
+            elif end is not None and end <= now:
+                return
+            else:
+                first = min((at for at in (due, end) if at is not None), default=None)
+                for event in self.wires.wait(None if first is None else (first - now) / 1000):
+                    self._do(event)
+
+    def _sleep(self, ms: int) -> None:
+        self._until(lambda: False, Sockets.now() + ms)
+
+    # ---- the application
+
+    def _call(self, tell: c.Tell) -> None:
+        self.calling = True
+        say(tell.kind, written(tell.partitions))
+        if tell.kind == "assigned":
+            self.owned |= set(tell.partitions)
+        elif tell.kind in ("revoked", "lost"):
+            self.owned -= set(tell.partitions)
+            if tell.kind == "revoked":
+                if self.conf.get("commit_in_revoke"):
+                    self._commit()
+                if self.conf.get("revoke_ms"):
+                    self._sleep(self.conf["revoke_ms"])
+        self.calling = False
+        self._do(c.Told())
+
+    def _commit(self) -> None:
+        token = object()
+        self.waited.add(token)
+        self._do(c.Commit(token))
+        self._until(lambda: token in self.committed)
+        say("commit", *(self.committed[token] or ("ok",)))
+
+    def _poll(self) -> None:
+        self.polled = None
+        self._do(c.Poll(POLL_MS))
+        self._until(lambda: self.polled is not None or self.closed)
+        polled: c.Polled | None = self.polled
+        if polled is None:
+            return
+        if polled.records:
+            now = f"{time.time():.6f} R "
+            print(
+                "\n".join(
+                    f"{now}{one.partition.topic}:{one.partition.partition} {one.offset}"
+                    for one in polled.records
+                ),
+                flush=True,
+            )
+        if polled.error is not None:
+            say("error", *polled.error)
+            self._sleep(AFTER_ERROR_MS)
+
+    def _obey(self, line: str) -> None:
+        word, *rest = line.split()
+        match word:
+            case "subscribe":
+                self._do(c.Subscribe(tuple(rest)))
+                self.polling = not self.conf.get("manual_poll")
+            case "pattern":
+                self._do(c.Subscribe(pattern=rest[0]))
+                self.polling = not self.conf.get("manual_poll")
+            case "unsubscribe":
+                self._unsubscribe()
+            case "assign":
+                self._do(c.Assign(dict(partition(one) for one in rest)))
+                self.polling = not self.conf.get("manual_poll")
+            case "seek":
+                where, offset = partition(rest[0])
+                self._do(c.Seek(where, offset or 0))
+            case "poll":
+                self.polling = rest[0] == "on"
+            case "sleep":
+                self._sleep(int(rest[0]))
+                say("slept")
+            case "commit":
+                self._commit()
+            case "commit-async":
+                self._do(c.Commit(object(), wait=False))
+            case "rebalance":
+                self._do(c.Rebalance(" ".join(rest)))
+            case "assignment":
+                say("assignment", written(self.owned))
+            case "pause":
+                self._do(c.Pause(tuple(sorted(self.owned))))
+            case "resume":
+                self._do(c.Resume(tuple(sorted(self.owned))))
+            case "close":
+                self._do(c.Close(stay="stay" in rest))
+                self._until(lambda: self.closed and not self.callbacks)
+            case _:
+                raise ConfigError("command", line, "see the head of kproto/testing/driver.py")
+
+    def _unsubscribe(self) -> None:
+        self._do(c.Unsubscribe())
+        end = Sockets.now() + LINGERS.get(self.name, 0)
+        while Sockets.now() < end:
+            self._poll()
+        self._until(lambda: not self.callbacks)
+        self.polling = False
+        say("unsubscribed")

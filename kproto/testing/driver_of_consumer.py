@@ -1,0 +1,174 @@
+"""kproto's own blocking consumer under the protocol of `driver`: the program that an application would be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from consumer.blocking import Consumer
+from consumer.listener import RebalanceListener
+
+from ..error_codes import ErrorCode
+from ..errors import (
+    BrokerError,
+    CommitFailed,
+    ConfigError,
+    Fenced,
+    IllegalState,
+    KprotoError,
+    NotAuthorized,
+    OffsetOutOfRange,
+    RequestTimedOut,
+)
+from ..group.subscription import TopicPartition
+from .driver import AFTER_ERROR_MS, DRIVERS_OWN, POLL_MS, Commands, partition, say, written
+
+OPTIONS = {
+    "instance": "group_instance_id",
+    "session_ms": "session_timeout_ms",
+    "heartbeat_ms": "heartbeat_interval_ms",
+    "max_poll_ms": "max_poll_interval_ms",
+    "auto_commit": "enable_auto_commit",
+    "auto_commit_ms": "auto_commit_interval_ms",
+    "reset": "auto_offset_reset",
+    "metadata_ms": "metadata_max_age_ms",
+    "rack": "client_rack",
+    "isolation": "isolation_level",
+    "assignors": "partition_assignment_strategy",
+}
+"""The drivers' words -> the consumer's options. Any other word is an option by its own name."""
+
+
+def options(client_id: str, group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
+    said = {
+        OPTIONS.get(key, key): value
+        for key, value in conf.items()
+        if value is not None and key not in DRIVERS_OWN and key != "watch"
+    }
+    return {"client_id": client_id, "group_id": group, "fetch_max_wait_ms": 100, **said}
+
+
+def java_name(error: KprotoError) -> str:
+    """What Java calls such an exception."""
+    if isinstance(error, CommitFailed):
+        rebalancing = error.code == ErrorCode.REBALANCE_IN_PROGRESS
+        return "RebalanceInProgressException" if rebalancing else "CommitFailedException"
+    if isinstance(error, NotAuthorized):
+        group = error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return "GroupAuthorizationException" if group else "TopicAuthorizationException"
+    names: dict[type[KprotoError], str] = {
+        Fenced: "FencedInstanceIdException",
+        OffsetOutOfRange: "OffsetOutOfRangeException",
+        RequestTimedOut: "TimeoutException",
+        IllegalState: "IllegalStateException",
+        ConfigError: "ConfigException",
+    }
+    if type(error) not in names and isinstance(error, BrokerError) and error.code in set(ErrorCode):
+        return "".join(word.capitalize() for word in ErrorCode(error.code).name.split("_")) + "Exception"
+    return names.get(type(error), type(error).__name__)
+
+
+class Driven(RebalanceListener):
+    """Drives a consumer: polls 50 ms unless there is a command, as the drivers of the originals do."""
+
+    def __init__(
+        self, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any], commands: Commands
+    ) -> None:
+        self.conf = conf
+        self.commands = commands
+        self.consumer = Consumer(bootstrap, **options(client_id, group, conf))
+        self.polling = False
+
+    def run(self) -> None:
+        say("ready")
+        while True:
+            line = self.commands.next() if self.polling else self.commands.next(60)
+            try:
+                if line is not None:
+                    if self._obey(line):
+                        return
+                    say("done", line)
+                elif self.polling:
+                    self._poll()
+            except (KprotoError, ValueError, IndexError) as error:
+                name = java_name(error) if isinstance(error, KprotoError) else type(error).__name__
+                say("error", name, error)
+                if line is None:
+                    time.sleep(AFTER_ERROR_MS / 1000)
+
+    def _poll(self) -> None:
+        for one in self.consumer.poll(POLL_MS / 1000):
+            say("R", f"{one.topic}:{one.partition}", one.offset)
+
+    def _commit(self) -> None:
+        self._told(lambda: self.consumer.commit(timeout=5))
+
+    def _told(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except KprotoError as error:
+            say("commit", java_name(error), error)
+        else:
+            say("commit", "ok")
+
+    def _obey(self, line: str) -> bool:
+        """True when that was the end."""
+        word, *rest = line.split()
+        match word:
+            case "subscribe":
+                self.consumer.subscribe(rest, self)
+                self.polling = not self.conf.get("manual_poll")
+            case "pattern":
+                self.consumer.subscribe(listener=self, pattern=rest[0])
+                self.polling = not self.conf.get("manual_poll")
+            case "unsubscribe":
+                self.consumer.unsubscribe()
+                self.polling = False
+                say("unsubscribed")
+            case "assign":
+                self.consumer.assign(dict(partition(one) for one in rest))
+                self.polling = not self.conf.get("manual_poll")
+            case "seek":
+                where, offset = partition(rest[0])
+                self.consumer.seek(where, offset or 0)
+            case "poll":
+                self.polling = rest[0] == "on"
+            case "sleep":
+                time.sleep(int(rest[0]) / 1000)
+                say("slept")
+            case "commit":
+                self._commit()
+            case "commit-async":
+                future = self.consumer.commit_async()
+                future.add_done_callback(lambda done: self._told(done.result))
+            case "rebalance":
+                self.consumer.rejoin(" ".join(rest))
+            case "assignment":
+                say("assignment", written(self.consumer.assignment()))
+            case "pause":
+                self.consumer.pause(self.consumer.assignment())
+            case "resume":
+                self.consumer.resume(self.consumer.assignment())
+            case "close":
+                self.consumer.close(leave="stay" not in rest, timeout=10)
+                say("closed")
+                return True
+            case _:
+                raise ConfigError("command", line, "see the head of kproto/testing/driver.py")
+        return False
+
+    # ---- the listener
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        say("assigned", written(partitions))
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        say("lost", written(partitions))
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        say("revoked", written(partitions))
+        if self.conf.get("commit_in_revoke"):
+            self._commit()
+        if self.conf.get("revoke_ms"):
+            time.sleep(self.conf["revoke_ms"] / 1000)

@@ -1,0 +1,280 @@
+"""The driver protocol: what goes in on stdin and comes out on stdout, with our own consumer and a machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+
+from kproto.broker.server import Server, running
+from kproto.cli import main
+from kproto.clients import contract as c
+from kproto.group.subscription import TopicPartition
+from kproto.messages.metadata import MetadataRequest
+from kproto.testing.driver import Commands, Machine, configuration
+from kproto.testing.wires import Wires
+
+SOON = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "300",
+}
+
+
+@pytest.fixture
+def broker() -> Iterator[Server]:
+    with running(topics={"t": 2}, settings=SOON) as server:
+        yield server
+
+
+class Member:
+    """`kproto member` in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        order = [sys.executable, "-m", "kproto", "member", *arguments]
+        self.process = subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def until(self, start: str) -> str:
+        """Reads up to the line that begins so, behind its time."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            at, _, rest = line.rstrip("\n").partition(" ")
+            assert abs(float(at) - time.time()) < 60
+            self.lines.append(rest)
+            if rest.startswith(start):
+                return rest
+        raise AssertionError(f"ended without {start!r}: {self.lines}")
+
+
+def produce(bootstrap: str, count: int) -> None:
+    from consumer import Producer
+
+    with Producer(bootstrap) as producer:
+        for number in range(count):
+            producer.send("t", b"%d" % number, partition=number % 2)
+
+
+def test_our_own_consumer_obeys_as_an_original_does(broker: Server) -> None:
+    produce(broker.bootstrap, 4)
+    conf = {"reset": "earliest", "session_ms": 3000, "heartbeat_ms": 200, "assignors": ["range"]}
+    member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", json.dumps(conf))
+    member.until("ready")
+    member.say("subscribe t")
+    member.until("done subscribe t")
+    assert member.until("assigned") == "assigned t:0 t:1"
+    read = {member.until("R") for _ in range(4)}
+    assert read == {"R t:0 0", "R t:0 1", "R t:1 0", "R t:1 1"}
+    member.say("commit")
+    member.until("commit ok")
+    member.until("done commit")
+    member.say("assignment")
+    member.until("assignment t:0 t:1")
+    member.say("close")
+    member.until("closed")
+    assert "revoked t:0 t:1" in member.lines
+    assert member.process.wait(10) == 0
+
+
+def test_the_end_of_input_is_a_close(broker: Server) -> None:
+    member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
+    member.until("ready")
+    assert member.process.stdin is not None
+    member.process.stdin.close()
+    member.until("closed")
+    assert member.process.wait(10) == 0
+
+
+def test_a_command_that_there_is_not_is_an_error_and_not_done(broker: Server) -> None:
+    member = Member("--as", "kproto", broker.bootstrap, "A-1", "g", "{}")
+    member.say("dance")
+    assert "dance" in member.until("error ConfigException")
+    member.say("close")
+    member.until("closed")
+    assert "done dance" not in member.lines
+    member.process.wait(10)
+
+
+def test_a_client_that_there_is_not_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["member", "--as", "nobody", "127.0.0.1:1", "A", "g", "{}"]) == 2
+    assert "client" in capsys.readouterr().err
+
+
+def test_a_configuration_that_is_no_json_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["member", "--as", "kproto", "127.0.0.1:1", "A", "g", "{"])
+    assert end.value.code == 2
+    assert "is not JSON" in capsys.readouterr().err
+
+
+def test_words_that_belong_to_the_application_are_no_options_of_the_client() -> None:
+    conf = {"assignors": ["range"], "revoke_ms": 5, "wait_ms": 7, "queued.min.messages": 3, "instance": None}
+    config = configuration("A", "g", conf)
+    assert config.assignors == ("range",)
+    assert (config.fetch_wait_ms, config.instance) == (7, None)
+    assert dict(config.extra) == {"queued.min.messages": 3}
+
+
+# -- a machine that asks for metadata at each poll, and calls back before its close
+
+
+@dataclass
+class Asker:
+    """A client's module and its state in one: answers each poll when the broker has answered."""
+
+    heard: list[c.Event] = field(default_factory=list[c.Event])
+    to: c.Address | None = None
+    VERSIONS: ClassVar = {3: 9}
+
+    def start(self, config: c.Config) -> Asker:
+        return self
+
+    def next_deadline(self, state: Any) -> int | None:
+        return None
+
+    def step(self, state: Any, event: c.Event, now: int) -> list[c.Action]:
+        self.heard.append(event)
+        match event:
+            case c.Started(bootstrap=bootstrap):
+                self.to = c.Address(*bootstrap[0])
+            case c.Poll():
+                assert self.to is not None
+                return [c.Send(self.to, MetadataRequest(topics=None), 9)]
+            case c.Answered():
+                return [c.Polled((c.Record(TopicPartition("t", 0), len(self.heard), 0, None, b""),))]
+            case c.Failed(why=why):
+                return [c.Polled(error=("Failed", why))]
+            case c.Commit(token=token):
+                return [c.Committed(token)]
+            case c.Close():
+                return [c.Tell("revoked", (TopicPartition("t", 0),))]
+            case c.Told():
+                return [c.Closed()]
+            case _:
+                pass
+        return []
+
+
+def driven(bootstrap: str, *lines: str, **conf: Any) -> tuple[Asker, Machine]:
+    asker = Asker()
+    commands = Commands(io.StringIO("\n".join(lines) + "\n"))
+    machine = Machine("asker", asker, bootstrap, configuration("A", "g", conf), conf, commands)
+    machine.run()
+    return asker, machine
+
+
+def words(text: str) -> list[str]:
+    return [line.partition(" ")[2] for line in text.splitlines()]
+
+
+def test_a_machine_polls_until_a_command_comes(broker: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    asker, _ = driven(broker.bootstrap, "subscribe t", "sleep 1", "commit", "close")
+    assert words(capsys.readouterr().out) == [
+        "ready",
+        "done subscribe t",
+        "slept",
+        "done sleep 1",
+        "commit ok",
+        "done commit",
+        "revoked t:0",
+        "closed",
+    ]
+    assert isinstance(asker.heard[0], c.Started)
+    assert asker.heard[0].offered[3][1] >= 9
+
+
+def test_a_callback_commits_before_it_returns_if_told_so(
+    broker: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asker, _ = driven(broker.bootstrap, "close", commit_in_revoke=True)
+    assert [type(event).__name__ for event in asker.heard] == ["Started", "Close", "Commit", "Told"]
+    assert words(capsys.readouterr().out) == ["ready", "revoked t:0", "commit ok", "closed"]
+
+
+def test_no_broker_and_a_close_is_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    asker, _ = driven("127.0.0.1:1", "close")
+    assert asker.heard == []
+    assert words(capsys.readouterr().out) == ["ready", "closed"]
+
+
+# -- the connections
+
+
+def ask(to: c.Address, timeout_ms: int = 20_000) -> c.Send:
+    return c.Send(to, MetadataRequest(topics=None), 9, timeout_ms)
+
+
+def heard(wires: Wires, count: int) -> list[c.Answered | c.Failed]:
+    found: list[c.Answered | c.Failed] = []
+    while len(found) < count:
+        found += wires.wait(20)
+    return found
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    from consumer.sockets import Sockets
+
+    made = Wires("A", Sockets())
+    yield made
+    made.close()
+
+
+def test_answers_of_a_connection_come_in_the_order_of_its_requests(broker: Server, wires: Wires) -> None:
+    host, port = broker.bootstrap.split(":")
+    sent = [ask(c.Address(host, int(port))) for _ in range(5)]
+    for one in sent:
+        wires.send(one)
+    answers = heard(wires, 5)
+    assert [id(one.request) for one in answers] == [id(one.request) for one in sent]
+    assert all(isinstance(one, c.Answered) for one in answers)
+
+
+def test_each_lane_is_a_connection_of_its_own(broker: Server, wires: Wires) -> None:
+    host, port = broker.bootstrap.split(":")
+    left, right = c.Address(host, int(port), "left"), c.Address(host, int(port), "right")
+    first, second = ask(left), ask(right)
+    wires.send(first)
+    wires.send(second)
+    wires.hangup(c.Hangup(left))
+    answers = {id(one.request): one for one in heard(wires, 2)}
+    assert isinstance(answers[id(first.request)], c.Failed)
+    assert isinstance(answers[id(second.request)], c.Answered)
+
+
+def test_what_is_refused_fails(wires: Wires) -> None:
+    wires.send(ask(c.Address("127.0.0.1", 1)))
+    (failed,) = heard(wires, 1)
+    assert isinstance(failed, c.Failed)
+    assert not failed.late
+
+
+def test_what_is_not_answered_in_its_time_fails_once_as_late(wires: Wires) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        wires.send(ask(c.Address("127.0.0.1", silent.getsockname()[1]), timeout_ms=30))
+        (failed,) = heard(wires, 1)
+        assert isinstance(failed, c.Failed)
+        assert failed.late
+        assert wires.wait(0.01) == []
+
+
+def test_a_connection_that_broke_is_opened_anew_by_the_next_request(broker: Server, wires: Wires) -> None:
+    host, port = broker.bootstrap.split(":")
+    address = c.Address(host, int(port))
+    wires.send(ask(address))
+    wires.hangup(c.Hangup(address))
+    wires.send(ask(address))
+    assert [type(one).__name__ for one in heard(wires, 2)] == ["Failed", "Answered"]
