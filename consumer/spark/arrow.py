@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.sql.types import StructType
 
+from kproto.errors import RecordError
 from kproto.records import batches
 from kproto.records.columns import Columns, columns
 
@@ -67,10 +68,12 @@ class Builder:
         self._range = range_
         self._makers = [self._maker(field.name.lower()) for field in schema.fields]
 
-    def batches(self, records: bytes, aborted: tuple[tuple[int, int], ...]) -> Iterator[RecordBatch]:
-        """The records of a fetch answer that belong to the slice, in batches of at most `ROWS`."""
-        found = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=self._range.start)
-        first, last = np.searchsorted(found.offset, [self._range.start, self._range.end]).tolist()
+    def batches(
+        self, records: bytes, aborted: tuple[tuple[int, int], ...], position: int
+    ) -> Iterator[RecordBatch]:
+        """The records of a fetch answer from `position` to the slice's end, in batches of at most `ROWS`."""
+        found = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
+        first, last = np.searchsorted(found.offset, [position, self._range.end]).tolist()
         for at in range(first, last, ROWS):
             until = min(at + ROWS, last)
             arrays = [make(found, at, until) for make in self._makers]
@@ -90,12 +93,31 @@ class Builder:
             case "offset":
                 return lambda found, a, b: pa.array(found.offset[a:b])
             case "timestamp":
-                kind = TYPES["timestamp"]
-                return lambda found, a, b: pa.array(found.timestamp[a:b] * 1000).view(kind)
+                return lambda found, a, b: pa.array(self._microseconds(found, a, b)).view(TYPES["timestamp"])
             case "timestamptype":
                 return lambda found, a, b: pa.array(found.timestamp_type[a:b].astype(np.int32))
             case _:
                 return _headers
+
+    def _microseconds(self, found: Columns, a: int, b: int) -> Any:
+        times = found.timestamp[a:b]
+        beyond = (times > _MOST_MS) | (times < -_MOST_MS)
+        if beyond.any():
+            at = int(np.argmax(beyond))
+            where = f"{self._range.topic}-{self._range.partition} at offset {found.offset[a + at]}"
+            raise RecordError(
+                "Record",
+                -1,
+                "timestamp",
+                a + at,
+                f"{where} has the timestamp {times[at]} ms, and Spark's timestamps end at {_MOST_MS}: leave "
+                'the column out to read on, as with .schema("key BINARY, value BINARY")',
+            )
+        return times * 1000
+
+
+# Microseconds in 64 bits: the year 294247.
+_MOST_MS = (2**63 - 1) // 1000
 
 
 @lru_cache(64)

@@ -6,14 +6,17 @@ Rules:
   cluster says so, several times for one that was there before. Everything else is retried
   (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then raised.
 * Every wait has an end. A driver that hangs in planning shows nothing to anybody (SPARK-32032).
+* A broker that restarts is waited for, as Java's clients do: a cluster that answered before for
+  ``kafka.default.api.timeout.ms``, one that never did for ``kafka.request.timeout.ms``.
 * Topics are never created by asking for them.
 """
 
 from __future__ import annotations
 
-import re
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import count
 from typing import Literal, TypeVar
 
 from kproto.error_codes import ErrorCode
@@ -23,15 +26,18 @@ from kproto.group.subscription import TopicPartition
 from ..cluster import Cluster
 from ..engine.metadata import TopicView
 from ..errors import broker_error
+from .java_regex import matcher
 from .offsets import Positions, View, exactly, inside
 from .options import Assigned, Bound, Each, Everywhere, Options, Pattern, Since, Topics
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 # How often, and how far apart, a missing topic is looked for before it counts as gone: metadata spreads among
 # brokers, and one that was just created or restarted may deny a topic for a moment.
 LOOKS = 5
 PAUSE_S = 0.1
+LONGEST_PAUSE_S = 1.0
 
 # Java's default.api.timeout.ms.
 API_TIMEOUT_MS = 60_000
@@ -44,6 +50,7 @@ class Logs:
         self.options = options
         self.isolation = options.text("isolation.level", "read_uncommitted")
         self._cluster: Cluster | None = None
+        self._answered = False
 
     @property
     def cluster(self) -> Cluster:
@@ -76,7 +83,7 @@ class Logs:
             wanted = list(dict.fromkeys(p.topic for p in choice.partitions))
         topics = self._retried(lambda: self._topics(wanted, (wanted or ()) if sought is None else sought))
         if isinstance(choice, Pattern):
-            matches = re.compile(choice.regex).fullmatch
+            matches = matcher(choice.regex)
             topics = {name: t for name, t in topics.items() if not t.internal and matches(name)}
         found = {TopicPartition(name, number) for name, t in topics.items() for number in t.partitions}
         if isinstance(choice, Assigned):
@@ -204,20 +211,47 @@ class Logs:
         return {p: at.offset or 0 for p, at in answers.items()}
 
     def _retried(self, ask: Callable[[], T]) -> T:
-        for _ in range(self.options.fetch_offset_retries):
+        patience = self._timeout if self._answered else request_timeout_ms(self.options) / 1000
+        for left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:
-                return ask()
-            except (ConnectionFailed, RequestTimedOut, Retriable):
+                found = ridden_out(ask, patience)
+            except (RequestTimedOut, Retriable):
+                if not left:
+                    raise
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
-        return ask()
+            else:
+                self._answered = True
+                return found
+        raise AssertionError("the last try returns or raises")
+
+
+def ridden_out(ask: Callable[[], T], seconds: float) -> T:
+    """The answer, asked for again while nobody can be reached, for so long; then ConnectionFailed."""
+    end, pause = time.monotonic() + seconds, PAUSE_S
+    for tries in count():
+        try:
+            return ask()
+        except ConnectionFailed as error:
+            if time.monotonic() + pause >= end:
+                raise
+            if tries == 0:
+                log.warning("the cluster is out of reach, trying again for %d s: %s", seconds, error)
+        time.sleep(pause)
+        pause = min(LONGEST_PAUSE_S, pause * 2)
+    raise AssertionError("the loop returns or raises")
 
 
 def connect(options: Options) -> Cluster:
     """A client of the cluster that these options name; it connects when it is first asked."""
-    request_timeout_ms = options.number("request.timeout.ms", 30_000)
+    timeout_ms = request_timeout_ms(options)
     return Cluster(
         options.bootstrap_servers,
         client_id=options.text("client.id", "kproto-spark"),
-        request_timeout_ms=request_timeout_ms,
-        timeout=request_timeout_ms / 1000,
+        request_timeout_ms=timeout_ms,
+        timeout=timeout_ms / 1000,
     )
+
+
+def request_timeout_ms(options: Options) -> int:
+    """How long one request may take."""
+    return options.number("request.timeout.ms", 30_000)

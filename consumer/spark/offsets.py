@@ -1,16 +1,20 @@
 """The arithmetic of a query's offsets: what is read next, what is lost, how it is cut up. No I/O, no clock.
 
-An offset is the *next* record to read. As JSON, which Spark writes to the checkpoint, it looks like the JVM
-source's, with two more keys that no topic can be called:
+An offset is the *next* record to read. As JSON, which Spark writes to the checkpoint and shows in a query's
+progress, it is Kafka's form, topic -> partition -> offset, like the JVM source's:
 
-    {"@began": {"flights": {"2": 0}}, "@ids": {"flights": "c0ff…"}, "flights": {"0": 17, "1": 9, "2": 4}}
+    {"@flights id=c0ff… began=2:0": {}, "flights": {"0": 17, "1": 9, "2": 4}}
+
+The checkpoint keeps nothing else of a source, so what else must outlive a crash is in there, too: as keys
+that no topic can be called, each a topic without partitions to whoever walks over them. (Before the first
+release these were "@ids" and "@began" with values of their own, which are still read.)
 
 Rules:
 
 * Spark compares offsets as *text*. `Offsets.to_json` is the same for the same offsets: topics in order of
   name, partitions in order of number. Another key order would be a "new" offset, and an endless run of
   empty batches.
-* An end says by itself where every partition that is new in it began (``@began``). So ``partitions(start,
+* An end says by itself where every partition that is new in it began (``began=``). So ``partitions(start,
   end)`` needs nothing else, and the replay of a batch after a crash reads the same range, the first one
   included, although Spark doesn't keep an initial offset and `latest` or a time would by then mean
   something else.
@@ -25,6 +29,7 @@ Rules:
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -34,6 +39,8 @@ from kproto.errors import ConfigError, KprotoError
 from kproto.group.subscription import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
+
+_NOTE = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
 
 
 class DataLoss(KprotoError):
@@ -66,18 +73,29 @@ class Offsets:
     @classmethod
     def from_json(cls, read: Mapping[str, object]) -> Offsets:
         """The offsets behind a JSON object from a checkpoint. Raises ConfigError if it is none of ours."""
-        ids = cast("Mapping[str, str]", read.get("@ids", {}))
-        began = cast("Mapping[str, object]", read.get("@began", {}))
+        ids = dict(cast("Mapping[str, str]", read.get("@ids", {})))
+        began = _flat(cast("Mapping[str, object]", read.get("@began", {})))
+        for key in read:
+            if (note := _NOTE.fullmatch(key)) is not None:
+                topic, id_, starts = note.groups()
+                if id_:
+                    ids[topic] = id_
+                for start in (starts or "").split(",") if starts else ():
+                    partition, offset = start.split(":")
+                    began[TopicPartition(topic, int(partition))] = int(offset)
         topics = {name: partitions for name, partitions in read.items() if not name.startswith("@")}
-        return cls(_flat(topics), dict(ids), _flat(began))
+        return cls(_flat(topics), ids, began)
 
     def to_json(self) -> dict[str, object]:
         """The same offsets as a JSON object whose text is always the same."""
+        began: dict[str, list[str]] = {}
+        for (topic, partition), offset in sorted(self.began.items()):
+            began.setdefault(topic, []).append(f"{partition}:{offset}")
         found: dict[str, object] = {}
-        if self.began:
-            found["@began"] = _nested(self.began)
-        if self.ids:
-            found["@ids"] = dict(sorted(self.ids.items()))
+        for topic in sorted({*began, *self.ids}):
+            id_ = f" id={self.ids[topic]}" if topic in self.ids else ""
+            starts = f" began={','.join(began[topic])}" if topic in began else ""
+            found[f"@{topic}{id_}{starts}"] = {}
         found.update(_nested(self.positions))
         return found
 

@@ -25,6 +25,8 @@ from typing import Any, Literal, TypeAlias, cast
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
+from .java_regex import matcher
+
 Edge: TypeAlias = Literal["earliest", "latest"]
 
 
@@ -70,8 +72,8 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """``subscribePattern``: all topics whose whole name matches, also those made later. Never internal
-    ones.
+    """``subscribePattern``: all topics whose whole name matches, in Java's syntax, also those made later.
+    Never internal ones.
     """
 
     regex: str
@@ -275,7 +277,7 @@ def _no_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _each_partition(name: str, value: str, shape: str) -> dict[TopicPartition, int]:
     """``{"flights": {"0": 5}}`` as a map of partitions. Offsets copied from a query's progress carry topic
-    ids under ``@ids`` and where newcomers began under ``@began``: both are skipped.
+    topics' ids and where newcomers began under keys that begin with ``@``: these are skipped.
     """
     found: dict[TopicPartition, int] = {}
     for topic, partitions in _json_object(name, value, shape).items():
@@ -308,10 +310,7 @@ def _choice(given: Mapping[str, str]) -> Choice | None:
         return Topics(names)
     if name == "subscribePattern":
         _text(name, value)
-        try:
-            re.compile(value)
-        except re.error as e:
-            raise ConfigError(name, value, f"it must be a regular expression ({e})") from None
+        matcher(value)
         return Pattern(value)
     return Assigned(_assigned(name, value))
 

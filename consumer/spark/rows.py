@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -34,9 +35,11 @@ from ..cluster import Cluster
 from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Builder, RecordBatch, cut
-from .logs import connect
+from .logs import connect, ridden_out
 from .offsets import DataLoss, Range
 from .options import Options
+
+log = logging.getLogger(__name__)
 
 # The most that one fetch brings. Kafka's consumers have 1 MiB for each of many partitions; here it is one
 # partition at a time, and larger answers cost fewer round trips.
@@ -66,8 +69,8 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
     if not isinstance(partition, Slice):
         return  # Spark makes a task also for a plan without slices
     builder = Builder(schema, partition.range, check_crcs=options.client.get("check.crcs") is not False)
-    for records, aborted in _chunks(partition.range, options):
-        yield from builder.batches(records, aborted)
+    for chunk in _chunks(partition.range, options):
+        yield from builder.batches(chunk.records, chunk.aborted, chunk.position)
 
 
 # ---- fetching
@@ -164,8 +167,18 @@ class Vanished(KprotoError):
     """The log that the slice was planned for isn't there any more; the text says how."""
 
 
-def _chunks(range_: Range, options: Options) -> Iterator[tuple[bytes, tuple[tuple[int, int], ...]]]:
-    """The record batches that hold a slice, in order, and the transactions aborted in them."""
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Whole record batches; those of their records that are below `position` were not asked for: they were
+    read before, or deleted."""
+
+    records: bytes
+    aborted: tuple[tuple[int, int], ...]
+    position: int
+
+
+def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
+    """The record batches that hold a slice, in order."""
     fetches = _Fetches(range_, options)
     position = range_.start
     under_way = fetches.ask(position)
@@ -186,17 +199,18 @@ def _chunks(range_: Range, options: Options) -> Iterator[tuple[bytes, tuple[tupl
         if reached is None or reached <= position:
             raise RecordError("FetchResponse", -1, "records", 0, f"nothing for {fetches.name} at {position}")
         fetches.worker.record_bytes[fetches.partition] = len(records) / (reached - position)
-        position = reached
-        if position < range_.end:
-            under_way = fetches.ask(position)
+        if reached < range_.end:
+            under_way = fetches.ask(reached)
         if records:
-            yield records, chunk.aborted
+            yield _Chunk(records, chunk.aborted, position)
+        position = reached
 
 
 def _outside(fetches: _Fetches, position: int) -> int:
     """Where to go on when `position` isn't in the log; the end of the slice if nothing of it is left."""
     timeout = fetches.options.poll_timeout_ms / 1000
-    answer = fetches.worker.cluster.list_offsets({fetches.partition: "earliest"}, timeout=timeout)
+    cluster, wanted = fetches.worker.cluster, {fetches.partition: "earliest"}
+    answer = ridden_out(lambda: cluster.list_offsets(wanted, timeout=timeout), timeout)
     first = answer[fetches.partition].offset or 0
     if first <= position:
         _lost(f"the log of {fetches.name} ends before {position}, which was to be read", fetches.options)
@@ -209,3 +223,4 @@ def _outside(fetches: _Fetches, position: int) -> int:
 def _lost(what: str, options: Options) -> None:
     if options.fail_on_data_loss:
         raise DataLoss((what,))
+    log.warning("failOnDataLoss=false: %s", what)

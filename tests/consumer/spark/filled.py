@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from consumer.cluster import Cluster
 from kproto.group.subscription import TopicPartition
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
@@ -33,6 +34,13 @@ class Filled:
         if count:
             records = [Record(i, at + i, None, b"%d" % i) for i in range(count)]
             self.cluster.produce(TopicPartition(name, partition), encode_batch(records))
+
+    def delete_before(self, partition: TopicPartition, offset: int) -> None:
+        """What retention does to the head of a log."""
+        entry = DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
+        topics = [DeleteRecordsTopic(name=partition.topic, partitions=[entry])]
+        node = ("leader", partition.topic, partition.partition)
+        self.cluster.request(DeleteRecordsRequest(topics=topics, timeout_ms=1000), node)
 
     def options(self, **more: str | int) -> dict[str, str]:
         """Options that read the topic "t", unless `more` says otherwise; `_` in a name stands for a dot."""

@@ -65,6 +65,22 @@ def test_partitions_are_in_order_of_number_not_of_text() -> None:
     assert json.dumps(Offsets(at).to_json()) == '{"a": {"2": 2, "9": 9, "10": 10}}'
 
 
+def test_whoever_walks_over_the_topics_meets_kafkas_form_only() -> None:
+    """topic -> partition -> offset: what tools that read a query's progress expect."""
+    offsets = Offsets({A0: 9, B0: 3}, {"a": "id-a", "b": "id-b"}, {A0: 2})
+    found = {
+        (topic, int(partition)): int(offset)
+        for topic, partitions in offsets.to_json().items()
+        for partition, offset in partitions.items()  # type: ignore[attr-defined]
+    }
+    assert found == {("a", 0): 9, ("b", 0): 3}
+
+
+def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
+    old = {"@began": {"a": {"0": 2}}, "@ids": {"a": "id-a"}, "a": {"0": 9}}
+    assert Offsets.from_json(old) == Offsets({A0: 9}, {"a": "id-a"}, {A0: 2})
+
+
 def test_a_query_that_never_started_is_an_empty_object() -> None:
     assert Offsets().to_json() == {}
     assert Offsets.from_json({}) == Offsets()
@@ -144,7 +160,7 @@ def test_a_newcomer_with_records_is_read_in_the_same_batch_from_where_it_began()
 
 def test_the_first_batch_reads_without_an_initial_offset() -> None:
     end = advance(Offsets(), view({A0: 9}), {A0: 2})
-    assert end.to_json() == {"@began": {"a": {"0": 2}}, "@ids": {"a": "id-a"}, "a": {"0": 9}}
+    assert end.to_json() == {"@a id=id-a began=0:2": {}, "a": {"0": 9}}
     assert ranges(Offsets(), end) == [Range("a", 0, 2, 9, "id-a")]
 
 

@@ -127,8 +127,14 @@ def test_minus_two_is_earliest_and_minus_one_latest() -> None:
     assert read == Each({F0: "earliest", F1: "latest"})
 
 
-def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids() -> None:
-    copied = '{"@began": {"flights": {"0": 1}}, "@ids": {"flights": "c0ffee"}, "flights": {"0": 5}}'
+@pytest.mark.parametrize(
+    "copied",
+    [
+        '{"@flights id=c0ffee began=0:1": {}, "flights": {"0": 5}}',
+        '{"@began": {"flights": {"0": 1}}, "@ids": {"flights": "c0ffee"}, "flights": {"0": 5}}',
+    ],
+)
+def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids(copied: str) -> None:
     assert options(startingOffsets=copied).starting == Each({F0: 5})
 
 

@@ -20,7 +20,7 @@ from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
 from consumer.spark.rows import Slice
 from consumer.spark.schema import checked, full
-from kproto.errors import ConfigError, RequestTimedOut, UnknownTopic
+from kproto.errors import ConfigError, RecordError, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
@@ -164,6 +164,13 @@ def test_an_unknown_topic_is_an_error_and_not_an_empty_answer(filled: Filled) ->
     assert "topic 'nowhere'" in str(failure(filled, subscribe="nowhere"))
 
 
+def test_a_pattern_is_javas(filled: Filled) -> None:
+    for name in ("flights1", "flights22", "flights", "xflights3"):
+        filled.topic(name, 1)
+    found = table(filled, subscribePattern=r"\Qflights\E\p{Digit}++")
+    assert sorted(set(found["topic"].to_pylist())) == ["flights1", "flights22"]
+
+
 def test_a_pattern_without_match_is_an_empty_answer(filled: Filled) -> None:
     assert offsets(filled, subscribePattern="nothing.*") == []
 
@@ -173,6 +180,39 @@ def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> N
     bounds = {"startingOffsets": '{"t": {"0": 7}}', "endingOffsets": '{"t": {"0": 9}}'}
     assert isinstance(failure(filled, **bounds), DataLoss)
     assert offsets(filled, failOnDataLoss="false", **bounds) == []
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_records_deleted_since_the_plan_do_not_come_back(
+    filled: Filled, pieces: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One batch on the wire holds what was deleted and what was not."""
+    filled.topic("t", 30)
+    planned = reader(filled, failOnDataLoss="false", minPartitions=pieces)
+    slices = planned.partitions()
+    filled.delete_before(T0, 20)
+    read = [n for slice_ in slices for batch in planned.read(slice_) for n in batch["offset"].to_pylist()]
+    assert read == list(range(20, 30))
+    assert "failOnDataLoss=false: the log of t-0 begins at 20, after 0" in caplog.text
+
+
+def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
+    filled.topic("t", 30)
+    planned = reader(filled)
+    [slice_] = planned.partitions()
+    filled.delete_before(T0, 20)
+    with pytest.raises(DataLoss, match="the log of t-0 begins at 20, after 0"):
+        list(planned.read(slice_))
+
+
+def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_with_a_way_out(filled: Filled) -> None:
+    filled.cluster.create_topics({"t": 1}, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    filled.cluster.produce(T0, encode_batch([Record(0, HOUR, None, b"a"), Record(1, 1 << 62, None, b"b")]))
+    with pytest.raises(
+        RecordError, match=r"t-0 at offset 1 has the timestamp 4611686018427387904 ms.*\.schema"
+    ):
+        table(filled)
+    assert table(filled, StructType().add("value", "binary"))["value"].to_pylist() == [b"a", b"b"]
 
 
 # Slices -----------------------------------------------------------------------------------------------

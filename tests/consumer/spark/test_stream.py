@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import threading
+import time
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -25,7 +28,8 @@ from consumer.spark.options import parse
 from consumer.spark.rows import Slice
 from consumer.spark.schema import full
 from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader, Planner
-from kproto.errors import ConfigError, UnknownTopic
+from kproto.broker.server import Server
+from kproto.errors import ConfigError, ConnectionFailed, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from tests.consumer.spark.filled import HOUR, Filled
 
@@ -481,3 +485,64 @@ def test_a_refused_commit_does_not_end_the_query_and_is_tried_again_later(filled
     run.now += 1.0
     run.reader.commit(run.at)
     assert committed(filled, "lag") == {T0: 3}
+
+
+# A cluster that is away ---------------------------------------------------------------------------------
+
+
+def test_records_deleted_between_two_runs_do_not_come_back(filled: Filled) -> None:
+    """0..9 read, 10..29 written as one batch, deleted up to 20, and the query restarted."""
+    filled.topic("t", 10)
+    run = Run(filled, startingOffsets="earliest")
+    assert run.batch() == {"t-0": list(range(10))}
+    filled.put("t", 0, 20)
+    filled.delete_before(T0, 20)
+    again = Run(filled, run.at, failOnDataLoss="false")
+    assert again.batch() == {"t-0": list(range(20, 30))}
+
+
+def test_a_broker_that_restarts_for_seconds_ends_no_query() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def do(work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(10)
+
+    server = Server()
+    do(server.start())
+    try:
+        filled = Filled(server.bootstrap)
+        filled.topic("t", 3)
+        run = Run(filled, startingOffsets="earliest")
+        assert run.batch() == {"t-0": [0, 1, 2]}
+        filled.put("t", 0, 2)
+        do(server.stop())
+        asyncio.run_coroutine_threadsafe(_later(4, server.start()), loop)
+        assert run.batch() == {"t-0": [3, 4]}
+        filled.cluster.close()
+        run.reader.stop()
+        do(server.stop())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+async def _later(seconds: float, work: Coroutine[Any, Any, None]) -> None:
+    await asyncio.sleep(seconds)
+    await work
+
+
+def test_a_cluster_that_was_never_reached_is_told_after_the_request_timeout() -> None:
+    options = parse(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "subscribe": "t",
+            "kafka.request.timeout.ms": "1500",
+            "fetchOffset.numRetries": "0",
+        }
+    )
+    began = time.monotonic()
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
+        KprotoStreamReader(full(options), options).latestOffset({}, ReadAllAvailable())
+    assert 0.5 < time.monotonic() - began < 4

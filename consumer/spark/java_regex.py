@@ -1,0 +1,526 @@
+r"""Java's regular expressions for topic names, as ``subscribePattern`` takes them, in terms of Python's `re`.
+
+Spark's users write Java's syntax: ``\p{Digit}+``, ``[a-z&&[^q]]``, ``\Q..\E``, possessive quantifiers, flags
+in the middle. Python's `re` knows some of it, and reads some of it as something else without a word.
+
+Rules:
+
+* A topic's name consists of ``a-z A-Z 0-9 . _ -``. So every class of characters, whatever its syntax, is the
+  set of those 65 that belong to it, and line ends, spaces and other alphabets never match.
+* The whole name has to match (java.util.regex.Matcher.matches).
+* What is not understood here, and what Java itself refuses, is a ConfigError that shows where; nothing is
+  ever read as something else.
+
+After the documentation of java.util.regex.Pattern (Java 17).
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Callable
+
+from kproto.errors import ConfigError
+
+NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_LETTERS = frozenset(string.ascii_letters)
+_LOWER, _UPPER = frozenset(string.ascii_lowercase), frozenset(string.ascii_uppercase)
+_DIGITS = frozenset(string.digits)
+_PUNCTUATION = frozenset("._-")
+_NOTHING = frozenset[str]()
+
+# \p{NAME}: POSIX's, the methods of java.lang.Character, Unicode's binary properties, scripts and blocks.
+_PROPERTIES: dict[str, frozenset[str]] = {
+    "lower": _LOWER,
+    "upper": _UPPER,
+    "ascii": NAME_CHARACTERS,
+    "alpha": _LETTERS,
+    "digit": _DIGITS,
+    "alnum": _LETTERS | _DIGITS,
+    "punct": _PUNCTUATION,
+    "graph": NAME_CHARACTERS,
+    "print": NAME_CHARACTERS,
+    "blank": _NOTHING,
+    "cntrl": _NOTHING,
+    "xdigit": frozenset(string.hexdigits),
+    "space": _NOTHING,
+    "javalowercase": _LOWER,
+    "javauppercase": _UPPER,
+    "javatitlecase": _NOTHING,
+    "javaalphabetic": _LETTERS,
+    "javaletter": _LETTERS,
+    "javadigit": _DIGITS,
+    "javaletterordigit": _LETTERS | _DIGITS,
+    "javaideographic": _NOTHING,
+    "javawhitespace": _NOTHING,
+    "javaspacechar": _NOTHING,
+    "javamirrored": _NOTHING,
+    "javaisocontrol": _NOTHING,
+    "javadefined": NAME_CHARACTERS,
+    "javajavaidentifierstart": _LETTERS | {"_"},
+    "javajavaidentifierpart": _LETTERS | _DIGITS | {"_"},
+    "javaunicodeidentifierstart": _LETTERS,
+    "javaunicodeidentifierpart": _LETTERS | _DIGITS | {"_"},
+    "isalphabetic": _LETTERS,
+    "isideographic": _NOTHING,
+    "isletter": _LETTERS,
+    "islowercase": _LOWER,
+    "isuppercase": _UPPER,
+    "istitlecase": _NOTHING,
+    "ispunctuation": _PUNCTUATION,
+    "iscontrol": _NOTHING,
+    "iswhite_space": _NOTHING,
+    "isdigit": _DIGITS,
+    "ishex_digit": frozenset(string.hexdigits),
+    "isjoin_control": _NOTHING,
+    "isnoncharacter_code_point": _NOTHING,
+    "isassigned": NAME_CHARACTERS,
+    "islatin": _LETTERS,
+    "iscommon": NAME_CHARACTERS - _LETTERS,
+    "inbasic_latin": NAME_CHARACTERS,
+    "inbasiclatin": NAME_CHARACTERS,
+}
+# Names whose case Java minds: POSIX's, the methods', general categories.
+_EXACT = {
+    **{name: name.capitalize() for name in list(_PROPERTIES)[:13]},
+    "ascii": "ASCII",
+    "xdigit": "XDigit",
+    "javalowercase": "javaLowerCase",
+    "javauppercase": "javaUpperCase",
+    "javatitlecase": "javaTitleCase",
+    "javaalphabetic": "javaAlphabetic",
+    "javaletter": "javaLetter",
+    "javadigit": "javaDigit",
+    "javaletterordigit": "javaLetterOrDigit",
+    "javaideographic": "javaIdeographic",
+    "javawhitespace": "javaWhitespace",
+    "javaspacechar": "javaSpaceChar",
+    "javamirrored": "javaMirrored",
+    "javaisocontrol": "javaISOControl",
+    "javadefined": "javaDefined",
+    "javajavaidentifierstart": "javaJavaIdentifierStart",
+    "javajavaidentifierpart": "javaJavaIdentifierPart",
+    "javaunicodeidentifierstart": "javaUnicodeIdentifierStart",
+    "javaunicodeidentifierpart": "javaUnicodeIdentifierPart",
+}
+# With (?i), Java takes these for each other.
+_CASES = _words(
+    "Lu Ll Lt lower upper javalowercase javauppercase javatitlecase islowercase isuppercase istitlecase"
+)
+_CATEGORIES = _words(
+    "Cn Lu Ll Lt Lm Lo Mn Me Mc Nd Nl No Zs Zl Zp Cc Cf Co Cs Pd Ps Pe Pc Po Sm Sc Sk So Pi Pf "
+    "L M N Z C P S LC LD L1 all"
+)
+_CLASSES = {
+    "d": _DIGITS,
+    "w": _LETTERS | _DIGITS | {"_"},
+    "s": _NOTHING,
+    "h": _NOTHING,
+    "v": _NOTHING,
+}
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
+_FLAGS = "idmsuxU"
+_MOST_TIMES = 2**31 - 1
+_QUANTIFIER = re.compile(r"[?*+]|\{(\d+)(,(\d*))?\}")
+_GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
+
+
+def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
+    """A function that says whether a topic's whole name matches Java's `pattern`.
+
+    Raises ConfigError, with the position, for what Java refuses and for what can't be said in Python.
+    """
+    reader = _Reader(pattern, option)
+    translated = reader.alternatives(inside=False)
+    try:
+        found = re.compile(translated)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigError(
+            option, pattern, f"a regular expression of Java's that Python can do ({error})"
+        ) from None
+    return lambda name: found.fullmatch(name) is not None
+
+
+class _Reader:
+    """Reads Java's syntax from left to right, and returns Python's."""
+
+    def __init__(self, pattern: str, option: str) -> None:
+        self.pattern = pattern
+        self.option = option
+        self.at = 0
+        self.ignore_case = False
+        self.comments = False
+        self.groups = 0
+        self.names: set[str] = set()
+
+    def refuse(self, why: str, at: int | None = None) -> ConfigError:
+        where = self.at if at is None else at
+        shown = self.pattern[where : where + 8]
+        what = f"a regular expression in Java's syntax; at {where}, {shown!r} {why}"
+        return ConfigError(self.option, self.pattern, what)
+
+    def peek(self) -> str:
+        return self.pattern[self.at : self.at + 1]
+
+    def taken(self, text: str) -> bool:
+        """Whether `text` comes next; it is passed over then."""
+        if not self.pattern.startswith(text, self.at):
+            return False
+        self.at += len(text)
+        return True
+
+    def skip_comments(self) -> None:
+        while self.comments and self.at < len(self.pattern):
+            if self.peek() in " \t\n\x0b\f\r":
+                self.at += 1
+            elif self.peek() == "#":
+                end = re.search(r"[\n\r\u0085\u2028\u2029]", self.pattern[self.at :])
+                self.at = len(self.pattern) if end is None else self.at + end.end()
+            else:
+                return
+
+    # ---- structure
+
+    def alternatives(self, *, inside: bool) -> str:
+        """What stands between two parentheses, or everything. Flags last to its end, over all branches."""
+        flags = self.ignore_case, self.comments
+        branches = [self.branch(inside=inside)]
+        while self.taken("|"):
+            branches.append(self.branch(inside=inside))
+        if not inside and self.at < len(self.pattern):
+            raise self.refuse("is a closing parenthesis without an opening one")
+        self.ignore_case, self.comments = flags
+        return "|".join(branches)
+
+    def branch(self, *, inside: bool) -> str:
+        out: list[str] = []
+        while True:
+            self.skip_comments()
+            char = self.peek()
+            if not char or char in "|)":
+                return "".join(out)
+            out.append(self.piece())
+
+    def piece(self) -> str:
+        at = self.at
+        atom = self.atom()
+        self.skip_comments()
+        found = _QUANTIFIER.match(self.pattern, self.at)
+        if found is None or not atom:
+            if not atom and self.peek() in ("*", "+", "?"):
+                raise self.refuse("has nothing to repeat")
+            return atom
+        self.at = found.end()
+        self.skip_comments()
+        least, _, most = found.groups()
+        if least and not int(least) <= int(most or least) <= _MOST_TIMES:
+            raise self.refuse("is an illegal repetition", found.start())
+        times = found[0]
+        for kind in ("?", "+"):
+            if self.taken(kind):
+                times += kind
+                break
+        self.skip_comments()
+        if self.peek() in ("*", "+", "?"):
+            raise self.refuse("repeats a repetition", at)
+        if atom in (r"\A", r"\Z", r"\b", r"\B"):
+            atom = f"(?:{atom})"
+        return atom + times
+
+    def atom(self) -> str:
+        char = self.peek()
+        if char == "(":
+            return self.group()
+        if char == "[":
+            return self.one_of(self.characters())
+        if char == "\\":
+            return self.escape()
+        if char in "*+?":
+            raise self.refuse("is a dangling meta character")
+        if char == "{":
+            raise self.refuse("is an illegal repetition")
+        self.at += 1
+        if char == ".":
+            return self.one_of(NAME_CHARACTERS)
+        if char == "^":
+            return r"\A"
+        if char == "$":
+            return r"\Z"
+        return self.literal(char)
+
+    def group(self) -> str:
+        at = self.at
+        self.at += 1
+        opening = "("
+        if self.taken("?"):
+            for kind in (":", "=", "!", ">", "<=", "<!"):
+                if self.taken(kind):
+                    opening = f"(?{kind}"
+                    break
+            else:
+                if self.taken("<"):
+                    name = _GROUP_NAME.match(self.pattern, self.at)
+                    if name is None or self.pattern[name.end() : name.end() + 1] != ">":
+                        raise self.refuse("is no name of a group, which is letters and digits")
+                    if name[0] in self.names:
+                        raise self.refuse(f"names a second group {name[0]}")
+                    self.at = name.end() + 1
+                    self.names.add(name[0])
+                    self.groups += 1
+                    opening = f"(?P<{name[0]}>"
+                else:
+                    return self.flags(at)
+        else:
+            self.groups += 1
+        inner = self.alternatives(inside=True)
+        if not self.taken(")"):
+            raise self.refuse("is a group that is not closed", at)
+        return f"{opening}{inner})"
+
+    def flags(self, at: int) -> str:
+        """``(?i)`` up to the end of the group, or ``(?i:...)``."""
+        before = self.ignore_case, self.comments
+        on = True
+        while (char := self.peek()) and char not in ":)":
+            if char == "-" and on:
+                on = False
+            elif char in _FLAGS:
+                self.ignore_case = on if char == "i" else self.ignore_case
+                self.comments = on if char == "x" else self.comments
+            else:
+                raise self.refuse("is an unknown inline modifier")
+            self.at += 1
+        if self.taken(")"):
+            return ""
+        if not self.taken(":"):
+            raise self.refuse("is a group that is not closed", at)
+        inner = self.alternatives(inside=True)
+        self.ignore_case, self.comments = before
+        if not self.taken(")"):
+            raise self.refuse("is a group that is not closed", at)
+        return f"(?:{inner})"
+
+    # ---- escapes
+
+    def escape(self) -> str:
+        at = self.at
+        self.at += 1
+        char = self.peek()
+        if not char:
+            raise self.refuse("ends with a backslash", at)
+        if char == "Q":
+            return self.quoted()
+        if char in "123456789":
+            return self.reference()
+        self.at += 1
+        match char:
+            case "b" if self.pattern.startswith("{g}", self.at):
+                raise self.refuse("is a boundary that isn't supported here", at)
+            case "b" | "B":
+                return f"\\{char}"
+            case "A" | "G":
+                return r"\A"
+            case "Z" | "z":
+                return r"\Z"
+            case "R":
+                return "(?!)"
+            case "X":
+                return self.one_of(NAME_CHARACTERS)
+            case "k":
+                return self.named_reference()
+            case _:
+                self.at = at
+                found = self.class_escape()
+                if found is not None:
+                    return self.one_of(found)
+                return self.literal(self.character())
+
+    def quoted(self) -> str:
+        self.at += 1
+        end = self.pattern.find("\\E", self.at)
+        text = self.pattern[self.at :] if end < 0 else self.pattern[self.at : end]
+        self.at = len(self.pattern) if end < 0 else end + 2
+        return "".join(map(self.literal, text))  # a quantifier behind it is for its last character only
+
+    def reference(self) -> str:
+        """As many digits as there are groups so far, at least one."""
+        number = int(self.peek())
+        self.at += 1
+        if number > self.groups:
+            raise self.refuse(f"means group {number}, which is not complete there", self.at - 2)
+        while self.peek().isdigit() and number * 10 + int(self.peek()) <= self.groups:
+            number = number * 10 + int(self.peek())
+            self.at += 1
+        return f"(?i:(?:\\{number}))" if self.ignore_case else f"(?:\\{number})"
+
+    def named_reference(self) -> str:
+        name = _GROUP_NAME.match(self.pattern, self.at + 1) if self.peek() == "<" else None
+        if name is None or name[0] not in self.names or self.pattern[name.end() : name.end() + 1] != ">":
+            raise self.refuse("names no group that was defined before")
+        self.at = name.end() + 1
+        return f"(?i:(?P={name[0]}))" if self.ignore_case else f"(?P={name[0]})"
+
+    def class_escape(self) -> frozenset[str] | None:
+        r"""``\d`` and ``\p{...}``; None, and nothing read, where one character is meant."""
+        char = self.pattern[self.at + 1 : self.at + 2]
+        if char in ("p", "P"):
+            at = self.at
+            self.at += 2
+            if self.peek() == "{":
+                end = self.pattern.find("}", self.at)
+                if end < 0:
+                    raise self.refuse("is a property that is not closed", at)
+                name, self.at = self.pattern[self.at + 1 : end], end + 1
+            else:
+                name = self.peek()
+                self.at += 1
+            found = self.property(name, at)
+            return NAME_CHARACTERS - found if char == "P" else found
+        if char and char.lower() in _CLASSES:
+            self.at += 2
+            found = _CLASSES[char.lower()]
+            return found if char.islower() else NAME_CHARACTERS - found
+        return None
+
+    def property(self, name: str, at: int) -> frozenset[str]:
+        key, equals, value = name.partition("=")
+        if equals:
+            key = key.lower()
+            if key in ("gc", "general_category"):
+                name = value
+            elif key in ("sc", "script"):
+                name = f"Is{value}"
+            elif key in ("blk", "block"):
+                name = f"In{value}"
+            else:
+                raise self.refuse(f"is an unknown property {name!r}", at)
+        category = name.removeprefix("Is")
+        if category in _CATEGORIES:
+            return _LETTERS if self.ignore_case and category in _CASES else _of_category(category)
+        lower = name.lower()
+        exact = _EXACT.get(lower, name[:2].capitalize() + name[2:])
+        if lower not in _PROPERTIES or name != exact:
+            raise self.refuse(f"is a property {name!r} that isn't known for topics' names", at)
+        return _LETTERS if self.ignore_case and lower in _CASES else _PROPERTIES[lower]
+
+    def character(self) -> str:
+        """One character, which an escape may stand for."""
+        at = self.at
+        char = self.peek()
+        self.at += 1
+        if char != "\\":
+            return char
+        char = self.peek()
+        self.at += 1
+        if char in _CONTROLS:
+            return _CONTROLS[char]
+        match char:
+            case "0":
+                found = re.compile(r"[0-3][0-7]{2}|[0-7]{1,2}").match(self.pattern, self.at)
+                return self.number(found, 0, 8, at)
+            case "x" if self.peek() == "{":
+                return self.number(re.compile(r"\{([0-9a-fA-F]+)\}").match(self.pattern, self.at), 1, 16, at)
+            case "x":
+                return self.number(re.compile(r"[0-9a-fA-F]{2}").match(self.pattern, self.at), 0, 16, at)
+            case "u":
+                return self.number(re.compile(r"[0-9a-fA-F]{4}").match(self.pattern, self.at), 0, 16, at)
+            case "c" if self.peek():
+                self.at += 1
+                return chr(ord(self.pattern[self.at - 1]) ^ 64)
+            case _ if char and not (char.isascii() and char.isalpha()):
+                return char
+            case _:
+                raise self.refuse("is an illegal or unsupported escape sequence", at)
+
+    def number(self, found: re.Match[str] | None, group: int, base: int, at: int) -> str:
+        if found is None or int(found[group], base) > 0x10FFFF:
+            raise self.refuse("is an illegal escape of a character's number", at)
+        self.at = found.end()
+        return chr(int(found[group], base))
+
+    # ---- classes
+
+    def characters(self) -> frozenset[str]:
+        """``[...]`` with all that Java allows in it: ranges, nested classes, intersections."""
+        at = self.at
+        self.at += 1
+        negated = self.taken("^")
+        sets: list[frozenset[str]] = []  # what && stands between
+        present: frozenset[str] | None = None
+        while True:
+            self.skip_comments()
+            if self.at >= len(self.pattern):
+                raise self.refuse("is a class that is not closed", at)
+            if self.peek() == "]" and (present is not None or sets):
+                self.at += 1
+                break
+            if self.taken("&&"):
+                if self.peek() == "&":
+                    raise self.refuse("is an intersection with one & too many")
+                if present is not None:
+                    sets.append(present)
+                    present = None
+                continue
+            found = self.member()
+            present = found if present is None else present | found
+        if present is not None:
+            sets.append(present)
+        whole = sets[0]
+        for other in sets[1:]:
+            whole &= other
+        return NAME_CHARACTERS - whole if negated else whole
+
+    def member(self) -> frozenset[str]:
+        if self.peek() == "[":
+            return self.characters()
+        if self.pattern.startswith("\\Q", self.at):
+            end = self.pattern.find("\\E", self.at)
+            text = self.pattern[self.at + 2 :] if end < 0 else self.pattern[self.at + 2 : end]
+            self.at = len(self.pattern) if end < 0 else end + 2
+            return self.cased(frozenset(text))
+        if self.peek() == "\\" and (found := self.class_escape()) is not None:
+            return found
+        at = self.at
+        first = self.character()
+        self.skip_comments()
+        follows = self.pattern[self.at + 1 : self.at + 2]
+        if self.peek() != "-" or follows in ("]", "[", "") or self.pattern.startswith("&&", self.at + 1):
+            return self.cased(frozenset(first))
+        self.at += 1
+        self.skip_comments()
+        last = self.character()
+        if last < first:
+            raise self.refuse("is an illegal range: it ends before it begins", at)
+        return self.cased(frozenset(c for c in _ALL_ASCII if first <= c <= last))
+
+    def cased(self, found: frozenset[str]) -> frozenset[str]:
+        if self.ignore_case:
+            found = found | {c.swapcase() for c in found if c in _LETTERS}
+        return found & NAME_CHARACTERS
+
+    # ---- writing
+
+    def literal(self, char: str) -> str:
+        if self.ignore_case and char in _LETTERS:
+            return self.one_of(frozenset((char.lower(), char.upper())))
+        return re.escape(char)
+
+    def one_of(self, found: frozenset[str]) -> str:
+        if found == NAME_CHARACTERS:
+            return "."
+        return f"[{''.join(map(re.escape, sorted(found)))}]" if found else "(?!)"
+
+
+_ALL_ASCII = tuple(map(chr, range(128)))
+
+
+def _of_category(name: str) -> frozenset[str]:
+    wanted = {"LC": ("Lu", "Ll", "Lt"), "LD": ("L", "Nd"), "L1": ("",), "all": ("",)}.get(name, (name,))
+    return frozenset(c for c in NAME_CHARACTERS if unicodedata.category(c).startswith(wanted))

@@ -1,0 +1,100 @@
+"""subscribePattern means what Java means by it: java.util.regex.Pattern itself is asked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from consumer.spark.java_regex import matcher
+from kproto.errors import ConfigError
+from tests.conformance import judges
+
+pytestmark = pytest.mark.java
+
+
+def _words(text: str) -> list[str]:
+    return text.split(" ")
+
+
+NAMES = _words(
+    "flights flights-1 flights.eu Flights FLIGHTS f a aa ab ba abc a1 a-1 a_b 1 12 123 0 . .. - _ a.b A aB x0 "
+    "q z zz aaa aab orders orders-2024 orders.v2 ORDERS-2 i I s S k K A-Z b d"
+)
+PATTERNS = (Path(__file__).parent / "java_patterns.txt").read_text().split("\n")
+"""What Spark's users write, and the corners of the grammar; the last one is empty."""
+
+ATOMS = _words(
+    r"a b 1 . - _ A Z \d \w \W "
+    r"\p{Lower} \P{L} [a-c] [^a] [a-z&&[^b]] [a&&[ab]1] \Qa.\E \. (a) (a|b) "
+    r"(?:1|a) (?>a|ab) (?i) (?-i) (?i:a) (?<=a) (?!b) (?=.) \b ^ $ | \1 (?x)"
+)
+TIMES = ["", "", "", "*", "+", "?", "*?", "++", "{2}", "{1,2}", "{0,1}+", "?+"]
+
+
+def drawn(seed: int, count: int) -> Iterator[str]:
+    random = Random(seed)
+    for _ in range(count):
+        yield "".join(random.choice(ATOMS) + random.choice(TIMES) for _ in range(random.randint(1, 5)))
+
+
+def java_says(patterns: list[str], folder: Path) -> list[str]:
+    source = Path(__file__).parent / "java" / "Regex.java"
+    asked = "".join(f"{pattern.encode().hex()}\t{','.join(NAMES)}\n" for pattern in patterns)
+    run = [judges.java(), "-Xss4m", str(source)]
+    done = subprocess.run(run, input=asked, capture_output=True, text=True, cwd=folder, check=True)
+    return done.stdout.splitlines()
+
+
+def we_say(pattern: str) -> str:
+    try:
+        matches = matcher(pattern)
+    except ConfigError:
+        return "refused"
+    return "".join("01"[matches(name)] for name in NAMES)
+
+
+def is_left_out(pattern: str) -> bool:
+    """Whether we refuse it for one of the reasons in `NOT_HERE`."""
+    try:
+        matcher(pattern)
+    except ConfigError as error:
+        return "illegal repetition" in str(error) or "not complete there" in str(error)
+    return False
+
+
+# Java reads these; we say that we don't.
+NOT_HERE = {
+    r".*(?<=a|bb)",  # a look-behind of several lengths
+    r"\N{LATIN SMALL LETTER A}",
+    r"\p{IsGreek}*a",  # scripts of which no topic's name has a letter
+    r"{2}",  # a repetition of nothing, or of a repetition: Java documents none of these
+    r"a{2}{2}",
+    r"[a&&&b]",
+    r"\1(a)",  # a group that comes later
+}
+
+
+def test_the_patterns_that_people_write_mean_what_java_means(tmp_path: Path) -> None:
+    wrong = []
+    for pattern, java in zip(PATTERNS, java_says(PATTERNS, tmp_path), strict=True):
+        expected = "refused" if pattern in NOT_HERE else java
+        if we_say(pattern) != expected:
+            wrong.append((pattern, java, we_say(pattern)))
+    assert wrong == []
+
+
+def test_drawn_patterns_mean_what_java_means(tmp_path: Path) -> None:
+    seed = int(os.environ.get("KPROTO_SEED", "7"))
+    patterns = list(drawn(seed, 5000))
+    answers = list(zip(patterns, java_says(patterns, tmp_path), strict=True))
+    asked = [(pattern, java) for pattern, java in answers if java == "refused" or not is_left_out(pattern)]
+    assert len(asked) > 4000
+    wrong = [(pattern, java, we_say(pattern)) for pattern, java in asked if we_say(pattern) != java]
+    assert wrong == [], f"KPROTO_SEED={seed}"
