@@ -29,6 +29,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from itertools import cycle
 from queue import Empty, SimpleQueue
 from random import Random
 from typing import Any, TextIO
@@ -46,6 +47,8 @@ POLL_MS = 50
 AFTER_ERROR_MS = 300
 CONNECT_MS = 100
 """How long to wait before the next bootstrap address is tried."""
+GIVE_UP_MS = 2_000
+"""How long a member that has nothing to do but to close looks for a broker."""
 LINGERS = {"librdkafka": 1_500}
 """How long a driver polls on after unsubscribe, where the callback needs a poll."""
 
@@ -88,13 +91,16 @@ class Commands:
     def __init__(self, stream: TextIO) -> None:
         self._lines: SimpleQueue[str] = SimpleQueue()
         self.wake: Callable[[], None] = lambda: None
+        self.ended = False  # the close is there: nothing comes behind it
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
     def _read(self, stream: TextIO) -> None:
         for line in stream:
             if line.strip():
                 self._lines.put(line.strip())
+                self.ended = self.ended or line.split()[0] == "close"
                 self.wake()
+        self.ended = True
         self._lines.put("close")
         self.wake()
 
@@ -176,19 +182,21 @@ class Machine:
         self.wires.close()
 
     def _connect(self) -> bool:
-        """Ask the bootstrap brokers, one after the other, until one says what it offers."""
-        for turn in range(1_000_000):
-            self.wires.ask(*self.bootstrap[turn % len(self.bootstrap)])
+        """Ask the bootstrap brokers, one after the other, until one says what it offers.
+
+        Commands wait so long. False when there is none, and nobody will say more than to close.
+        """
+        begun = Sockets.now()
+        for host, port in cycle(self.bootstrap):
+            self.wires.ask(host, port)
             end = Sockets.now() + CONNECT_MS
             while self.wires.offered is None and Sockets.now() < end:
                 self.wires.wait((end - Sockets.now()) / 1000)
             if self.wires.offered is not None:
                 self._do(c.Started(tuple(self.bootstrap), self.wires.offered))
                 return True
-            if self.commands.waiting and (line := self.commands.next()) is not None:
-                if line.startswith("close"):
-                    return False
-                say("error", "NotConnected", f"no broker answers at {self.bootstrap}; {line} is forgotten")
+            if self.commands.ended and Sockets.now() > begun + GIVE_UP_MS:
+                return False
         return False
 
     # ---- the machine

@@ -1,0 +1,116 @@
+"""consumergroup.go, the type Generation: its routines that beat and watch, and when all have ended.
+
+Rules that hold here:
+
+* The heartbeat and the watchers share the generation's connection, and each has one request open at most.
+* Whatever isn't OK ends them: any heartbeat error, a lost connection, a changed number of partitions. Only an
+  error code that answers a watcher is passed over, unless it answers its first question.
+* A topic that isn't there has no partitions: a watcher of it ends its generation at once, again and again.
+"""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+from ...group.subscription import TopicPartition
+from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ...messages.metadata import MetadataResponse
+from ...wire.message import Message
+from ..common import metadata_request
+from ..contract import Tell
+from . import partition
+from .state import CommitLoop, Generation, Out, PartitionReader, State, Ticker, Watcher, Where, send
+
+
+def begin(state: State, start: dict[TopicPartition, int], now: int, out: Out) -> None:
+    """nextGeneration's end, and what Reader.run makes of it: readers and the commit loop.
+
+    When the Reader was closed meanwhile nobody takes the generation, so these are not started.
+    """
+    every = state.commit_ms
+    watched = state.topics if state.config.watch else ()
+    state.generation = made = Generation(
+        beat=Ticker(now + state.heartbeat_ms, state.heartbeat_ms),
+        watchers=[Watcher(one, Ticker(now + state.watch_ms, state.watch_ms)) for one in watched],
+        commits=CommitLoop(None if every is None else Ticker(now + every, every)),
+        readers=[],
+    )
+    for watcher in made.watchers:
+        watcher.open = read_partitions(state, [watcher.topic], out)
+    if state.closing:
+        made.commits.ended = True
+        return
+    state.version += 1
+    owned = [TopicPartition(topic, one) for topic in state.topics for one in state.assigned.get(topic, ())]
+    for tp in owned:
+        found = PartitionReader(tp, state.version, start.get(tp, state.start_offset))
+        made.readers.append(found)
+        partition.begin(state, found, out)
+    out.append(Tell("assigned", tuple(sorted(owned)), wait=False))
+
+
+def beat(state: State, now: int, out: Out) -> None:
+    """heartbeatLoop."""
+    assert state.generation is not None
+    assert state.coordinator is not None
+    if state.generation.beat_open is None and state.generation.beat.take(now):
+        request = HeartbeatRequest(
+            group_id=state.config.group_id, generation_id=state.generation_id, member_id=state.member_id
+        )
+        state.generation.beat_open = send(out, state.coordinator, request, 0)
+
+
+def watch(state: State, now: int, out: Out) -> None:
+    """partitionWatcher."""
+    assert state.generation is not None
+    for watcher in state.generation.watchers:
+        if watcher.open is None and watcher.ticker.take(now):
+            watcher.open = read_partitions(state, [watcher.topic], out)
+
+
+def answered(generation: Generation, request: Message, answer: Message | None) -> bool:
+    """A heartbeat or a watcher's question was answered, or (None) failed: True when that ends its routine."""
+    if request is generation.beat_open:
+        generation.beat_open = None
+        return not (isinstance(answer, HeartbeatResponse) and not answer.error_code)
+    watcher = next((one for one in generation.watchers if request is one.open), None)
+    return watcher is not None and _watched(watcher, answer)
+
+
+def _watched(watcher: Watcher, answer: Message | None) -> bool:
+    watcher.open = None
+    if not isinstance(answer, MetadataResponse):
+        return True
+    code, found = partitions(answer)
+    if watcher.count is None:
+        watcher.count = len(found.get(watcher.topic, ()))
+        return code != 0
+    known = code in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return known and len(found.get(watcher.topic, ())) != watcher.count
+
+
+def due(generation: Generation) -> list[int]:
+    found = [one.ticker.at for one in generation.watchers if one.open is None]
+    return [*found, generation.beat.at] if generation.beat_open is None else found
+
+
+def ended(generation: Generation) -> bool:
+    """Whether every routine has ended."""
+    return (
+        generation.commits.ended
+        and generation.beat_open is None
+        and all(one.open is None for one in generation.watchers)
+        and all(one.where is Where.ended for one in generation.readers)
+    )
+
+
+def read_partitions(state: State, topics: list[str], out: Out) -> Message:
+    assert state.coordinator is not None
+    version = 6 if state.offered.get(3, (0, 6))[1] >= 6 else 1
+    return send(out, state.coordinator, metadata_request(topics, create=version >= 4), version)
+
+
+def partitions(answer: MetadataResponse) -> tuple[int, dict[str, list[int]]]:
+    """Conn.ReadPartitions: the first topic's error ends it, whatever the others say."""
+    code = next((one.error_code for one in answer.topics if one.error_code), 0)
+    found = {one.name or "": [each.partition_index for each in one.partitions] for one in answer.topics}
+    return code, {} if code else found

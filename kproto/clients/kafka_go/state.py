@@ -1,0 +1,297 @@
+"""What a kafka-go Reader knows, the phases of its group, and how it may get from one to the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from ...errors import ConfigError
+from ...group.subscription import TopicPartition
+from ...wire.message import Message
+from ..common import name_of
+from ..contract import Action, Address, Config, Hangup, Polled, Record, Report, Send
+
+VERSIONS: Final[Mapping[int, int]] = {1: 10, 2: 1, 3: 6, 8: 2, 9: 1, 10: 0, 11: 2, 12: 0, 13: 0, 14: 0}
+"""consumergroup.go and conn.go name them one by one; only Fetch and Metadata look at what the broker offers.
+"""
+
+TIMEOUT_MS = 5_000  # consumergroup.go: defaultTimeout
+COMMIT_RETRIES = 3  # reader.go: defaultCommitRetries
+MAX_ATTEMPTS = 3  # ReaderConfig.MaxAttempts
+FIRST, LAST = -2, -1  # FirstOffset, LastOffset
+
+Error = tuple[str, str]
+"""An error's name as Go prints its type, and its text."""
+
+
+class Phase(Enum):
+    """Where ConsumerGroup.run is."""
+
+    idle = "idle"  # no topics yet
+    finding = "finding"  # FindCoordinator is open, on a connection of its own
+    joining = "joining"  # JoinGroup is open
+    planning = "planning"  # leader: Metadata of all members' topics is open
+    syncing = "syncing"  # SyncGroup is open
+    fetching = "fetching"  # OffsetFetch is open
+    running = "running"  # the generation lives
+    ending = "ending"  # one of its routines has ended: the others are waited for
+    leave_finding = "leave_finding"  # FindCoordinator for LeaveGroup
+    leaving = "leaving"  # LeaveGroup is open
+    waiting = "waiting"  # JoinGroupBackoff after an error
+    closed = "closed"
+
+
+P = Phase
+_AGAIN = {P.finding, P.leave_finding, P.waiting, P.closed}
+"""Where an error leads: to the next try, by LeaveGroup where there is a member id."""
+
+EDGES: Final[Mapping[Phase, set[Phase]]] = {
+    P.idle: {P.finding, P.closed},
+    P.finding: {P.joining, *_AGAIN},
+    P.joining: {P.planning, P.syncing, *_AGAIN},
+    P.planning: {P.syncing, *_AGAIN},
+    P.syncing: {P.fetching, *_AGAIN},
+    P.fetching: {P.running, *_AGAIN},
+    P.running: {P.ending},
+    P.ending: {P.finding, P.leave_finding, P.closed},
+    P.leave_finding: {P.leaving, P.waiting, P.closed},
+    P.leaving: {P.waiting, P.closed},
+    P.waiting: {P.finding, P.closed},
+    P.closed: set(),
+}
+
+
+@dataclass(slots=True)
+class Ticker:
+    """Go's time.Ticker: while nobody takes its ticks, one is kept and the others are dropped."""
+
+    at: int
+    every: int
+
+    def take(self, now: int) -> bool:
+        """Whether a tick is there; takes it."""
+        if now < self.at:
+            return False
+        self.at += self.every * ((now - self.at) // self.every + 1)
+        return True
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Generation.partitionWatcher of one topic."""
+
+    topic: str
+    ticker: Ticker
+    count: int | None = None  # None until the first answer
+    open: Message | None = None
+
+
+class Where(Enum):
+    """Where the routine of a partition is."""
+
+    looking = "looking"  # Dialer.LookupPartition: Metadata on a connection of its own
+    first = "first"  # ReadOffsets, the beginning
+    last = "last"  # ReadOffsets, the end
+    seek_first = "seek_first"  # Conn.Seek asks for both once more
+    seek_last = "seek_last"
+    reading = "reading"  # Fetch is open
+    pushing = "pushing"  # the queue is full
+    before_start = "before_start"  # waits to start over
+    before_read = "before_read"  # waits to fetch again
+    first_again = "first_again"  # out of range: ReadOffsets once more
+    last_again = "last_again"
+    ended = "ended"
+
+
+@dataclass(slots=True)
+class PartitionReader:
+    """reader.go: the type reader."""
+
+    tp: TopicPartition
+    version: int
+    offset: int
+    where: Where = Where.looking
+    attempt: int = 0
+    errors: int = 0
+    at: int = 0
+    address: Address | None = None
+    open: Message | None = None
+    begin: int = 0
+    end: int = 0
+    held: deque[Record] = field(default_factory=deque[Record])
+    cancelled: bool = False
+
+
+@dataclass(slots=True)
+class Queued:
+    """What stands in Reader.msgs: a record or an error, of a version of the assignment."""
+
+    version: int
+    record: Record | None
+    error: Error | None = None
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What stands in Reader.commits: a commitRequest. `token` is answered, None where nobody waits."""
+
+    offsets: dict[TopicPartition, int]
+    token: object | None = None
+    until: int | None = None
+
+
+@dataclass(slots=True)
+class CommitLoop:
+    """Reader.commitLoop of one generation."""
+
+    ticker: Ticker | None  # None: commitLoopImmediate
+    stash: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    answering: list[Wanted] = field(default_factory=list[Wanted])
+    open: Message | None = None
+    attempt: int = 0
+    retry_at: int | None = None
+    last: bool = False  # the commit under way is the one at the end
+    ended: bool = False
+
+    @property
+    def busy(self) -> bool:
+        return self.open is not None or self.retry_at is not None
+
+
+@dataclass(slots=True)
+class Generation:
+    """consumergroup.go: the type Generation, with its routines."""
+
+    beat: Ticker
+    watchers: list[Watcher]
+    commits: CommitLoop
+    readers: list[PartitionReader]
+    beat_open: Message | None = None
+
+
+@dataclass(slots=True)
+class State:
+    """A Reader. Only `step` changes it; read what you like."""
+
+    config: Config
+    session_ms: int
+    rebalance_ms: int
+    heartbeat_ms: int
+    watch_ms: int
+    commit_ms: int | None  # None: commits are synchronous (CommitInterval 0)
+    start_offset: int
+    balancers: tuple[str, ...]
+    capacity: int
+    max_bytes: int
+    backoff_ms: int
+
+    phase: Phase = Phase.idle
+    bootstrap: tuple[tuple[str, int], ...] = ()
+    offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    topics: tuple[str, ...] = ()
+    tried: int = 0  # bootstrap addresses that did not answer in this round
+    lanes: int = 0
+    coordinator: Address | None = None
+    open: Message | None = None  # the request of the group's own loop
+    member_id: str = ""
+    generation_id: int = -1
+    plan: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    protocol: str = ""
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    assigned: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
+    generation: Generation | None = None
+    failed: Error | None = None  # what is reported when LeaveGroup is through; None: that was close
+    errors: int = 0  # in a row, of ConsumerGroup.Next
+    retry_at: int | None = None
+    closing: bool = False
+
+    version: int = 0
+    queue: deque[Queued] = field(default_factory=deque[Queued])
+    commits: deque[Wanted] = field(default_factory=deque[Wanted])
+    blocked: deque[Wanted] = field(default_factory=deque[Wanted])  # CommitMessages that wait for room
+    newest: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    poll: tuple[int, int] | None = None  # until when, and how many records
+    paused: frozenset[TopicPartition] = frozenset()
+
+
+Out = list[Action]
+
+
+def start(config: Config) -> State:
+    """A Reader that has no topics yet. Raises ConfigError for what NewReader would panic at."""
+    balancers = config.assignors or ("range", "roundrobin")
+    for name in balancers:
+        if name not in ("range", "roundrobin"):
+            raise ConfigError("assignors", name, "kafka-go has range and roundrobin here")
+    if config.reset not in (None, "earliest", "latest"):
+        raise ConfigError("reset", config.reset, "earliest (FirstOffset) or latest (LastOffset)")
+    return State(
+        config,
+        session_ms=config.session_ms or 30_000,
+        rebalance_ms=config.max_poll_ms or 30_000,
+        heartbeat_ms=config.heartbeat_ms or 3_000,
+        watch_ms=config.metadata_ms or 5_000,
+        commit_ms=(config.auto_commit_ms or 1_000) if config.auto_commit else None,
+        start_offset=LAST if config.reset == "latest" else FIRST,
+        balancers=balancers,
+        capacity=_number(config, "QueueCapacity", 100),
+        max_bytes=_number(config, "MaxBytes", 1_000_000),
+        backoff_ms=_number(config, "JoinGroupBackoff", 5_000),
+    )
+
+
+def _number(config: Config, name: str, default: int) -> int:
+    said = config.extra.get(name, default)
+    if not isinstance(said, int) or said < 1:
+        raise ConfigError(name, said, "a number of at least 1")
+    return said
+
+
+def move(state: State, to: Phase) -> None:
+    if to is not state.phase:
+        assert to in EDGES[state.phase], f"{state.phase.value} -> {to.value}"
+        state.phase = to
+
+
+def send(out: Out, to: Address, request: Message, version: int, timeout_ms: int = TIMEOUT_MS) -> Message:
+    out.append(Send(to, request, version, timeout_ms))
+    return request
+
+
+def hang_up(out: Out, address: Address | None) -> None:
+    if address is not None:
+        out.append(Hangup(address))
+
+
+def lane(state: State, host: str, port: int, what: str) -> Address:
+    """A new connection."""
+    state.lanes += 1
+    return Address(host, port, f"{what}-{state.lanes}")
+
+
+def backoff(attempt: int, lowest: int, highest: int) -> int:
+    """dialer.go: backoff."""
+    return min(attempt * attempt * lowest, highest)
+
+
+def kafka_error(code: int) -> Error:
+    """error.go: the type Error, as the drivers print it."""
+    return f"Error({code})", f"[{code}] {name_of(code).replace('_', ' ').title()}"
+
+
+def network_error(why: str) -> Error:
+    return "net.OpError", why
+
+
+def tell_error(state: State, error: Error, out: Out) -> None:
+    """Reader.run: of MaxAttempts errors in a row the last reaches the application, if that is waiting."""
+    out.append(Report("log", *error))
+    state.errors += 1
+    if state.errors == MAX_ATTEMPTS:
+        state.errors = 0
+        if state.poll is not None:
+            state.poll = None
+            out.append(Polled(error=error))
