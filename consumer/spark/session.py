@@ -16,6 +16,7 @@ import atexit
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -84,10 +85,12 @@ _QUICK = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 def register(spark: SparkSession) -> None:
     """Make ``format("kproto")`` known to a session. Warns if its workers won't be able to import this
-    package.
+    package. The workers of a local session run this very Python, unless PYSPARK_PYTHON or
+    spark.pyspark.python names another one: the python3 of the PATH may well be none that has kproto.
     """
     from .source import KprotoDataSource
 
+    _choose_python(spark)
     if not _importable(spark):
         cure = f"install kproto, or start Spark with PYTHONPATH={ROOT}"
         warnings.warn(f"Spark's workers can't import {__package__}: {cure}", stacklevel=2)
@@ -163,6 +166,32 @@ def _without_pandas_warning() -> Generator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         yield
+
+
+def _choose_python(spark: SparkSession) -> None:
+    """Local workers run this Python, where the user chose none: a venv need not be activated."""
+    context = getattr(spark, "_sc", None)  # None with Spark Connect, whose server is another machine's matter
+    if context is None or not str(context.master).startswith("local"):
+        return
+    if context.pythonExec == "python3":  # PySpark's default
+        context.pythonExec = sys.executable
+        return
+    found = shutil.which(context.pythonExec)
+    if found is None or Path(found).samefile(sys.executable):
+        return
+    asked = subprocess.run(
+        [found, "-c", f"import {__package__}.source"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    if asked.returncode:
+        why = asked.stderr.strip().rpartition("\n")[2]
+        warnings.warn(
+            f"Spark's workers run {found} (PYSPARK_PYTHON or spark.pyspark.python), which can't import "
+            f"{__package__}: {why}. Install kproto there, or name {sys.executable}",
+            stacklevel=3,
+        )
 
 
 def _installed() -> bool:

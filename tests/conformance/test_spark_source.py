@@ -17,6 +17,7 @@ from tests.conformance.spark_session import Kafka, Query, kafka, query, spark
 from tests.consumer.spark.filled import HOUR
 
 pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
 __all__ = ["kafka", "query", "spark"]
 
 
@@ -268,3 +269,35 @@ def test_a_source_checkout_works_from_any_folder(embedded: Any, tmp_path: Path) 
     )
     assert done.stdout == "rows 3\n", done.stderr
     assert done.stderr == ""
+
+
+def test_a_venv_that_is_not_activated_will_do(tmp_path: Path) -> None:
+    """The python3 of the PATH is another one: the workers of a local session run the driver's."""
+    script = tmp_path / "job.py"
+    script.write_text(_JOB)
+    (tmp_path / "bin").mkdir()
+    other = tmp_path / "bin" / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    path = f"{other.parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    env.pop("PYSPARK_PYTHON", None)
+    done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)
+    assert "rows: 1" in done.stdout, done.stderr[-2000:]
+
+
+_JOB = """
+from pyspark.sql import SparkSession
+
+from consumer.spark import register
+from kproto import Producer, running
+
+with running(topics={"t": 1}) as broker:
+    with Producer(broker.bootstrap) as producer:
+        producer.send("t", b"x")
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    register(spark)
+    rows = spark.read.format("kproto").option("kafka.bootstrap.servers", broker.bootstrap)
+    print("rows:", rows.option("subscribe", "t").load().count())
+    spark.stop()
+"""
