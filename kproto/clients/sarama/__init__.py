@@ -1,0 +1,166 @@
+"""sarama 1.61.1 as a machine: ConsumerGroup, Consumer, OffsetManager and Client (github.com/IBM/sarama).
+
+Each of sarama's goroutines is a small machine of its own (`routines`); channels are queues of the original's
+sizes, mutexes are in front of what they protect. Where to read:
+
+* `group`: the loop around Consume, Consume, its cooperative form, Close (consumer_group.go)
+* `joining`: joinSync with all its branches and retries
+* `session`: the session, heartbeats, the leader's partition checker (consumer_group_session.go)
+* `claim`, `partition`, `fanout`, `records`: from a claim to the Fetch of its broker (consumer.go)
+* `offsets`, `starting`: the offset manager; where a claim begins (offset_manager.go)
+* `client`, `cluster`, `lookup`, `broker`: metadata, coordinator, connections (client.go, broker.go)
+* `balance`: strategies, subscriptions, assignments (balance_strategy.go)
+
+Known to differ: Go's maps and selects are random, here the order is always the same; OffsetFetch asks for the
+partitions in their order. Seek, Assign, patterns and enforceRebalance are not in sarama's groups: they are
+reported as an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..contract import (
+    Action,
+    Answered,
+    Assign,
+    Close,
+    Commit,
+    Committed,
+    Config,
+    Event,
+    Failed,
+    Pause,
+    Poll,
+    Rebalance,
+    Report,
+    Resume,
+    Seek,
+    Started,
+    Subscribe,
+    Tick,
+    Told,
+    Unsubscribe,
+)
+from .application import Application, CommitCall
+from .client import Client
+from .group import Group, GroupState
+from .settings import VERSIONS, settings
+
+__all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
+
+
+class State(Client):
+    """Everything that one sarama process knows. Only `step` changes it; read what you like."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(settings(config))
+        self.application = Application(self)
+        self.group = Group(self, self.application)
+
+
+def start(config: Config) -> State:
+    """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""
+    return State(config)
+
+
+def step(state: State, event: Event, now: int) -> list[Action]:
+    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    out: list[Action] = []
+    state.now, state.out = now, out
+    state.expire()
+    TABLE[type(event)](state, event)
+    state.run()
+    return out
+
+
+def next_deadline(state: State) -> int | None:
+    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    return None if state.group.state is GroupState.closed else state.next_deadline()
+
+
+def _started(state: State, event: Started) -> None:
+    state.bootstrap(event)
+    state.group.connect()
+
+
+def _answered(state: State, event: Answered) -> None:
+    state.answered(event)
+
+
+def _failed(state: State, event: Failed) -> None:
+    state.failed(event)
+
+
+def _subscribe(state: State, event: Subscribe) -> None:
+    if event.pattern is not None:
+        _absent(state, event)
+    else:
+        state.group.subscribe(event.topics)
+
+
+def _unsubscribe(state: State, event: Unsubscribe) -> None:
+    state.group.subscribe(None)
+
+
+def _poll(state: State, event: Poll) -> None:
+    state.application.poll(event)
+
+
+def _told(state: State, event: Told) -> None:
+    state.application.has_heard()
+
+
+def _commit(state: State, event: Commit) -> None:
+    session = state.group.latest
+    if session is None:
+        state.out.append(Committed(event.token))
+    else:
+        CommitCall(state, session.offsets, event)
+
+
+def _pause(state: State, event: Pause) -> None:
+    for partition in event.partitions:
+        if partition in state.children:
+            state.paused.add(partition)
+            state.children[partition].paused = True
+
+
+def _resume(state: State, event: Resume) -> None:
+    for partition in event.partitions:
+        state.paused.discard(partition)
+        if partition in state.children:
+            state.children[partition].paused = False
+
+
+def _close(state: State, event: Close) -> None:
+    state.group.close()
+
+
+def _absent(state: State, event: Event) -> None:
+    """sarama's groups have no such call."""
+    state.out.append(Report("error", "UnknownCommand", f"sarama has no {type(event).__name__}"))
+
+
+def _tick(state: State, event: Tick) -> None:
+    """Whose time has come was woken already."""
+
+
+TABLE: dict[type[Any], Callable[[State, Any], None]] = {
+    Started: _started,
+    Answered: _answered,
+    Failed: _failed,
+    Subscribe: _subscribe,
+    Unsubscribe: _unsubscribe,
+    Poll: _poll,
+    Told: _told,
+    Commit: _commit,
+    Pause: _pause,
+    Resume: _resume,
+    Close: _close,
+    Assign: _absent,
+    Seek: _absent,
+    Rebalance: _absent,
+    Tick: _tick,
+}

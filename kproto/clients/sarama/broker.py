@@ -1,0 +1,175 @@
+"""A connection to one broker, and the mutex in front of it (sarama broker.go, v1.61.1: Open, sendAndReceive).
+
+* One request at a time: whoever calls holds the broker's lock from the send until the answer. A JoinGroup
+  that waits for the group stops the fetches and heartbeats of that broker (M78).
+* OffsetCommit alone gives the lock back after the send (offset_manager.go, flushToBrokerFor), and it makes
+  its request only when it has the lock: what was marked meanwhile is in it.
+* The lock is Go's. Whoever gave it back and goes on without waiting gets it again; who was woken for nothing
+  after a millisecond of waiting makes the lock hand itself over in order, until nobody waits.
+* A connection that breaks is closed at once. Until somebody opens the broker again, by looking it up, every
+  call fails. One that answered too late stays, and every call on it fails, until somebody closes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from ...wire.message import Message
+from ..contract import Address, Answered, Failed, Hangup
+from . import errors
+from .errors import Trouble
+from .routines import Routine, Table, ignored, only
+
+if TYPE_CHECKING:
+    from .client import Client
+
+READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
+
+
+class BrokerState(Enum):
+    free = "free"  # nobody has the lock
+    held = "held"  # a request is open, and its caller has the lock
+
+
+S = BrokerState
+
+
+@dataclass(slots=True)
+class Call:
+    """Somebody who wants the lock, to send what `build` makes then (None: nothing), or to look only."""
+
+    routine: Routine
+    build: Callable[[], Message | None]
+    since: int
+    keeps_lock: bool = True
+    signal: str = "answered"
+
+
+@dataclass(slots=True)
+class Answer:
+    """What became of a call: `error` is None where there is a response."""
+
+    broker: Broker
+    request: Message | None
+    response: Message | None
+    error: Trouble | None
+
+
+class Broker(Routine):
+    """One sarama.Broker. `id` is -1 for a bootstrap address."""
+
+    __slots__ = ("address", "broken", "client", "id", "last_error", "opened", "starving", "used", "waiting")
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {S.free: {S.held}, S.held: {S.free}}
+
+    def __init__(self, client: Client, node_id: int, host: str, port: int) -> None:
+        super().__init__(S.free)
+        self.client = client
+        self.id = node_id
+        self.address = Address(host, port, "bootstrap" if node_id < 0 else "main")
+        self.opened = False
+        self.used = False  # something was sent since it was opened
+        self.broken: Trouble | None = None  # it answered too late: open, and of no use
+        self.last_error: Trouble | None = None
+        self.waiting: deque[Call] = deque()
+        self.starving = False
+
+    def open(self) -> Broker:
+        """Open: every lookup does it. The connection itself is made by the first request."""
+        if not self.opened:
+            self.opened, self.used, self.broken = True, False, None
+        return self
+
+    def call(
+        self,
+        routine: Routine,
+        request: Message | Callable[[], Message | None],
+        keeps_lock: bool = True,
+    ) -> None:
+        """Send `request` as soon as the lock is free; `routine` is woken with "answered"."""
+        build = request if callable(request) else lambda: request
+        self._want(Call(routine, build, self.client.now, keeps_lock))
+
+    def pass_by(self, routine: Routine) -> None:
+        """Take the lock and give it back (ResponseSize); `routine` is woken with "passed"."""
+        self._want(Call(routine, lambda: None, self.client.now, False, "passed"))
+
+    def close(self) -> None:
+        """Close what is open; what was asked on it fails."""
+        self.last_error = None
+        if self.opened:
+            self.opened, self.broken = False, None
+            if self.used:
+                self.client.out.append(Hangup(self.address))
+
+    def answered(self, call: Call, event: Answered) -> None:
+        """The answer to one of its requests."""
+        self._release(call, Answer(self, event.request, event.response, None))
+
+    def failed(self, call: Call, event: Failed) -> None:
+        """One of its requests gets no answer."""
+        error = errors.network(event.why, event.late)
+        if event.late:
+            self.broken = error
+        elif self.opened:
+            self.opened, self.last_error = False, error
+        self._release(call, Answer(self, event.request, None, error))
+
+    def _want(self, call: Call) -> None:
+        if self.state is S.free and not (self.starving and self.waiting):
+            self._take(call)
+        else:
+            self.waiting.append(call)
+
+    def _take(self, call: Call) -> None:
+        """The caller has the lock."""
+        wake = self.client.wake
+        error = self.broken if self.opened else self.last_error or errors.NOT_CONNECTED
+        request = None if call.signal == "passed" else call.build()
+        if request is None or error is not None:
+            wake(call.routine, call.signal, Answer(self, request, None, None if request is None else error))
+            if self.waiting:
+                wake(self, "unlocked")
+            return
+        self.used = True
+        self.client.send(self, call, request, READ_TIMEOUT_MS)
+        if call.keeps_lock:
+            self.move(S.held)
+        elif self.waiting:
+            wake(self, "unlocked")
+
+    def _release(self, call: Call, answer: Answer) -> None:
+        wake = self.client.wake
+        if call.keeps_lock:
+            self.move(S.free)
+            if self.starving and self.waiting:
+                self._hand_over()
+        wake(call.routine, call.signal, answer)
+        if self.waiting:
+            wake(self, "unlocked")
+
+    def _hand_over(self) -> None:
+        call = self.waiting.popleft()
+        self.starving = bool(self.waiting) and self.client.now - call.since >= 1
+        self._take(call)
+
+
+def _unlocked(broker: Broker, what: object) -> None:
+    """The first who waits was woken, and the lock is still free."""
+    if broker.waiting:
+        call = broker.waiting.popleft()
+        broker.starving = broker.starving and bool(broker.waiting)
+        broker._take(call)
+
+
+def _too_late(broker: Broker, what: object) -> None:
+    """The first who waits was woken, and somebody else was quicker."""
+    if broker.waiting and broker.client.now - broker.waiting[0].since >= 1:
+        broker.starving = True
+
+
+Broker.TABLE = {"unlocked": only(S, free=_unlocked, held=_too_late), "elapsed": only(S, free=ignored)}

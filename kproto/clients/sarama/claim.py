@@ -1,0 +1,304 @@
+"""A claim of a session: the goroutine around ConsumeClaim (sarama consumer_group_session.go, v1.61.1).
+
+* It begins where the group committed, or at Offsets.Initial without a commit. ListOffsets is asked twice
+  first, for the newest and the oldest offset (M139, M185); an offset that is not between them is out of
+  range, and with Group.ResetInvalidOffsets the claim begins at Offsets.Initial, after asking twice again
+  (M147).
+* A partition without a leader is looked at every 5 s. Errors of the start that a new leader may mend are
+  tried again Metadata.Retry.Max times; any other is reported, and the claim is over.
+* The handler takes a message whenever the application polls, and marks it. It returns when the session ends,
+  or when its partition's messages do; not before the application has taken what it holds.
+* When any claim returns, for whatever reason but a cooperative revocation, the session ends (M103).
+* A claim that ends waits for the broker consumer to let its partition go: for the open Fetch (M193).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from ...error_codes import ErrorCode
+from ...group.subscription import TopicPartition
+from ..contract import Record
+from . import errors
+from .errors import Trouble
+from .partition import PartitionConsumer, subscribe, subscribe_again
+from .routines import Routine, Table, ignored, only
+from .settings import NEWEST, OLDEST
+from .starting import LogOffset
+
+if TYPE_CHECKING:
+    from .session import Session
+
+UNREADABLE_MS = 5_000
+_RETRIABLE = {
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.REPLICA_NOT_AVAILABLE,
+}
+
+
+class ClaimState(Enum):
+    starting = "starting"
+    unreadable = "unreadable"  # no leader known: looks again every 5 s
+    newest = "newest"  # ListOffsets for the end
+    oldest = "oldest"  # ListOffsets for the start
+    leading = "leading"  # the topic's metadata is refreshed, as its leader is unknown
+    queueing = "queueing"  # until the subscription manager takes the partition
+    backing_off = "backing_off"
+    refreshing = "refreshing"  # before another attempt
+    consuming = "consuming"  # the handler runs
+    draining = "draining"  # it returned: until the partition consumer has closed its channels
+    done = "done"
+
+
+S = ClaimState
+
+
+class Claim(Routine):
+    """One partition while the session has it."""
+
+    __slots__ = (
+        "canceled",
+        "child",
+        "closed",
+        "newest",
+        "offset",
+        "partition",
+        "reset",
+        "retries",
+        "revoked",
+        "session",
+    )
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {
+        S.starting: {S.unreadable, S.newest, S.done},
+        S.unreadable: {S.newest, S.done},
+        S.newest: {S.oldest, S.backing_off, S.done},
+        S.oldest: {S.newest, S.leading, S.queueing, S.backing_off, S.done},
+        S.leading: {S.queueing, S.backing_off, S.done},
+        S.queueing: {S.consuming},
+        S.backing_off: {S.refreshing, S.done},
+        S.refreshing: {S.newest},
+        S.consuming: {S.draining},
+        S.draining: {S.done},
+        S.done: set(),
+    }
+
+    def __init__(self, session: Session, partition: TopicPartition) -> None:
+        super().__init__(S.starting)
+        self.session = session
+        self.partition = partition
+        self.retries = session.client.settings.metadata_retry_max
+        self.offset = session.client.settings.offsets_initial
+        self.newest = 0
+        self.reset = False  # begins at Offsets.Initial, as the committed offset is out of range
+        self.canceled = False
+        self.revoked = False  # by a cooperative rebalance: the session goes on without it
+        self.closed = False  # the partition consumer's channels are
+        self.child: PartitionConsumer | None = None
+
+    def cancel(self, revoked: bool) -> None:
+        """The claim's context is done."""
+        if not self.canceled:
+            self.canceled, self.revoked = True, revoked
+            self.session.client.wake(self, "look")
+
+    def report(self, error: Trouble) -> None:
+        """To the group's Errors channel."""
+        self.session.report(error, self.partition)
+
+    def stocked(self) -> None:
+        """There are messages."""
+        self.session.client.wake(self, "stocked")
+
+    def take(self, limit: int) -> list[Record]:
+        """What the application polls: it is marked as it is taken."""
+        child = self.child
+        if child is None or self.state is not S.consuming:
+            return []
+        messages = child.messages
+        if self.session.cause is not None:
+            limit = min(limit, 1)  # what the handler holds; it returns then
+        taken = [messages.popleft() for _ in range(min(limit, len(messages)))]
+        managed = self.session.offsets.managed.get(self.partition)
+        if taken and managed is not None:
+            managed.mark(taken[-1].offset + 1)
+        child.taken()
+        self.session.client.wake(self, "look")
+        return taken
+
+
+def _start(claim: Claim, what: object) -> None:
+    client = claim.session.client
+    if claim.canceled or claim.session.closed:
+        _finish(claim)
+    elif client.metadata.is_readable(*claim.partition):
+        managed = claim.session.offsets.managed.get(claim.partition)
+        if managed is not None and managed.offset >= 0:
+            claim.offset = managed.offset
+        _ask_newest(claim)
+    else:
+        if claim.state is S.starting:
+            claim.move(S.unreadable)
+        client.sleep(claim, client.now + UNREADABLE_MS)
+
+
+def _ask_newest(claim: Claim) -> None:
+    claim.move(S.newest)
+    LogOffset(claim.session.client, claim, claim.partition, NEWEST).start()
+
+
+def _newest(claim: Claim, found: int | Trouble) -> None:
+    if isinstance(found, Trouble):
+        _failed(claim, found)
+        return
+    claim.newest = found
+    claim.move(S.oldest)
+    LogOffset(claim.session.client, claim, claim.partition, OLDEST).start()
+
+
+def _oldest(claim: Claim, found: int | Trouble) -> None:
+    if isinstance(found, Trouble):
+        _failed(claim, found)
+        return
+    ends = {NEWEST: claim.newest, OLDEST: found}
+    offset = ends.get(claim.offset, claim.offset)
+    if not found <= offset <= claim.newest:
+        _failed(claim, errors.OUT_OF_RANGE)
+        return
+    claim.offset = offset
+    leader = claim.session.client.metadata.leader(*claim.partition)
+    if isinstance(leader, Trouble):
+        claim.move(S.leading)
+        claim.session.client.metadata.want(claim, (claim.partition.topic,))
+    else:
+        _subscribe(claim)
+
+
+def _led(claim: Claim, trouble: Trouble | None) -> None:
+    found = trouble or claim.session.client.metadata.leader(*claim.partition)
+    if isinstance(found, Trouble):
+        _failed(claim, found)
+    else:
+        _subscribe(claim)
+
+
+def _subscribe(claim: Claim) -> None:
+    client = claim.session.client
+    leader = client.metadata.leader(*claim.partition)
+    assert not isinstance(leader, Trouble)
+    if claim.partition in client.children:
+        _failed(claim, Trouble("sarama.ConfigurationError", "the partition is already being consumed"))
+        return
+    child = PartitionConsumer(client, claim, claim.partition, claim.offset)
+    child.high_watermark = claim.newest
+    child.paused = claim.partition in client.paused
+    claim.child = client.children[claim.partition] = child
+    claim.move(S.queueing)
+    subscribe(child, claim, *leader)
+
+
+def _queued(claim: Claim, taken: bool) -> None:
+    assert claim.child is not None
+    if not taken:
+        subscribe_again(claim.child, claim)
+        return
+    claim.move(S.consuming)
+    if claim.session.cooperative:
+        claim.session.tell("assigned", (claim.partition,))
+    _look(claim, None)
+
+
+def _failed(claim: Claim, trouble: Trouble) -> None:
+    client = claim.session.client
+    if trouble == errors.OUT_OF_RANGE and client.settings.group_reset_invalid_offsets and not claim.reset:
+        claim.reset = True
+        claim.offset = client.settings.offsets_initial
+        if claim.state is S.newest:
+            LogOffset(client, claim, claim.partition, NEWEST).start()
+        else:
+            _ask_newest(claim)
+    elif claim.retries > 0 and (trouble.code in _RETRIABLE or trouble == errors.NOT_CONNECTED):
+        claim.retries -= 1
+        claim.move(S.backing_off)
+        client.sleep(claim, client.now + client.settings.metadata_retry_backoff)
+        _look_before(claim, None)
+    else:
+        if not claim.canceled:
+            claim.report(trouble)
+        _finish(claim)
+
+
+def _look_before(claim: Claim, what: object) -> None:
+    """Waiting for a leader, or for another attempt: the end of the session ends that."""
+    if claim.canceled or claim.session.closed:
+        _finish(claim)
+
+
+def _refresh(claim: Claim, what: object) -> None:
+    claim.move(S.refreshing)
+    claim.session.client.metadata.want(claim, (claim.partition.topic,))
+
+
+def _refreshed(claim: Claim, trouble: Trouble | None) -> None:
+    _ask_newest(claim)
+
+
+def _stocked(claim: Claim, what: object) -> None:
+    claim.session.application.stock(claim)
+
+
+def _look(claim: Claim, what: object) -> None:
+    """Whether the handler returns."""
+    child, session = claim.child, claim.session
+    assert child is not None
+    if claim.canceled or session.closed:
+        child.close()
+    if child.messages and session.application.is_busy:
+        return  # it holds a message until the application comes back
+    if session.cause is not None or session.closed or (claim.closed and not child.messages):
+        _return(claim, child)
+
+
+def _return(claim: Claim, child: PartitionConsumer) -> None:
+    claim.move(S.draining)
+    if claim.session.cooperative:
+        claim.session.tell("revoked", (claim.partition,))
+    child.close()
+    _drain(claim, None)
+
+
+def _drain(claim: Claim, what: object) -> None:
+    assert claim.child is not None
+    claim.child.messages.clear()
+    claim.child.taken()
+    if claim.closed:
+        _finish(claim)
+
+
+def _closed(claim: Claim, what: object) -> None:
+    claim.closed = True
+    if claim.state is S.draining:
+        _drain(claim, None)
+    else:
+        _look(claim, None)
+
+
+def _finish(claim: Claim) -> None:
+    claim.move(S.done)
+    claim.session.returned(claim)
+
+
+Claim.TABLE = {
+    "start": only(S, starting=_start),
+    "look": only(S, unreadable=_look_before, backing_off=_look_before, consuming=_look),
+    "elapsed": only(S, unreadable=_start, backing_off=_refresh),
+    "offset": only(S, newest=_newest, oldest=_oldest),
+    "refreshed": only(S, leading=_led, refreshing=_refreshed),
+    "queued": only(S, queueing=_queued),
+    "stocked": only(S, consuming=_stocked, draining=_drain),
+    "closed": only(S, consuming=_closed, draining=_closed, queueing=ignored),
+}

@@ -1,0 +1,148 @@
+"""sarama's Config: its names and defaults (config.go, NewConfig), and what `contract.Config` sets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import ConfigError
+from ...messages.fetch import FetchRequest
+from ...messages.find_coordinator import FindCoordinatorRequest
+from ...messages.heartbeat import HeartbeatRequest
+from ...messages.join_group import JoinGroupRequest
+from ...messages.leave_group import LeaveGroupRequest
+from ...messages.list_offsets import ListOffsetsRequest
+from ...messages.metadata import MetadataRequest
+from ...messages.offset_commit import OffsetCommitRequest
+from ...messages.offset_fetch import OffsetFetchRequest
+from ...messages.sync_group import SyncGroupRequest
+from ...wire.message import Message
+from ..contract import Config
+
+
+def key(request: type[Message]) -> int:
+    """The API key of a request."""
+    found = request.__api_key__
+    assert found is not None
+    return found
+
+
+VERSIONS: dict[int, int] = {
+    key(FetchRequest): 12,
+    key(ListOffsetsRequest): 6,
+    key(MetadataRequest): 11,
+    key(OffsetCommitRequest): 8,
+    key(OffsetFetchRequest): 8,
+    key(FindCoordinatorRequest): 3,
+    key(JoinGroupRequest): 8,
+    key(HeartbeatRequest): 4,
+    key(LeaveGroupRequest): 5,
+    key(SyncGroupRequest): 5,
+}
+"""API key -> the highest version that sarama 1.61.1 speaks with Version = MaxVersion."""
+
+NEWEST, OLDEST = -1, -2
+"""sarama's OffsetNewest and OffsetOldest: they are ListOffsets' timestamps, too."""
+
+STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """sarama's own names in snake_case; times in milliseconds."""
+
+    client_id: str
+    group_id: str
+    instance_id: str | None
+    rack_id: str
+    strategies: tuple[str, ...]
+    random: Callable[[], float]
+    group_session_timeout: int
+    group_heartbeat_interval: int
+    group_rebalance_timeout: int
+    group_rebalance_retry_max: int
+    group_rebalance_retry_backoff: int
+    group_reset_invalid_offsets: bool
+    offsets_auto_commit: bool
+    offsets_auto_commit_interval: int
+    offsets_initial: int
+    offsets_retry_max: int
+    metadata_refresh_frequency: int
+    metadata_retry_max: int
+    metadata_retry_backoff: int
+    metadata_full: bool
+    consumer_retry_backoff: int
+    consumer_retry_max: int
+    consumer_return_errors: bool
+    consumer_max_wait_time: int
+    consumer_max_processing_time: int
+    consumer_isolation: int
+    fetch_min: int
+    fetch_default: int
+    fetch_max: int
+    fetch_max_bytes: int
+    channel_buffer_size: int
+    once: bool
+
+    @property
+    def cooperative(self) -> bool:
+        """selectRebalanceProtocol: what all strategies can, and cooperative only if all can that."""
+        return all(name == "cooperative-sticky" for name in self.strategies)
+
+
+def settings(config: Config) -> Settings:
+    """What sarama makes of `config`. `extra` has sarama's own names: "Offsets.Retry.Max", "Fetch.Max", ...
+
+    Raises ConfigError for a strategy or a reset policy that sarama doesn't have.
+    """
+    strategies = config.assignors or ("range",)
+    for name in strategies:
+        if name not in STRATEGIES:
+            raise ConfigError("assignors", name, f"sarama has {', '.join(STRATEGIES)}")
+    starts = {None: NEWEST, "latest": NEWEST, "earliest": OLDEST}
+    if config.reset not in starts:
+        raise ConfigError("reset", config.reset, "sarama has earliest and latest")
+
+    def number(name: str, default: int) -> int:
+        given = config.extra.get(name, default)
+        if not isinstance(given, int):
+            raise ConfigError(name, given, "it has to be a whole number")
+        return given
+
+    def told(value: int | None, default: int) -> int:
+        return default if value is None else value
+
+    return Settings(
+        client_id=config.client_id,
+        group_id=config.group_id,
+        instance_id=config.instance or None,
+        rack_id=config.rack or "",
+        strategies=strategies,
+        random=config.random,
+        group_session_timeout=told(config.session_ms, 10_000),
+        group_heartbeat_interval=told(config.heartbeat_ms, 3_000),
+        group_rebalance_timeout=told(config.max_poll_ms, 60_000),
+        group_rebalance_retry_max=number("Group.Rebalance.Retry.Max", 4),
+        group_rebalance_retry_backoff=number("Group.Rebalance.Retry.Backoff", 2_000),
+        group_reset_invalid_offsets=bool(number("Group.ResetInvalidOffsets", True)),
+        offsets_auto_commit=config.auto_commit is not False,
+        offsets_auto_commit_interval=told(config.auto_commit_ms, 1_000),
+        offsets_initial=starts[config.reset],
+        offsets_retry_max=number("Offsets.Retry.Max", 3),
+        metadata_refresh_frequency=told(config.metadata_ms, 600_000),
+        metadata_retry_max=number("Metadata.Retry.Max", 3),
+        metadata_retry_backoff=number("Metadata.Retry.Backoff", 250),
+        metadata_full=bool(number("Metadata.Full", True)),
+        consumer_retry_backoff=number("Consumer.Retry.Backoff", 2_000),
+        consumer_retry_max=number("Consumer.Retry.Max", 0),
+        consumer_return_errors=bool(number("Consumer.Return.Errors", True)),
+        consumer_max_wait_time=config.fetch_wait_ms,
+        consumer_max_processing_time=number("Consumer.MaxProcessingTime", 100),
+        consumer_isolation=1 if config.isolation == "read_committed" else 0,
+        fetch_min=number("Fetch.Min", 1),
+        fetch_default=number("Fetch.Default", 1024 * 1024),
+        fetch_max=number("Fetch.Max", 0),
+        fetch_max_bytes=number("Fetch.MaxBytes", 50 * 1024 * 1024),
+        channel_buffer_size=number("ChannelBufferSize", 256),
+        once=bool(number("Once", False)),
+    )
