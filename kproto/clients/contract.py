@@ -116,7 +116,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The callback of the last unanswered `Tell` has returned."""
+    """The callback of the last unanswered `Tell` has returned; only those with `wait` are answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,8 @@ class Machine:
             case c.Report(kind=kind, name=name, text=text):
                 if kind == "log":
                     print(f"{time.time():.6f}", name, text, file=sys.stderr, flush=True)
+                elif kind == "returned":
+                    say("consume returned")
                 else:
                     say("error", name, text)
             case c.Closed():
@@ -261,7 +263,8 @@ class Machine:
                 if self.conf.get("revoke_ms"):
                     self._sleep(self.conf["revoke_ms"])
         self.calling = False
-        self._do(c.Told())
+        if tell.wait:
+            self._do(c.Told())
 
     def _commit(self) -> None:
         token = object()

@@ -1,4 +1,4 @@
-"""The application beside the group: its polls are handlers that take messages, its callbacks Setup and Cleanup.
+"""The application beside the group: its polls are handlers that take messages, its callbacks Setup and so on.
 
 * While a Poll is open every handler takes what comes, and marks it; between two polls each handler holds at
   most one message and does not return (`kproto.clients.sarama.claim`).
@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
@@ -32,7 +33,7 @@ S = ApplicationState
 class Application(Routine):
     """What the application waits for, and who waits for it."""
 
-    __slots__ = ("client", "limit", "stocked", "told")
+    __slots__ = ("client", "limit", "stocked", "tells")
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {S.busy: {S.polling}, S.polling: {S.busy}}
 
@@ -41,7 +42,7 @@ class Application(Routine):
         self.client = client
         self.limit = 0
         self.stocked: dict[Claim, None] = {}  # claims with messages, in the order in which they got them
-        self.told: Routine | None = None  # who waits for the callback
+        self.tells: deque[Routine] = deque()  # who waits for a callback that has not returned
 
     @property
     def is_busy(self) -> bool:
@@ -65,14 +66,13 @@ class Application(Routine):
     def tell(self, kind: str, partitions: tuple[TopicPartition, ...], waiting: Routine | None) -> None:
         """Call the application back; `waiting` goes on with "told"."""
         if waiting is not None:
-            self.told = waiting
+            self.tells.append(waiting)
         self.client.out.append(Tell(kind, partitions, waiting is not None))
 
     def has_heard(self) -> None:
-        """The callback has returned."""
-        waiting, self.told = self.told, None
-        if waiting is not None:
-            self.client.wake(waiting, "told")
+        """The oldest callback has returned."""
+        if self.tells:
+            self.client.wake(self.tells.popleft(), "told")
 
 
 def _take(application: Application, what: object) -> None:

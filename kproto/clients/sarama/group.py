@@ -459,8 +459,8 @@ def _returned(group: Group, error: Trouble | None) -> None:
     if group.closed or error == errors.CLOSED_GROUP:
         _leave(group)
         return
-    client.out.append(Report("returned", "Consume" if error is None else error.name))
-    if client.settings.once and not group.canceled:
+    if client.settings.once:
+        client.out.append(Report("returned", "Consume"))
         group.wanted = None
     if error is None:
         _consume(group)
