@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ..group.subscription import TopicPartition
 from ..wire.message import Message
@@ -88,6 +89,8 @@ class Assign:
     """Partitions with the offset to start at; None starts where the group or the policy says."""
 
     partitions: Mapping[TopicPartition, int | None]
+    change: Literal["all", "add", "remove"] = "all"
+    """librdkafka: incremental_assign and incremental_unassign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,13 @@ class Commit:
     offsets: Mapping[TopicPartition, int] | None = None
     wait: bool = True
     """commitSync; False is commitAsync."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """librdkafka's offsets_store: what the next commit without offsets takes."""
+
+    offsets: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +197,7 @@ Event = (
     | Poll
     | Told
     | Commit
+    | Store
     | Rebalance
     | Close
     | Started

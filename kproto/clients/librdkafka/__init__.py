@@ -1,0 +1,26 @@
+"""librdkafka's consumer, 2.16 (and with "version": "1.9" the 1.9 and 2.0 before it), as a machine.
+
+Sources: rdkafka_cgrp.c (`rd_kafka_cgrp_*`), rdkafka_assignment.c, rdkafka_partition.c, rdkafka_offset.c,
+rdkafka_fetcher.c, rdkafka_metadata.c and rdkafka_request.c of 2.16; the versions of 1.9.2.
+
+Two threads and a queue between them. The library joins, fetches and commits by itself; the application only
+takes from the queue when it polls. Hence its races: what the group assigned while nobody polled is still an
+event in the queue, and answers later than an assign() that the application made meanwhile.
+
+* M101: an event wants an answer (`rebalancing`); the default one replaces what was assigned by hand.
+* M102: subscribe during a rebalance waits; an eager one revokes and joins again, even for the same topics.
+* M93: any member watches the partitions of its topics (`knowing`).
+* M111: the session ends by the member's own clock; M112: max.poll.interval.ms is looked at twice a second.
+* M126: what is stored and what is committed are two things (`committing`).
+* M146: logical offsets by name (`names`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
+* M165, M194: no fetch sessions, one fetch per broker; what a partition's older version fetched is dropped.
+
+A seek that is refused is Report("error", "_STATE" or "_INVALID_ARG"); so is a wrong assign. `assignment` and
+`position` are what the application may look at.
+"""
+
+from .calling import assignment, position
+from .machine import next_deadline, step
+from .state import VERSIONS, JoinState, State, start
+
+__all__ = ["VERSIONS", "JoinState", "State", "assignment", "next_deadline", "position", "start", "step"]

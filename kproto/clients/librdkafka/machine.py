@@ -1,0 +1,293 @@
+"""The loop: an event, what it sets off, then the main thread has a look round (rd_kafka_cgrp_serve).
+
+`TABLE` is the dispatch; `ANSWERS` that of what brokers say. Everything but fetch answers and polls wakes the
+main thread, as there; heartbeats and joins leave when it is awake, which is why they keep odd times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...messages.fetch import FetchRequest
+from .. import contract as c
+from ..common import metadata_request
+from . import assigning, calling, committing, coordinating, fetching, joining, knowing, staying, toppars
+from .rebalancing import assignment_done, revoke_all_rejoin_maybe
+from .requests import COORDINATOR, TRANSPORT, retry_due, send, some_broker
+from .state import JoinState, Open, Out, State, Todo
+
+J = JoinState
+LOOP_MS = 1_000
+
+
+def step(state: State, event: c.Event, now: int) -> list[c.Action]:
+    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    out: Out = []
+    state.now = now
+    if state.closed:
+        return out
+    awake = _wakes(state, event)
+    TABLE[type(event)](state, event, out)
+    while state.todo or state.refused:
+        while state.todo:
+            DO[state.todo.popleft()](state, out)
+        committing.serve_refused(state, out)
+    if awake:
+        _serve(state, out)
+    calling.serve_queue(state, out)
+    _settle(state, out)
+    if not state.closed:
+        fetching.serve(state, out)
+    return out
+
+
+def _wakes(state: State, event: c.Event) -> bool:
+    """Whether the main thread hears of it: not of polls and their ends, nor of what brokers' threads get."""
+    if isinstance(event, c.Tick):
+        due = _main_deadline(state)
+        return due is not None and due <= state.now
+    if isinstance(event, c.Answered | c.Failed):
+        return not isinstance(event.request, FetchRequest)
+    return not isinstance(event, c.Poll)
+
+
+def _settle(state: State, out: Out) -> None:
+    while state.todo or state.refused:
+        while state.todo:
+            DO[state.todo.popleft()](state, out)
+        committing.serve_refused(state, out)
+    calling.try_terminate(state, out)
+
+
+def next_deadline(state: State) -> int | None:
+    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    if state.closed or not state.bootstrap:
+        return None
+    due = _main_deadline(state)
+    if state.polling is not None and state.telling is None:
+        return state.polling.until if due is None else min(due, state.polling.until)
+    return due
+
+
+def _main_deadline(state: State) -> int | None:
+    found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
+    found.append(state.coord_up_at)
+    found += [at for at, _ in state.retries]
+    found += [one.query_at for one in state.partitions.values()]
+    found += [one.retry_at for one in state.partitions.values() if one.started]
+    return min((at for at in found if at is not None), default=None)
+
+
+# -- the main thread
+
+
+def _timers(state: State, out: Out) -> None:
+    """rd_kafka_timers_run."""
+    retry_due(state, out)
+    toppars.query_due(state, out)
+    for one in state.partitions.values():
+        if one.retry_at is not None and one.retry_at <= state.now:
+            one.retry_at = None
+    if state.max_poll_at is not None and state.max_poll_at <= state.now:
+        staying.max_poll_check(state, out)
+    if state.commit_at is not None and state.commit_at <= state.now:
+        state.commit_at = state.now + state.auto_commit_ms
+        committing.commit_timer(state, out)
+    if state.metadata_at is not None and state.metadata_at <= state.now:
+        knowing.refresh_due(state, out)
+    if state.loop_at <= state.now:
+        state.loop_at = state.now + LOOP_MS
+
+
+def _serve(state: State, out: Out) -> None:
+    """rd_kafka_cgrp_serve, join_state_serve; twice where the first look opened a door."""
+    calling.try_terminate(state, out)
+    if state.closed or not state.bootstrap:
+        return
+    staying.session_check(state, out)
+    for _ in range(2):
+        before = (state.join, state.coord)
+        if coordinating.serve(state, out):
+            if state.deferred:
+                committing.deferred_due(state, out)
+            SERVE[state.join](state, out)
+        elif state.deferred:
+            committing.deferred_due(state, out)
+        while state.todo:
+            DO[state.todo.popleft()](state, out)
+        if before == (state.join, state.coord):
+            break
+
+
+def _serve_init(state: State, out: Out) -> None:
+    if state.waits_for is not None or (state.fatal is not None and state.static):
+        return
+    calling.apply_next(state, out)
+    if state.join is not J.init or state.subscription is None or state.terminating:
+        return
+    if state.join_interval.due(joining.JOIN_INTERVAL_MS, state.now):
+        joining.join(state, out)
+
+
+def _serve_member(state: State, out: Out) -> None:
+    if not (state.fatal is not None and state.static):
+        joining.beat(state, out)
+
+
+def _nothing(state: State, out: Out) -> None:
+    """This state waits for an answer."""
+
+
+SERVE: dict[JoinState, Callable[[State, Out], None]] = {
+    J.init: _serve_init,
+    J.wait_join: _nothing,
+    J.wait_metadata: _nothing,
+    J.wait_sync: _nothing,
+    J.wait_assign_call: _serve_member,
+    J.wait_unassign_call: _serve_member,
+    J.wait_unassign_to_complete: _nothing,
+    J.wait_incr_unassign_to_complete: _nothing,
+    J.steady: _serve_member,
+}
+"""rd_kafka_cgrp_join_state_serve."""
+
+DO: dict[Todo, Callable[[State, Out], None]] = {
+    Todo.serve_assignment: assigning.serve,
+    Todo.assignment_done: assignment_done,
+    Todo.query_coordinator: coordinating.query,
+    Todo.coordinator_dead: coordinating.dead,
+    Todo.lose: lambda state, out: revoke_all_rejoin_maybe(state, True, out),
+}
+
+
+# -- events
+
+
+def _started(state: State, event: c.Started, out: Out) -> None:
+    state.bootstrap, state.offered = event.bootstrap, event.offered
+    state.last_poll = state.loop_at = state.now
+    if state.auto_commit and state.auto_commit_ms > 0:
+        state.commit_at = state.now + state.auto_commit_ms
+    state.metadata_at = state.now + state.metadata_ms
+    send(state, some_broker(state), metadata_request(()), out, knowing.FOR_BROKERS)
+
+
+def _subscribe(state: State, event: c.Subscribe, out: Out) -> None:
+    pattern = event.pattern
+    if pattern is not None and not pattern.startswith("^"):
+        pattern = f"^{pattern}"
+    topics = event.topics if pattern is None else (*event.topics, pattern)
+    state.last_poll = state.now
+    calling.subscribe(state, topics or None, out)
+
+
+def _unsubscribe(state: State, event: c.Unsubscribe, out: Out) -> None:
+    calling.subscribe(state, None, out)
+
+
+def _told(state: State, event: c.Told, out: Out) -> None:
+    calling.told(state, out)
+
+
+def _commit(state: State, event: c.Commit, out: Out) -> None:
+    committing.commit(state, event.token, event.offsets, event.wait, out)
+
+
+def _store(state: State, event: c.Store, out: Out) -> None:
+    error = committing.store(state, event.offsets)
+    if error is not None:
+        out.append(c.Report("error", *error))
+
+
+def _pause(state: State, event: c.Pause, out: Out) -> None:
+    calling.pause(state, event.partitions, True)
+
+
+def _resume(state: State, event: c.Resume, out: Out) -> None:
+    calling.pause(state, event.partitions, False)
+
+
+def _rebalance(state: State, event: c.Rebalance, out: Out) -> None:
+    out.append(c.Report("error", "AttributeError", "librdkafka can't be asked for a rebalance"))
+
+
+def _close(state: State, event: c.Close, out: Out) -> None:
+    calling.close(state, out)
+
+
+def _tick(state: State, event: c.Tick, out: Out) -> None:
+    _timers(state, out)
+
+
+def _answered(state: State, event: c.Answered, out: Out) -> None:
+    entry = state.open.pop(id(event.request), None)
+    if entry is not None:
+        ANSWERS[type(event.request).__name__](state, entry, event.response, out)
+
+
+def _failed(state: State, event: c.Failed, out: Out) -> None:
+    entry = state.open.pop(id(event.request), None)
+    if entry is None:
+        return
+    if entry.send.to.lane == COORDINATOR:
+        coordinating.went_down(state)
+    ANSWERS[type(event.request).__name__](state, entry, None, out)
+
+
+def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
+    if answer is None:
+        knowing.failed(state, entry)
+        return
+    knowing.answered(state, entry, answer, out)
+    if entry.about == knowing.FOR_PLAN:
+        joining.plan(state, out)
+
+
+def _find(state: State, entry: Open, answer: Any, out: Out) -> None:
+    if answer is None:
+        coordinating.refused(state, TRANSPORT, None, out)
+    else:
+        coordinating.found(state, entry, answer, out)
+
+
+def _committed(state: State, entry: Open, answer: Any, out: Out) -> None:
+    assigning.fetched(state, entry, answer, TRANSPORT if answer is None else 0, out)
+
+
+def _left(state: State, entry: Open, answer: Any, out: Out) -> None:
+    state.wait_leave = False
+
+
+ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
+    "MetadataRequest": _metadata,
+    "FindCoordinatorRequest": _find,
+    "JoinGroupRequest": joining.join_answered,
+    "SyncGroupRequest": joining.sync_answered,
+    "HeartbeatRequest": staying.heartbeat_answered,
+    "LeaveGroupRequest": _left,
+    "OffsetCommitRequest": committing.answered,
+    "OffsetFetchRequest": _committed,
+    "ListOffsetsRequest": toppars.listed,
+    "OffsetForLeaderEpochRequest": toppars.validated,
+    "FetchRequest": fetching.answered,
+}
+
+TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
+    c.Started: _started,
+    c.Subscribe: _subscribe,
+    c.Unsubscribe: _unsubscribe,
+    c.Assign: calling.assign,
+    c.Seek: calling.seek,
+    c.Pause: _pause,
+    c.Resume: _resume,
+    c.Poll: calling.poll,
+    c.Told: _told,
+    c.Commit: _commit,
+    c.Store: _store,
+    c.Rebalance: _rebalance,
+    c.Close: _close,
+    c.Answered: _answered,
+    c.Failed: _failed,
+    c.Tick: _tick,
+}

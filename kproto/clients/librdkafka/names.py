@@ -1,0 +1,63 @@
+"""librdkafka's names for what others leave as numbers: logical offsets (rdkafka.h) and errors."""
+
+from __future__ import annotations
+
+from ...error_codes import ErrorCode
+
+BEGINNING = -2
+"""RD_KAFKA_OFFSET_BEGINNING: the log's first offset."""
+END = -1
+"""RD_KAFKA_OFFSET_END: the offset behind the log's last."""
+STORED = -1000
+"""RD_KAFKA_OFFSET_STORED: what the group committed."""
+INVALID = -1001
+"""RD_KAFKA_OFFSET_INVALID: not set."""
+TAIL_BASE = -2000
+"""RD_KAFKA_OFFSET_TAIL_BASE: this minus n is n records before the end."""
+
+_NAMES = {BEGINNING: "BEGINNING", END: "END", STORED: "STORED", INVALID: "INVALID"}
+
+
+def is_logical(offset: int) -> bool:
+    """Whether an offset only names a place (RD_KAFKA_OFFSET_IS_LOGICAL)."""
+    return offset < 0
+
+
+def name_of_offset(offset: int) -> str:
+    """As rd_kafka_offset2str prints it: BEGINNING, END, STORED, INVALID, TAIL(n), or the number."""
+    if offset <= TAIL_BASE:
+        return f"TAIL({TAIL_BASE - offset})"
+    return _NAMES.get(offset, str(offset))
+
+
+_OTHER_NAMES = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "UNKNOWN",
+    ErrorCode.CORRUPT_MESSAGE: "INVALID_MSG",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "UNKNOWN_TOPIC_OR_PART",
+    ErrorCode.INVALID_FETCH_SIZE: "INVALID_MSG_SIZE",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "NOT_LEADER_FOR_PARTITION",
+    ErrorCode.MESSAGE_TOO_LARGE: "MSG_SIZE_TOO_LARGE",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "TOPIC_EXCEPTION",
+}
+
+
+def name_of_error(code: int) -> str:
+    """rd_kafka_err2name: Kafka's name, but for a few."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return f"ERR_{code}?"
+    return _OTHER_NAMES.get(known, known.name)
+
+
+STATE = ("_STATE", "Local: Erroneous state")
+INVALID_ARG = ("_INVALID_ARG", "Local: Invalid argument or configuration")
+CONFLICT = ("_CONFLICT", "Local: Conflicting use")
+NO_OFFSET = ("_NO_OFFSET", "Local: No offset stored")
+ASSIGNMENT_LOST = ("_ASSIGNMENT_LOST", "Local: Group partition assignment lost")
+WAIT_COORD = ("_WAIT_COORD", "Local: Waiting for coordinator")
+FATAL = ("_FATAL", "Local: Fatal error")
+MAX_POLL_EXCEEDED = "_MAX_POLL_EXCEEDED"
+AUTO_OFFSET_RESET = "_AUTO_OFFSET_RESET"
+PARTITION_EOF = "_PARTITION_EOF"
+UNKNOWN_PROTOCOL = "_UNKNOWN_PROTOCOL"
