@@ -2,11 +2,11 @@
 
 from kproto.group.subscription import TopicPartition as TopicPartition
 
+from .aio import AsyncCluster as AsyncCluster
 from .aio import AsyncConsumer as AsyncConsumer
-from .aio_cluster import AsyncCluster as AsyncCluster
 from .aio_producer import AsyncProducer as AsyncProducer
+from .blocking import Cluster as Cluster
 from .blocking import Consumer as Consumer
-from .cluster import Cluster as Cluster
 from .delivery import Delivery as Delivery
 from .delivery import RecordMetadata as RecordMetadata
 from .engine.plans import FetchedBytes as FetchedBytes
@@ -17,7 +17,7 @@ from .producer import Producer as Producer
 from .records import ColumnBatch as ColumnBatch
 from .records import ConsumerRecord as ConsumerRecord
 from .records import GroupChange as GroupChange
-from .shell import GroupMetadata as GroupMetadata
+from .records import GroupMetadata as GroupMetadata
 
 __all__ = [
     "AsyncCluster",

@@ -1,42 +1,45 @@
-"""A cluster, asked one thing at a time: what admin tools, Spark and tests need below a consumer.
+"""What one can ask of a cluster, written once for threads and for asyncio: what admin tools, Spark and tests
+need below a consumer.
 
     with Cluster("localhost:9092") as cluster:
         cluster.create_topics({"flights": 3})
         ends = cluster.list_offsets({TopicPartition("flights", 0): "latest"})
         answer = cluster.request(DescribeClusterRequest(...), node="controller")
 
-Everything blocks, until `timeout` seconds at most (30 unless said), and may be called from several
-threads: they take turns. What to ask, and what to do when it fails, is in `engine/plans.py`; here are only
-the sockets.
+Every method waits, until `timeout` seconds at most (30 unless said). Several threads, or tasks, may ask at
+the same time. What to ask, and what to do when it fails, is in `engine/plans.py`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TypeVar
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
 
-from kproto.errors import IllegalState, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
 from .addresses import addresses
+from .arguments import rule_of
+from .calls import waits
+from .clock import now
+from .engine import events as ev
 from .engine import plans
-from .engine.connection import Call, Prepared
+from .engine.cluster import ClusterEngine, step
+from .engine.connection import Prepared
 from .engine.metadata import ClusterView
-from .engine.network import Network
-from .engine.plans import FetchedBytes, OffsetAt, Plan, Rest, Route
-from .engine.requests import CommittedOffset
-from .sockets import Sockets
+from .engine.plans import FetchedBytes, OffsetAt, Plan, Route
+from .engine.requests import CommittedOffset, Offset, triples
+from .shell import Shell
 
 R = TypeVar("R")
-Offset = int | tuple[int, str] | CommittedOffset
 
 
-class Cluster:
-    """A blocking connection to a whole cluster. Raises `ConfigError` at once for a wrong address; connects
-    when the first question is asked."""
+class ClusterCalls(Shell):
+    """The methods of `Cluster` and `AsyncCluster`."""
+
+    _what = "cluster"
 
     def __init__(
         self,
@@ -46,17 +49,20 @@ class Cluster:
         request_timeout_ms: int = 30_000,
         timeout: float = 30.0,
     ) -> None:
-        self._network = Network(
-            addresses(bootstrap_servers), client_id=client_id, request_timeout_ms=request_timeout_ms
+        rule_of("client_id", "str")("client_id", client_id)
+        self._engine = ClusterEngine(
+            addresses(bootstrap_servers),
+            Random(),
+            client_id=client_id,
+            request_timeout_ms=rule_of("request_timeout_ms", "int")("request_timeout_ms", request_timeout_ms),
         )
-        self._sockets = Sockets()
-        self._timeout = timeout
-        self._lock = threading.RLock()
-        self._closed = False
+        self._timeout: float = rule_of("timeout", "float")("timeout", timeout)
+        super().__init__(partial(step, self._engine), self._engine.due, client_id)
 
     # ---- asking anything
 
-    def request(
+    @waits
+    async def request(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
     ) -> Message:
         """Sends any request in the highest version both sides know, and returns its answer.
@@ -66,50 +72,54 @@ class Cluster:
         ConnectionFailed, RequestTimedOut, UnsupportedVersion, and BrokerError when the coordinator or
         leader can't be found.
         """
-        return self.run(plans.request(self.view, request, node, self._sockets.now), timeout)[0]
+        return (await self._run(plans.request(self.view, request, node, self._clock), timeout))[0]
 
-    def request_versioned(
+    @waits
+    async def request_versioned(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
     ) -> tuple[Message, int]:
         """Like `request`, with the version that was spoken."""
-        return self.run(plans.request(self.view, request, node, self._sockets.now), timeout)
+        return await self._run(plans.request(self.view, request, node, self._clock), timeout)
 
     @property
     def view(self) -> ClusterView:
         """What is known of the cluster now, without asking anybody."""
-        return self._network.view
+        return self._engine.view
 
     # ---- metadata
 
-    def metadata(self, topics: Iterable[str] | None = None, timeout: float | None = None) -> ClusterView:
+    @waits
+    async def metadata(
+        self, topics: Iterable[str] | None = None, timeout: float | None = None
+    ) -> ClusterView:
         """Reads the metadata of these topics, or of all, and returns the view."""
-        return self.run(plans.read_metadata(self.view, topics, self._sockets.now), timeout)
+        return await self._run(plans.read_metadata(self.view, topics, self._clock), timeout)
 
-    def topics(self, timeout: float | None = None) -> dict[str, int]:
+    @waits
+    async def topics(self, timeout: float | None = None) -> dict[str, int]:
         """Topic -> number of partitions, of all topics that are not Kafka's own."""
-        view = self.metadata(None, timeout)
+        view = await self._run(plans.read_metadata(self.view, None, self._clock), timeout)
         return {name: len(topic.partitions) for name, topic in view.topics.items() if not topic.internal}
 
-    def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
+    @waits
+    async def partitions(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
         """The topic's partitions, read freshly; raises UnknownTopic."""
-        self.metadata([topic], timeout)
-        self.run(plans.know_topics(self.view, [topic], self._sockets.now), timeout)
-        return [TopicPartition(topic, index) for index in sorted(self.view.topics[topic].partitions)]
+        return await self._run(plans.partitions_of(self.view, topic, self._clock, freshly=True), timeout)
 
-    def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
+    @waits
+    async def leader(self, partition: TopicPartition, timeout: float | None = None) -> int:
         """The node id of the partition's leader; raises UnknownTopic."""
-        self.run(plans.know_partitions(self.view, [partition], self._sockets.now), timeout)
-        leader = self.view.leader(partition)
-        assert leader is not None
-        return leader
+        return await self._run(plans.leader_of(self.view, partition, self._clock), timeout)
 
-    def coordinator(self, group: str, timeout: float | None = None) -> int:
+    @waits
+    async def coordinator(self, group: str, timeout: float | None = None) -> int:
         """The node id of the group's coordinator."""
-        return self.run(plans.find_coordinator(self.view, group, self._sockets.now), timeout)
+        return await self._run(plans.find_coordinator(self.view, group, self._clock), timeout)
 
     # ---- topics
 
-    def create_topics(
+    @waits
+    async def create_topics(
         self,
         topics: Mapping[str, int],
         *,
@@ -122,29 +132,32 @@ class Cluster:
         plan = plans.create_topics(
             self.view,
             topics,
-            self._sockets.now,
+            self._clock,
             replication_factor=replication_factor,
             configs=configs or {},
-            timeout_ms=int((timeout or self._timeout) * 1000),
+            timeout_ms=self._milliseconds(timeout),
             exist_ok=exist_ok,
         )
-        self.run(plan, timeout)
+        await self._run(plan, timeout)
 
-    def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
+    @waits
+    async def create_partitions(self, totals: Mapping[str, int], *, timeout: float | None = None) -> None:
         """Grows topics to these totals and returns when every partition has a leader."""
-        timeout_ms = int((timeout or self._timeout) * 1000)
-        self.run(
-            plans.create_partitions(self.view, totals, self._sockets.now, timeout_ms=timeout_ms), timeout
+        timeout_ms = self._milliseconds(timeout)
+        await self._run(
+            plans.create_partitions(self.view, totals, self._clock, timeout_ms=timeout_ms), timeout
         )
 
-    def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
+    @waits
+    async def delete_topics(self, topics: Sequence[str], *, timeout: float | None = None) -> None:
         """Deletes topics with all of their records."""
-        timeout_ms = int((timeout or self._timeout) * 1000)
-        self.run(plans.delete_topics(self.view, topics, self._sockets.now, timeout_ms=timeout_ms), timeout)
+        timeout_ms = self._milliseconds(timeout)
+        await self._run(plans.delete_topics(self.view, topics, self._clock, timeout_ms=timeout_ms), timeout)
 
     # ---- offsets and records
 
-    def list_offsets(
+    @waits
+    async def list_offsets(
         self,
         wants: Mapping[TopicPartition, str | int],
         *,
@@ -153,13 +166,12 @@ class Cluster:
     ) -> dict[TopicPartition, OffsetAt]:
         """Partition -> where "earliest", "latest" or a time (milliseconds) is. An `OffsetAt` whose offset is
         None says that no record is that young."""
-        timeout_ms = int((timeout or self._timeout) * 1000)
-        plan = plans.list_offsets(
-            self.view, wants, self._sockets.now, isolation=isolation, timeout_ms=timeout_ms
-        )
-        return self.run(plan, timeout)
+        timeout_ms = self._milliseconds(timeout)
+        plan = plans.list_offsets(self.view, wants, self._clock, isolation=isolation, timeout_ms=timeout_ms)
+        return await self._run(plan, timeout)
 
-    def fetch(
+    @waits
+    async def fetch(
         self,
         wants: Mapping[TopicPartition, int],
         *,
@@ -178,27 +190,27 @@ class Cluster:
         plan = plans.fetch(
             self.view,
             wants,
-            self._sockets.now,
+            self._clock,
             isolation=isolation,
             max_wait_ms=max_wait_ms,
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             partition_max_bytes=partition_max_bytes,
         )
-        return self.run(plan, timeout)
+        return await self._run(plan, timeout)
 
-    def produce(
+    @waits
+    async def produce(
         self, partition: TopicPartition, records: bytes, *, acks: int = -1, timeout: float | None = None
     ) -> int:
         """Appends encoded batches; returns the first record's offset. Not repeated when the connection
         breaks."""
-        timeout_ms = int((timeout or self._timeout) * 1000)
-        plan = plans.produce(
-            self.view, partition, records, self._sockets.now, acks=acks, timeout_ms=timeout_ms
-        )
-        return self.run(plan, timeout)
+        timeout_ms = self._milliseconds(timeout)
+        plan = plans.produce(self.view, partition, records, self._clock, acks=acks, timeout_ms=timeout_ms)
+        return await self._run(plan, timeout)
 
-    def commit_offsets(
+    @waits
+    async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, Offset], *, timeout: float | None = None
     ) -> None:
         """Commits for a group without being a member: the offset of the *next* record to read.
@@ -206,9 +218,10 @@ class Cluster:
         Values: an offset, (offset, metadata), or a `CommittedOffset`. Raises CommitFailed while the group
         has members.
         """
-        self.run(plans.commit_offsets(self.view, group, triples(offsets), self._sockets.now), timeout)
+        await self._run(plans.commit_offsets(self.view, group, triples(offsets), self._clock), timeout)
 
-    def committed_offsets(
+    @waits
+    async def committed_offsets(
         self,
         group: str,
         partitions: Iterable[TopicPartition] | None = None,
@@ -216,109 +229,36 @@ class Cluster:
         timeout: float | None = None,
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group committed; None where it committed nothing. Without `partitions`: all it has."""
-        return self.run(plans.committed_offsets(self.view, group, partitions, self._sockets.now), timeout)
+        return await self._run(plans.committed_offsets(self.view, group, partitions, self._clock), timeout)
 
     # ---- running plans
 
-    def run(self, plan: Plan[R], timeout: float | None = None) -> R:
+    @waits
+    async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
         """Runs a plan to its end; raises RequestTimedOut with what it was waiting for."""
-        limit = self._timeout if timeout is None else timeout
-        with self._lock:
-            if self._closed:
-                raise IllegalState("this Cluster is closed; make a new one")
-            deadline = self._sockets.now() + int(limit * 1000)
-            answers: list[Call] | None = None
-            why = ""
-            what = "the cluster"
-            try:
-                while True:
-                    step = plan.send(answers) if answers is not None else next(plan)
-                    if isinstance(step, Rest):
-                        why = step.why
-                        self._until(min(deadline, self._sockets.now() + step.ms))
-                        answers = []
-                    else:
-                        answers = self._ask(step, deadline)
-                        what = answers[0].name if answers else what
-                        why = next((str(call.error) for call in answers if call.error is not None), why)
-                    if self._sockets.now() >= deadline and not all(call.done for call in answers):
-                        raise self._late(answers, limit, why)
-                    if isinstance(step, Rest) and self._sockets.now() >= deadline:
-                        raise RequestTimedOut(what, int(limit * 1000), why)
-            except StopIteration as end:
-                result: R = end.value
-                return result
+        return await self._run(plan, timeout)
 
-    def _ask(self, asks: list[plans.Ask], deadline: int) -> list[Call]:
-        now = self._sockets.now()
-        calls = [
-            self._network.ask(
-                ask.request,
-                now,
-                node=ask.node,
-                lane=ask.lane,
-                timeout_ms=max(1, min(ask.timeout_ms or self._network.request_timeout_ms, deadline - now)),
-                max_version=ask.max_version,
-            )
-            for ask in asks
-        ]
-        while not all(call.done for call in calls):
-            self._turn(deadline + 50)
-            if self._sockets.now() > deadline + 50:
-                break
-        return calls
+    async def _run(self, plan: Plan[R], timeout: float | None) -> R:
+        limit = self._milliseconds(timeout)
+        result: R = await self._ask(lambda future: ev.Run(future, plan, limit))
+        return result
 
-    def _late(self, calls: list[Call], limit: float, why: str) -> RequestTimedOut:
-        name = next((call.name for call in calls if not call.done), "request")
-        return RequestTimedOut(name, int(limit * 1000), why)
+    def _milliseconds(self, timeout: float | None) -> int:
+        return int((self._timeout if timeout is None else timeout) * 1000)
 
-    def _until(self, when: int) -> None:
-        while self._sockets.now() < when:
-            self._turn(when)
-
-    def _turn(self, deadline: int) -> None:
-        self._perform()
-        due = self._network.next_deadline()
-        until = deadline if due is None else min(deadline, due)
-        for event in self._sockets.wait(max(0, until - self._sockets.now()) / 1000):
-            self._network.happened(event, self._sockets.now())
-        self._network.tick(self._sockets.now())
-        self._network.finished.clear()
-        self._perform()
-
-    def _perform(self) -> None:
-        while self._network.actions:
-            actions, self._network.actions = self._network.actions, []
-            for action in actions:
-                self._sockets.perform(action)
+    @property
+    def _clock(self) -> Any:
+        return self._engine.clock
 
     # ---- the end
 
-    def close(self) -> None:
-        """Closes all connections. May be called twice."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._network.close(self._sockets.now())
-                self._sockets.close()
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
-    """Partition -> (offset, leader epoch, metadata), from any of the forms that people write."""
-    found: dict[TopicPartition, tuple[int, int | None, str]] = {}
-    for partition, value in offsets.items():
-        if isinstance(value, CommittedOffset):
-            found[partition] = (value.offset, value.leader_epoch, value.metadata)
-        elif isinstance(value, tuple):
-            found[partition] = (value[0], None, value[1])
-        else:
-            found[partition] = (value, None, "")
-    return found
+    @waits
+    async def close(self) -> None:
+        """Closes all connections; who still waits for an answer gets IllegalState. May be called twice."""
+        if self._finished or self._forked:
+            return
+        try:
+            if self._crash is None:
+                await self._ask(lambda future: ev.Close(future, False, 0))
+        finally:
+            self._end(now() + 1000)

@@ -75,4 +75,14 @@ class GroupChange:
     offset: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Who this consumer is in its group."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None
+
+
 EventCallback = Callable[[GroupChange], None]

@@ -1,164 +1,235 @@
-"""What the blocking and the asyncio consumer have in common: everything that doesn't wait."""
+"""What every client is around its engine, however it waits: where actions go, and what may be called when.
+
+Rules that hold here:
+
+* The application's code (callbacks, what hangs on futures, handlers of logs) runs outside of every lock, and
+  what it raises is logged or raised to the caller; it never stops anything else.
+* Every future that was given out ends: answered, failed, or with the reason why nothing can answer it any
+  more.
+* An exception that comes out of the engine and is none of ours is a bug: the client has failed, everybody who
+  waits is told, and `close` still works.
+"""
 
 from __future__ import annotations
 
 import logging
-import re
-import time
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
-from kproto.errors import ConfigError, IllegalState
-from kproto.group.subscription import TopicPartition
+from kproto.errors import IllegalState, KprotoError
 
-from .addresses import addresses
-from .cluster import Offset, triples
+from . import lifetimes
+from .calls import spell, waits
+from .clock import now
 from .engine import events as ev
-from .engine.consumer import Engine, step
-from .listener import RebalanceListener
-from .options import ConsumerConfig, consumer_options
-from .records import ConsumerRecord, EventCallback, GroupChange
-from .sockets import Sockets
+from .engine.network import NetworkAction, Open, Shut, Write
+from .records import GroupChange
 
 log = logging.getLogger("kproto.consumer")
 
-
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
-    """Who this consumer is in its group."""
-
-    group_id: str
-    generation: int
-    member_id: str
-    group_instance_id: str | None
+R = TypeVar("R")
 
 
 class Shell:
-    """An engine, its event callbacks, and the records that an iteration has not come to yet."""
+    """An engine, and who waits for it. `Threaded` and `Looped` say how to wait."""
 
-    def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
-        self.options = consumer_options(config)
-        where = addresses(bootstrap_servers)
-        wall_offset = time.time_ns() // 1_000_000 - Sockets.now()
-        self._engine = Engine(where, self.options, wall_offset_ms=wall_offset)
-        self._listener: RebalanceListener | None = None
-        self._callbacks: list[EventCallback] = []
-        self._reports: deque[GroupChange] = deque()
-        self._rows: list[ConsumerRecord] = []
-        self._row = 0
+    # What the client is called in errors.
+    _what = "client"
+    # One thread at a time may use it.
+    _alone = False
+
+    def __init__(
+        self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
+    ) -> None:
+        self._step = step
+        self._due = due
+        self._client_id = client_id
+        # Raised by one whenever a waiter may find something new.
+        self._changes = 0
+        self._open: set[Any] = set()  # futures that have to end
+        self._ended: deque[ev.Done] = deque()
+        self._noted: deque[GroupChange] = deque()
         self._finished = False
+        self._forked = False
+        self._crash: BaseException | None = None
+        self._untold: BaseException | None = None
+        lifetimes.opened(self)
 
-    # ---- what is known without asking
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls._spelled is not Shell._spelled:
+            spell(cls, cls._spelled)
 
-    def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer has now."""
-        return set(self._engine.partitions)
+    # ---- how to wait: each kind of shell has its own
 
-    def subscription(self) -> set[str]:
-        """The topics that are subscribed; with a pattern those that match now."""
-        return set(self._engine.topics)
+    def _do(self, *events: ev.Event) -> list[ev.Action]:
+        """Tells the engine, sees to what it wants, and returns what is for the caller."""
+        raise NotImplementedError
 
-    def paused(self) -> set[TopicPartition]:
-        return {partition for partition, state in list(self._engine.partitions.items()) if state.paused}
+    async def _wait(self, seen: int, deadline: int) -> bool:
+        """Waits until `_changes` is not `seen` any more; False when it is `deadline`."""
+        raise NotImplementedError
 
-    def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the end, as the last fetch told it; None before the first."""
-        state = self._engine.partitions.get(partition)
-        return None if state is None else state.lag
+    async def _result(self, future: Any) -> Any:
+        """Waits until a future has ended."""
+        raise NotImplementedError
 
-    def group_metadata(self) -> GroupMetadata:
-        """Generation -1 and an empty member id while the consumer is in no generation."""
-        if self.options.group_id is None:
-            raise IllegalState("this consumer has no group_id")
-        member_id, generation = self._engine.core.identity()
-        return GroupMetadata(self.options.group_id, generation, member_id, self.options.group_instance_id)
+    async def _breathe(self) -> None:
+        """Lets others have their turn."""
+        raise NotImplementedError
 
-    def events(self, callback: EventCallback) -> None:
-        """Calls back with a `GroupChange` for everything that happens to this consumer's group membership.
+    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
+        """Waits for what a callback returned, then calls `then`, whatever became of the caller."""
+        raise NotImplementedError
 
-        The callback runs on the caller's thread, inside the next poll, commit, unsubscribe or close;
-        `GroupChange.at` says when it happened.
-        """
-        self._callbacks.append(callback)
+    def _future(self) -> Any:
+        """A future that `_do` may be given as a token."""
+        raise NotImplementedError
 
-    # ---- inside
+    def _resolve(self, future: Any, value: Any, error: BaseException | None) -> None:
+        raise NotImplementedError
 
-    def _step(self, event: ev.Event) -> list[ev.Action]:
-        return step(self._engine, event, Sockets.now())
+    def _perform(self, action: NetworkAction) -> None:
+        raise NotImplementedError
+
+    def _notify(self) -> None:
+        """`_changes` is another number now."""
+        raise NotImplementedError
+
+    def _locked(self) -> AbstractContextManager[Any]:
+        """Nothing of the engine changes in here."""
+        raise NotImplementedError
+
+    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
+        """Raises IllegalState when the method may not be called now; else `_leave` gets the answer."""
+        raise NotImplementedError
+
+    def _leave(self, entered: bool) -> None:
+        raise NotImplementedError
+
+    def _mine(self) -> bool:
+        """False when somebody else is inside a method: only `close` and callbacks of futures ask."""
+        raise NotImplementedError
+
+    def _end(self, deadline: int = 0) -> None:
+        """Closes everything at once."""
+        raise NotImplementedError
+
+    def _calling_back(self, name: str) -> AbstractContextManager[Any]:
+        """The application's code runs in here: what would wait for it is refused."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _spelled(name: str, method: waits[Any, Any], door: Callable[..., Any]) -> Callable[..., Any]:
+        """The function that stands for a method which waits."""
+        raise NotImplementedError
+
+    # ---- what is the same
+
+    def _may_look(self) -> None:
+        if self._forked:
+            raise IllegalState(
+                f"this {self._what} was opened before the process forked and belongs to the parent; "
+                "make a new one in the child"
+            )
+
+    def _usable(self) -> None:
+        self._may_look()
+        if self._finished:
+            raise IllegalState(f"this {self._what} is closed; make a new one")
+        if self._crash is not None:
+            raise self._failure() from self._crash
+
+    def _failure(self) -> IllegalState:
+        return IllegalState(f"this {self._what} failed ({self._crash!r}): close it, and make a new one")
+
+    def _feed(self, events: tuple[ev.Event, ...]) -> list[ev.Action]:
+        """Lets the events happen, and puts each action where it belongs; returns those for the caller."""
+        rest: list[ev.Action] = []
+        try:
+            for event in events:
+                for action in self._step(event, now()):
+                    match action:
+                        case Open() | Write() | Shut():
+                            self._perform(action)
+                        case ev.Wake():
+                            self._change()
+                        case ev.Done():
+                            self._ended.append(action)
+                            self._change()
+                        case ev.Report(change=change):
+                            self._noted.append(change)
+                        case _:
+                            rest.append(action)
+        except KprotoError:
+            raise
+        except Exception as error:
+            self._failed(error)
+            raise self._failure() from error
+        return rest
+
+    def _change(self) -> None:
+        self._changes += 1
+        self._notify()
+
+    def _failed(self, error: BaseException) -> None:
+        """The engine is in no state to go on; everybody who waits must know."""
+        if self._crash is None:
+            self._crash = error
+            self._untold = error
+        self._change()
+        self._end_futures(self._failure())
+
+    def _end_futures(self, error: KprotoError) -> None:
+        for future in list(self._open):
+            self._ended.append(ev.Done(future, None, error))
+
+    def _tell_others(self) -> None:
+        """Logs, and ends futures: nothing may be locked, as all of that may call the client."""
+        if self._untold is not None:
+            error, self._untold = self._untold, None
+            log.critical("the %s %r failed", self._what, self._client_id, exc_info=error)
+        while self._noted:
+            self._note(self._noted.popleft())
+        while self._ended:
+            done = self._ended.popleft()
+            if done.token in self._open:
+                self._open.discard(done.token)
+                self._resolve(done.token, done.value, done.error)
 
     def _note(self, change: GroupChange) -> None:
         log.log(
             logging.WARNING if change.kind in ("lost", "missing", "unreachable") else logging.INFO,
             "%s %s generation=%d %s %s",
-            self.options.client_id,
+            self._client_id,
             change.kind,
             change.generation,
             " ".join(map(str, change.partitions)),
             change.reason,
         )
-        if self._callbacks:
-            self._reports.append(change)
 
-    def _tell(self) -> None:
-        while self._reports:
-            change = self._reports.popleft()
-            for callback in self._callbacks:
-                callback(change)
+    async def _ask(self, event: Callable[[Any], ev.Event]) -> Any:
+        """Lets the engine do something that ends in a future, and waits for that."""
+        future = self._future()
+        try:
+            self._do(event(future))
+            return await self._result(future)
+        except BaseException:
+            self._open.discard(future)
+            if not self._finished and self._crash is None:
+                self._do(ev.Drop(future))
+            raise
 
-    def _unread(self, *, also_last: bool = False) -> ev.GiveBack | None:
-        """What an iteration was given and didn't come to; with the record it failed at, if asked."""
-        first = max(0, self._row - 1) if also_last else self._row
-        rest, self._rows, self._row = self._rows[first:], [], 0
-        offsets: dict[TopicPartition, int] = {}
-        for record in rest:
-            offsets.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-        return ev.GiveBack(offsets) if offsets else None
+    # ---- for lifetimes
 
-    def _subscription(self, topics: Iterable[str] | str, pattern: str | None) -> ev.Subscribe:
-        names = [topics] if isinstance(topics, str) else list(topics)
-        if pattern is not None:
-            if names:
-                raise ConfigError("pattern", pattern, "either topics or a pattern, not both")
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ConfigError("pattern", pattern, f"a regular expression ({error})") from None
-            return ev.Subscribe(frozenset(), pattern)
-        bad = [name for name in names if not name.strip()]
-        if bad or not names:
-            raise ConfigError("topics", topics, "names of topics that are not empty; unsubscribe() to stop")
-        return ev.Subscribe(frozenset(names))
+    def forked(self) -> None:
+        self._forked = True
 
-    def _offsets(
-        self, offsets: Mapping[TopicPartition, Offset] | None
-    ) -> dict[TopicPartition, tuple[int, int | None, str]] | None:
-        if offsets is None:
-            return None
-        found = triples(offsets)
-        for partition, (offset, _, _) in found.items():
-            if offset < 0:
-                raise ConfigError("offset", offset, f"not negative ({partition})")
-        return found
+    def abandoned(self) -> str:
+        self.kill()
+        return ""
 
-    def _milliseconds(self, timeout: float | None) -> int:
-        return self.options.default_api_timeout_ms if timeout is None else max(0, int(timeout * 1000))
-
-
-def assignment_event(partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> ev.Assign:
-    """The partitions with their start offsets; None starts where the group or the reset policy says."""
-    wanted: dict[TopicPartition, int | None] = {}
-    if isinstance(partitions, Mapping):
-        wanted.update(cast("Mapping[TopicPartition, int | None]", partitions))
-    else:
-        wanted.update(dict.fromkeys(partitions))
-    for partition, offset in wanted.items():
-        if offset is not None and offset < 0:
-            raise ConfigError("offset", offset, f"not negative ({partition})")
-    return ev.Assign(wanted)
-
-
-def many(partitions: TopicPartition | Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-    """One partition or several, as a set."""
-    return frozenset([partitions] if isinstance(partitions, TopicPartition) else partitions)
+    def kill(self) -> None:
+        raise NotImplementedError

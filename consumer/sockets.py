@@ -14,8 +14,8 @@ import contextlib
 import os
 import selectors
 import socket
-import time
 
+from . import clock
 from .engine.network import Broken, Data, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
 
 # One read: large enough that a full fetch answer takes few of them.
@@ -47,7 +47,7 @@ class Sockets:
     @staticmethod
     def now() -> int:
         """Milliseconds of a clock that never goes back."""
-        return time.monotonic_ns() // 1_000_000
+        return clock.now()
 
     def wake(self) -> None:
         """Makes `wait` return; from any thread."""

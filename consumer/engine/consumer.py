@@ -14,39 +14,25 @@ group), `finding` (start positions), `fetching`, `committing`. They share `Core`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..options import ConsumerOptions
 from . import events as ev
 from .committing import Committer
-from .connection import Call
 from .core import Core, MetadataKeeper
 from .events import Action, Deliver, Done, Event, Raise
 from .fetching import Fetcher
 from .finding import Finder
 from .membership import Membership
 from .network import Broken, Data, Network, Opened
-from .plans import Rest
 from .positions import PartitionState, Reset
 from .requests import timestamp_of
+from .runner import Runner
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    token: object
-    plan: Any
-    deadline: int
-    timeout_ms: int
-    calls: list[Call] | None = None
-    rest_until: int = 0
-    why: str = ""
-    name: str = "the cluster"
 
 
 class Engine:
@@ -72,7 +58,7 @@ class Engine:
         self.fetcher = Fetcher(self.core, self.metadata, self.finder)
         self.manual = False
         self.closed = False
-        self._jobs: list[_Job] = []
+        self.runner = Runner(network, self.core.clock, self._pause)
         self._unsubscribing: list[object] = []
         self._closing: ev.Close | None = None
         self._close_at: int | None = None
@@ -187,6 +173,10 @@ class Engine:
                 state.committed, state.paused = committed, paused
                 state.processed = processed if processed is None else min(processed, offset)
 
+    def take_back(self, event: ev.TakeBack) -> None:
+        states = self.core.partitions.values()
+        self.give_back(ev.GiveBack({s.partition: s.processed for s in states if s.processed is not None}))
+
     def seek(self, event: ev.Seek) -> None:
         def apply(state: PartitionState) -> None:
             state.start_at(event.offset, event.leader_epoch)
@@ -248,52 +238,14 @@ class Engine:
     # ---- plans
 
     def run(self, event: ev.Run) -> None:
-        job = _Job(event.token, event.plan, self.core.now + event.timeout_ms, event.timeout_ms)
-        self._jobs.append(job)
-        self._advance(job, None)
+        self.runner.start(event.token, event.plan, event.timeout_ms)
 
-    def _advance(self, job: _Job, answers: list[Call] | None) -> None:
-        core = self.core
-        try:
-            step = next(job.plan) if answers is None else job.plan.send(answers)
-        except StopIteration as end:
-            self._jobs.remove(job)
-            core.actions.append(Done(job.token, end.value, None))
-            return
-        except KprotoError as error:
-            self._jobs.remove(job)
-            core.actions.append(Done(job.token, None, error))
-            return
-        if isinstance(step, Rest):
-            job.calls = None
-            job.rest_until = core.now + step.ms
-            job.why = step.why
-            return
-        job.calls = [
-            core.network.ask(
-                ask.request,
-                core.now,
-                node=ask.node,
-                lane=ask.lane,
-                timeout_ms=max(
-                    1, min(ask.timeout_ms or core.options.request_timeout_ms, job.deadline - core.now)
-                ),
-                max_version=ask.max_version,
-            )
-            for ask in step
-        ]
-        job.name = job.calls[0].name if job.calls else job.name
+    def drop(self, event: ev.Drop) -> None:
+        self.runner.drop(event.token)
 
-    def _pump_jobs(self) -> None:
-        for job in list(self._jobs):
-            if job.calls is not None and all(call.done for call in job.calls):
-                self._advance(job, job.calls)
-            elif job.calls is None and job.rest_until <= self.core.now < job.deadline:
-                self._advance(job, [])
-            elif job.deadline <= self.core.now:
-                self._jobs.remove(job)
-                late = RequestTimedOut(job.name, job.timeout_ms, job.why)
-                self.core.actions.append(Done(job.token, None, late))
+    def _pause(self, turn: int) -> int:
+        options = self.options
+        return min(options.retry_backoff_max_ms, options.retry_backoff_ms << min(turn, 10))
 
     # ---- the end
 
@@ -326,9 +278,7 @@ class Engine:
         self.fetcher.close()
         core.report("closed")
         token = self._closing.token
-        for job in self._jobs:
-            core.actions.append(Done(job.token, None, IllegalState("the consumer was closed meanwhile")))
-        self._jobs.clear()
+        self.runner.end(IllegalState("this consumer was closed meanwhile"))
         core.actions.extend(core.network.actions)
         core.network.actions.clear()
         core.network.close(core.now)
@@ -362,7 +312,7 @@ class Engine:
                     self.committer.pump()
                 self.finder.pump()
                 self.fetcher.pump()
-            self._pump_jobs()
+            self.runner.pump()
             if not core.network.finished:
                 break
             finished, core.network.finished = core.network.finished, []
@@ -379,13 +329,11 @@ class Engine:
             self._unsubscribing.clear()
 
     def due(self) -> int | None:
-        times: list[int | None] = [self.core.network.next_deadline(), self._close_at]
+        times: list[int | None] = [self.core.network.next_deadline(), self._close_at, self.runner.due()]
         if not self.closed:
             times += [
                 part.due() for part in (self.metadata, self.group, self.committer, self.finder, self.fetcher)
             ]
-        times += [job.deadline for job in self._jobs]
-        times += [job.rest_until for job in self._jobs if job.calls is None]
         return min((at for at in times if at is not None), default=None)
 
 
@@ -411,12 +359,14 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
     ev.ServeListener: Engine.serve_listener,
     ev.ListenerReturned: Engine.listener_returned,
     ev.GiveBack: Engine.give_back,
+    ev.TakeBack: Engine.take_back,
     ev.Seek: Engine.seek,
     ev.SeekTo: Engine.seek_to,
     ev.Pause: Engine.pause,
     ev.Resume: Engine.resume,
     ev.Commit: Engine.commit,
     ev.Run: Engine.run,
+    ev.Drop: Engine.drop,
     ev.Rejoin: Engine.rejoin,
     ev.Close: Engine.close,
 }
@@ -449,6 +399,7 @@ def step(engine: Engine, event: Event, now: int) -> list[Action]:
         engine.settle()
     core.actions.extend(core.network.actions)
     core.network.actions.clear()
+    core.actions.extend(engine.runner.take())
     actions, core.actions = core.actions, []
     return actions
 

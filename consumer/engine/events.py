@@ -85,6 +85,12 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeBack:
+    """What this poll took never reached the application (an interrupt, a cancelled task): hand it out
+    again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Seek:
     """The application chose where to go on. For a partition that comes later, it waits for it."""
 
@@ -130,6 +136,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """Nobody waits for this plan any more: no Done comes."""
+
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
 class Rejoin:
     reason: str
 
@@ -159,12 +172,14 @@ Event = (
     | ServeListener
     | ListenerReturned
     | GiveBack
+    | TakeBack
     | Seek
     | SeekTo
     | Pause
     | Resume
     | Commit
     | Run
+    | Drop
     | Rejoin
     | Close
 )
@@ -202,7 +217,7 @@ class Done:
 
     token: object
     value: Any
-    error: KprotoError | None
+    error: Exception | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,13 @@
 """Admin work as plans: generators that say what to ask, and are told the answers.
 
 A plan yields either a list of `Ask` (all of them are sent at once; it is sent back the list of answers, in
-the same order, each a message or the error that came instead) or a `Rest` (wait that long; the text says for
-what). It returns its result, or raises what the caller shall see. `Cluster` runs plans on sockets,
-`AsyncCluster` in asyncio, and the Spark source needs no third copy of the retry rules.
+the same order, each a message or the error that came instead) or a `Rest` (wait a while; the text says for
+what). It returns its result, or raises what the caller shall see. `runner.py` runs them.
 
 Rules that hold here:
 
-* A plan retries what Kafka calls retriable, with a fixed pause, for ever: whoever runs it holds the
-  deadline and says in its error what the plan was last resting for.
+* A plan retries what Kafka calls retriable, with growing pauses, for ever: whoever runs it holds the deadline
+  and says in its error what the plan was last resting for.
 * Wrong leaders and lost connections lead to fresh metadata; an unknown topic does not stay unknown
   quietly: after `PATIENCE` looks it is an `UnknownTopic` (it may have been created a moment ago).
 * Offsets, epochs and timestamps that don't exist are None.
@@ -69,10 +68,10 @@ from .requests import (
     timestamp_of,
 )
 
-RETRY_BACKOFF_MS = 100  # retry.backoff.ms
-PATIENCE = 5  # looks at the metadata before a topic counts as unknown
+PATIENCE = 3  # more looks at the metadata, before a topic counts as unknown: 0.7 s
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
 TOPIC_ALREADY_EXISTS = 36
 
 
@@ -89,9 +88,9 @@ class Ask:
 
 @dataclass(slots=True)
 class Rest:
-    """Nothing to do for so long; `why` is what a caller reads when it gives up meanwhile."""
+    """Nothing to do for a while, which grows from rest to rest; `why` is what a caller reads when it gives up
+    meanwhile."""
 
-    ms: int
     why: str
 
 
@@ -164,7 +163,7 @@ def know_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], in
             if code == UNKNOWN_TOPIC_OR_PARTITION and look >= PATIENCE:
                 raise broker_error(code, "Metadata", f"topic {name!r} doesn't exist on this cluster")
         if look:
-            yield Rest(RETRY_BACKOFF_MS, f"topic {missing[0]!r} has no leader for all of its partitions")
+            yield Rest(f"topic {missing[0]!r} has no leader for all of its partitions")
         yield from read_metadata(view, wanted, clock)
 
 
@@ -190,6 +189,25 @@ def know_partitions(
             raise broker_error(UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
 
 
+def partitions_of(
+    view: ClusterView, topic: str, clock: Callable[[], int], *, freshly: bool = False
+) -> Plan[list[TopicPartition]]:
+    """The topic's partitions, in order."""
+    if freshly:
+        yield from read_metadata(view, [topic], clock)
+    yield from know_topics(view, [topic], clock)
+    return [TopicPartition(topic, index) for index in sorted(view.topics[topic].partitions)]
+
+
+def leader_of(view: ClusterView, partition: TopicPartition, clock: Callable[[], int]) -> Plan[int]:
+    """The node id of the partition's leader."""
+    yield from know_partitions(view, [partition], clock)
+    leader = view.leader(partition)
+    if leader is None:
+        raise broker_error(LEADER_NOT_AVAILABLE, "Metadata", str(partition))
+    return leader
+
+
 def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], key_type: int = 0) -> Plan[int]:
     """The node id of the group's coordinator, with its address known."""
     while True:
@@ -207,7 +225,7 @@ def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], ke
             if not is_retriable(code):
                 raise broker_error(code, "FindCoordinator", why or f"group {group!r}")
             why = f"no coordinator for group {group!r} yet (error {code})"
-        yield Rest(RETRY_BACKOFF_MS, why)
+        yield Rest(why)
 
 
 # ---- topics
@@ -228,7 +246,7 @@ def on_controller(
         if lost(call):
             view.controller = None
             yield from read_metadata(view, [], clock)
-            yield Rest(RETRY_BACKOFF_MS, str(call.error))
+            yield Rest(str(call.error))
             continue
         again = [
             code for code in codes(call) if code and code != UNKNOWN_TOPIC_OR_PARTITION and is_retriable(code)
@@ -236,7 +254,7 @@ def on_controller(
         if not again:
             return call
         view.controller = None
-        yield Rest(RETRY_BACKOFF_MS, f"{call.name} was answered with error {again[0]}")
+        yield Rest(f"{call.name} was answered with error {again[0]}")
 
 
 def create_topics(
@@ -334,7 +352,7 @@ def _grown(view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int
         ]
         if not late:
             return
-        yield Rest(RETRY_BACKOFF_MS, f"topic {late[0]!r} has no leader for all of its partitions yet")
+        yield Rest(f"topic {late[0]!r} has no leader for all of its partitions yet")
 
 
 # ---- offsets
@@ -393,7 +411,7 @@ def list_offsets(
                     )
                     view.forget_leader(partition)
         if open_ones:
-            yield Rest(RETRY_BACKOFF_MS, why)
+            yield Rest(why)
     return found
 
 
@@ -520,9 +538,7 @@ def produce(
             detail = f"{partition.topic}-{partition.partition} {entry.error_message or ''}".rstrip()
             raise broker_error(entry.error_code, "Produce", detail)
         view.forget_leader(partition)
-        yield Rest(
-            RETRY_BACKOFF_MS, f"{partition.topic}-{partition.partition} answered error {entry.error_code}"
-        )
+        yield Rest(f"{partition.topic}-{partition.partition} answered error {entry.error_code}")
 
 
 # ---- committed offsets
@@ -542,7 +558,7 @@ def commit_offsets(
         most = most_for_ids(view, (partition.topic for partition in offsets), 9)
         [call] = yield [Ask(offset_commit_request(view, group, offsets), node=node, max_version=most)]
         if lost(call):
-            yield Rest(RETRY_BACKOFF_MS, str(call.error))
+            yield Rest(str(call.error))
             continue
         codes = offset_commit_codes(view, expect(OffsetCommitResponse, call), call.version)
         bad = {partition: code for partition, code in codes.items() if code}
@@ -552,7 +568,7 @@ def commit_offsets(
         detail = f"group {group!r}, {partition.topic}-{partition.partition}"
         if not is_retriable(code) or code == UNKNOWN_TOPIC_OR_PARTITION:
             raise broker_error(code, "OffsetCommit", detail)
-        yield Rest(RETRY_BACKOFF_MS, f"OffsetCommit for {detail}: error {code}")
+        yield Rest(f"OffsetCommit for {detail}: error {code}")
 
 
 def committed_offsets(
@@ -570,7 +586,7 @@ def committed_offsets(
         most = 9 if wanted is None else most_for_ids(view, (partition.topic for partition in wanted), 9)
         [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=most)]
         if lost(call):
-            yield Rest(RETRY_BACKOFF_MS, str(call.error))
+            yield Rest(str(call.error))
             continue
         code, found = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version)
         bad = [code] if code else [value for value in found.values() if isinstance(value, int)]
@@ -578,7 +594,7 @@ def committed_offsets(
             return {partition: value for partition, value in found.items() if not isinstance(value, int)}
         if not is_retriable(bad[0]):
             raise broker_error(bad[0], "OffsetFetch", f"group {group!r}")
-        yield Rest(RETRY_BACKOFF_MS, f"OffsetFetch for group {group!r}: error {bad[0]}")
+        yield Rest(f"OffsetFetch for group {group!r}: error {bad[0]}")
 
 
 # ---- one request, with the retries that make sense for it

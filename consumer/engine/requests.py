@@ -49,6 +49,23 @@ class CommittedOffset:
     leader_epoch: int | None
 
 
+# An offset to commit, as people write it: alone, with metadata, or as it was read.
+Offset = int | tuple[int, str] | CommittedOffset
+
+
+def triples(offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, tuple[int, int | None, str]]:
+    """Partition -> (offset, leader epoch, metadata), from any of the forms that people write."""
+    found: dict[TopicPartition, tuple[int, int | None, str]] = {}
+    for partition, value in offsets.items():
+        if isinstance(value, CommittedOffset):
+            found[partition] = (value.offset, value.leader_epoch, value.metadata)
+        elif isinstance(value, tuple):
+            found[partition] = (value[0], None, value[1])
+        else:
+            found[partition] = (value, None, "")
+    return found
+
+
 def coordinator_request(key: str, key_type: int = 0) -> Prepared:
     def build(version: int) -> FindCoordinatorRequest:
         if version >= 4:

@@ -174,7 +174,7 @@ def free_port() -> int:
 
 def _answers(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 60) -> bool:
     """Wait until the broker answers Metadata with itself in it."""
-    from consumer.cluster import Cluster
+    from consumer import Cluster
 
     from ..messages.metadata import MetadataRequest, MetadataResponse
 

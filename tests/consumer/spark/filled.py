@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from consumer.cluster import Cluster
+from consumer import Cluster
 from kproto.group.subscription import TopicPartition
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.records import encode_batch

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from consumer.cluster import Cluster
+from consumer import Cluster
 from consumer.spark.logs import PAUSE_S
 from consumer.spark.offsets import DataLoss
 from consumer.spark.options import parse

@@ -1,0 +1,26 @@
+"""The clock of all clients: milliseconds that never go back, and that go on while the machine sleeps.
+
+A laptop that was closed for an hour was away for an hour: its group gave its partitions to others. Clocks
+that stand still meanwhile (CLOCK_MONOTONIC on Linux) would hide that, so CLOCK_BOOTTIME is read where it is.
+"""
+
+from __future__ import annotations
+
+import time
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def now() -> int:
+        """Milliseconds since some moment in the past."""
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+else:
+
+    def now() -> int:
+        """Milliseconds since some moment in the past."""
+        return time.monotonic_ns() // 1_000_000
+
+
+def wall_offset() -> int:
+    """What to add to `now()` for milliseconds since 1970."""
+    return time.time_ns() // 1_000_000 - now()

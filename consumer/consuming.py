@@ -1,0 +1,485 @@
+"""What one can ask of a consumer, written once for threads and for asyncio; `calls.py` says how.
+
+Rules that hold here:
+
+* A poll that ends by anything but its records (an interrupt, a cancelled task) gives back what it took: the
+  next poll returns it.
+* Listeners run between two steps of the engine. What one raises is raised by the call that ran it, after the
+  engine was told that it returned; the assignment is what the group says. What an `events` callback raises is
+  logged.
+* `close` closes, whatever happens on the way, and then raises what went wrong: a commit, a callback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+from kproto.group.subscription import TopicPartition
+
+from .addresses import addresses
+from .calls import call, look, serves, waits
+from .clock import now, wall_offset
+from .engine import events as ev
+from .engine import plans
+from .engine.consumer import Engine, next_deadline, step
+from .engine.plans import OffsetAt, Plan
+from .engine.requests import CommittedOffset, Offset, triples
+from .listener import RebalanceListener
+from .options import ConsumerConfig, consumer_options
+from .records import ColumnBatch, ConsumerRecord, EventCallback, GroupChange, GroupMetadata
+from .shell import Shell, log
+
+R = TypeVar("R")
+
+# How long close waits for callbacks, the last commit and LeaveGroup; Java's default.
+CLOSE_TIMEOUT = 30.0
+
+# An iteration polls for ever, so long at a time.
+_ITERATION_S = 3600.0
+
+
+class ConsumerCalls(Shell):
+    """The methods of `Consumer` and `AsyncConsumer`."""
+
+    _what = "consumer"
+    _alone = True
+
+    def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
+        self.options = consumer_options(config)
+        self._engine = Engine(addresses(bootstrap_servers), self.options, wall_offset_ms=wall_offset())
+        self._listener: RebalanceListener | None = None
+        self._callbacks: list[EventCallback] = []
+        self._reports: deque[GroupChange] = deque()
+        # What an iteration was given, and how far it came.
+        self._rows: list[ConsumerRecord] = []
+        self._row = 0
+        self._closing = False
+        super().__init__(
+            partial(step, self._engine), partial(next_deadline, self._engine), self.options.client_id
+        )
+
+    # ---- what is known without asking
+
+    @look
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer has now."""
+        return set(self._engine.partitions)
+
+    @look
+    def subscription(self) -> set[str]:
+        """The topics that are subscribed; with a pattern those that match now."""
+        return set(self._engine.topics)
+
+    @look
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that `pause` stopped."""
+        return {partition for partition, state in list(self._engine.partitions.items()) if state.paused}
+
+    @look
+    def lag(self, partition: TopicPartition) -> int | None:
+        """Records between the position and the end, as the last fetch told it; None before the first."""
+        state = self._engine.partitions.get(partition)
+        return None if state is None else state.lag
+
+    @look
+    def group_metadata(self) -> GroupMetadata:
+        """Generation -1 and an empty member id while the consumer is in no generation."""
+        member_id, generation = self._engine.core.identity()
+        return GroupMetadata(self._group_id(), generation, member_id, self.options.group_instance_id)
+
+    @call
+    def events(self, callback: EventCallback) -> None:
+        """Calls back with a `GroupChange` for everything that happens to this consumer's group membership.
+
+        The callback runs on the caller's thread, inside the next poll, commit, unsubscribe or close;
+        `GroupChange.at` says when it happened. What it raises is logged, and stops nothing.
+        """
+        self._callbacks.append(callback)
+
+    # ---- subscriptions
+
+    @call
+    def subscribe(
+        self,
+        topics: Iterable[str] | str = (),
+        listener: RebalanceListener | None = None,
+        *,
+        pattern: str | None = None,
+    ) -> None:
+        """Joins the group for these topics, or for all whose whole name matches `pattern`."""
+        names = list(topics)
+        if pattern is not None and names:
+            raise ConfigError("pattern", pattern, "either topics or a pattern, not both")
+        if pattern is None and not names:
+            raise ConfigError("topics", names, "at least one topic, or a pattern; unsubscribe() to stop")
+        self._accept(listener)
+        self._do(ev.Subscribe(frozenset(names), pattern))
+        self._listener = listener
+
+    def _accept(self, listener: RebalanceListener | None) -> None:
+        """Raises ConfigError for a listener that this kind of shell can't call."""
+
+    @call
+    def assign(self, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]) -> None:
+        """Takes these partitions without a group's help; a mapping says where to start."""
+        wanted: dict[TopicPartition, int | None] = {}
+        if isinstance(partitions, Mapping):
+            wanted.update(cast("Mapping[TopicPartition, int | None]", partitions))
+        else:
+            wanted.update(dict.fromkeys(partitions))
+        self._do(ev.Assign(wanted))
+
+    @serves
+    async def unsubscribe(self, timeout: float | None = None) -> None:
+        """Gives everything back and leaves the group; revoked callbacks run in here."""
+        await self._breathe()
+        self._give_back()
+        future = self._future()
+        self._do(ev.Unsubscribe(future))
+        failures = await self._serve_until(future, now() + self._milliseconds(timeout))
+        if not future.done():
+            raise RequestTimedOut("unsubscribe", self._milliseconds(timeout), "the group was not left yet")
+        _raise_first(failures)
+
+    # ---- records
+
+    @serves
+    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]:
+        """The next records, at most max_poll_records; an empty list after `timeout` seconds.
+
+        What earlier polls returned counts as processed from now on. Raises what went wrong: BrokerError and
+        its kin, RecordError for a broken batch (again and again, until a seek passes it), and what a
+        rebalance listener raised.
+        """
+        limit = self.options.max_poll_records if max_records is None else max_records
+        delivered = await self._poll(ev.Take(limit), timeout)
+        return delivered.rows if delivered is not None else []
+
+    @serves
+    async def poll_columns(self, timeout: float = 1.0) -> list[ColumnBatch]:
+        """The next records as columns, one batch for each fetched piece; see `kproto.records.columns`."""
+        delivered = await self._poll(ev.Take(0, columns=True), timeout)
+        return delivered.columns if delivered is not None else []
+
+    @serves
+    async def _next(self) -> ConsumerRecord:
+        """The next record of an iteration, when what was fetched last is used up."""
+        while True:
+            delivered = await self._poll(ev.Take(self.options.max_poll_records), _ITERATION_S)
+            if delivered is not None:
+                self._rows, self._row = delivered.rows, 1
+                return delivered.rows[0]
+
+    async def _poll(self, take: ev.Take, timeout: float) -> ev.Deliver | None:
+        deadline = now() + int(timeout * 1000)
+        await self._breathe()
+        self._give_back()
+        try:
+            delivered = await self._take(take, deadline)
+            self._if_open(ev.PollEnded())
+            return delivered
+        except Exception:
+            self._if_open(ev.PollEnded())
+            raise
+        except BaseException:  # an interrupt, or a task that is cancelled: nobody gets what was taken
+            self._if_open(ev.TakeBack(), ev.PollEnded())
+            raise
+
+    async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
+        began: tuple[ev.Event, ...] = (ev.PollBegan(),)
+        while True:
+            seen = self._changes
+            actions = self._do(*began, take)
+            began = ()
+            self._tell()
+            for action in actions:
+                match action:
+                    case ev.Deliver():
+                        return action
+                    case ev.Raise(error=error):
+                        raise error
+                    case ev.CallListener():
+                        await self._call(action)
+                        break
+                    case _:
+                        pass
+            else:
+                if not await self._wait(seen, deadline):
+                    self._tell()
+                    return None
+
+    def _if_open(self, *events: ev.Event) -> None:
+        if not self._finished and self._crash is None and not self._forked:
+            with contextlib.suppress(IllegalState):  # closed or failed just now: nobody has to be told
+                self._do(*events)
+
+    def _give_back(self, *, also_last: bool = False) -> bool:
+        """Returns what an iteration didn't come to; True when there was something."""
+        if not self._rows or not self._mine():
+            return False
+        first = max(0, self._row - 1) if also_last else self._row
+        rest, self._rows, self._row = self._rows[first:], [], 0
+        offsets: dict[TopicPartition, int] = {}
+        for record in rest:
+            offsets.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        if offsets:
+            self._do(ev.GiveBack(offsets))
+        return bool(offsets)
+
+    # ---- callbacks
+
+    async def _call(self, action: ev.CallListener) -> None:
+        listener = self._listener
+        if listener is None:
+            self._returned()
+            return
+        kind, method = {
+            "assigned": ("assigned", listener.assigned),
+            "revoked": ("revoked", listener.revoked),
+            "lost": ("lost", listener.lost),
+        }[action.kind]
+        with self._calling_back(f"the listener's {kind}()"):
+            try:
+                answer = method(action.partitions)
+            except BaseException:
+                self._returned()
+                raise
+            if not inspect.isawaitable(answer):
+                self._returned()
+                return
+            await self._finish(answer, self._returned)
+
+    def _returned(self) -> None:
+        self._if_open(ev.ListenerReturned())
+
+    def _note(self, change: GroupChange) -> None:
+        super()._note(change)
+        if self._callbacks:
+            self._reports.append(change)
+
+    def _tell(self) -> None:
+        """Calls the `events` callbacks, on the caller's thread."""
+        while self._reports:
+            change = self._reports.popleft()
+            for callback in list(self._callbacks):
+                with self._calling_back("a callback of events()"):
+                    try:
+                        callback(change)
+                    except Exception:
+                        log.exception("a callback of events() failed on %r", change.kind)
+
+    async def _serve_until(self, future: Any, deadline: int) -> list[Exception]:
+        """Runs callbacks until the future has ended, or it is `deadline`; returns what they raised."""
+        failures: list[Exception] = []
+        while not future.done():
+            seen = self._changes
+            for action in self._do(ev.ServeListener()):
+                if isinstance(action, ev.CallListener):
+                    try:
+                        await self._call(action)
+                    except Exception as error:
+                        failures.append(error)
+                    break
+            else:
+                if not future.done() and not await self._wait(seen, deadline):
+                    break
+            self._tell()
+        if future.done() and not future.cancelled() and (told := future.exception()) is not None:
+            failures.append(told)
+        return failures
+
+    # ---- positions
+
+    @waits
+    async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
+        """The offset of the next record to be returned; waits until it is known."""
+        self._give_back()
+        limit = self._milliseconds(timeout)
+        deadline = now() + limit
+        while True:
+            seen = self._changes
+            self._usable()
+            with self._locked():
+                state = self._engine.partitions.get(partition)
+                if state is None:
+                    raise IllegalState(f"{partition} is not assigned to this consumer")
+                if state.error is not None:
+                    raise state.error
+                if state.known:
+                    return state.position
+            if not await self._wait(seen, deadline):
+                raise RequestTimedOut("position", limit, str(partition))
+
+    @call
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Goes on at `offset`. The last seek wins, over everything under way; may come before the
+        assignment."""
+        self._give_back()
+        self._do(ev.Seek(partition, offset))
+
+    @call
+    def seek_to(self, where: str | int, partitions: TopicPartition | Iterable[TopicPartition] = ()) -> None:
+        """Goes on at "earliest", "latest", "committed" or a time in ms; all partitions unless some are
+        named."""
+        self._give_back()
+        self._do(ev.SeekTo(_set(partitions), where))
+
+    @call
+    def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Returns nothing of these until `resume`; what is buffered is kept. A rebalance keeps the pause of
+        partitions that stay, and forgets it for those that go."""
+        self._do(ev.Pause(_set(partitions)))
+
+    @call
+    def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Returns records of these again."""
+        self._do(ev.Resume(_set(partitions)))
+
+    # ---- commits
+
+    @waits
+    async def commit(
+        self, offsets: Mapping[TopicPartition, Offset] | None = None, timeout: float | None = None
+    ) -> None:
+        """Commits these offsets (of the *next* record to read), or what was returned so far.
+
+        Safe at any time: during a rebalance it waits, and fails with CommitFailed only if a partition went
+        to somebody else. Raises Fenced, NotAuthorized, RequestTimedOut.
+        """
+        await self._result(self._commit(offsets, timeout))
+        self._tell()
+
+    def _commit(self, offsets: Mapping[TopicPartition, Offset] | None, timeout: float | None) -> Any:
+        if self._rows and offsets is None and not self._mine():
+            raise IllegalState("an iteration is under way in another thread: say which offsets to commit")
+        self._give_back()
+        future = self._future()
+        self._do(
+            ev.Commit(future, None if offsets is None else triples(offsets), self._milliseconds(timeout))
+        )
+        return future
+
+    @waits
+    async def committed(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout: float | None = None
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """What the group committed for these partitions, or for those assigned; None for no commit."""
+        wanted = list(self._engine.partitions if partitions is None else partitions)
+        core = self._engine.core
+        plan = plans.committed_offsets(core.view, self._group_id(), wanted, core.clock)
+        return await self._run(plan, timeout)
+
+    def _group_id(self) -> str:
+        if self.options.group_id is None:
+            raise IllegalState("this consumer has no group_id")
+        return self.options.group_id
+
+    # ---- the cluster
+
+    @waits
+    async def run(self, plan: Plan[R], timeout: float | None = None) -> R:
+        """Runs a plan of `consumer.engine.plans` over this consumer's connections."""
+        return await self._run(plan, timeout)
+
+    async def _run(self, plan: Plan[R], timeout: float | None) -> R:
+        limit = self._milliseconds(timeout)
+        result: R = await self._ask(lambda future: ev.Run(future, plan, limit))
+        return result
+
+    @waits
+    async def list_offsets(
+        self, wants: Mapping[TopicPartition, str | int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Where "earliest", "latest" or a time in ms is, in this consumer's isolation level."""
+        core, level = self._engine.core, self.options.isolation_level
+        timeout_ms = self._milliseconds(timeout)
+        plan = plans.list_offsets(core.view, wants, core.clock, isolation=level, timeout_ms=timeout_ms)
+        return await self._run(plan, timeout)
+
+    @waits
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[TopicPartition]:
+        """The topic's partitions; raises UnknownTopic."""
+        core = self._engine.core
+        return await self._run(plans.partitions_of(core.view, topic, core.clock), timeout)
+
+    @call
+    def rejoin(self, reason: str = "the application asked for it") -> None:
+        """Makes the group rebalance."""
+        self._do(ev.Rejoin(reason))
+
+    # ---- the end
+
+    @serves
+    async def close(self, leave: bool = True, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Runs the revoked callback, commits (if commits are automatic), leaves the group; within `timeout`.
+
+        `leave=False` keeps the membership: the group waits for the session timeout before it rebalances.
+        Closes in any case; then raises the first thing that went wrong: a commit that failed, a callback.
+        From another thread (or task) than the one that polls it may be called, too: that poll then raises
+        IllegalState, and what it returned last is not committed.
+        """
+        await self._close(leave, timeout, processed=self._mine())
+
+    async def _close(self, leave: bool, timeout: float, *, processed: bool) -> None:
+        deadline = now() + int(timeout * 1000)
+        if self._closing:  # somebody else does it
+            while not self._finished and await self._wait(self._changes, deadline):
+                pass
+        if self._finished or self._forked:
+            return
+        self._closing = True
+        failures: list[Exception] = []
+        try:
+            if self._crash is None:
+                try:
+                    await self._breathe()
+                except Exception as error:
+                    failures.append(error)
+                gave_back = self._give_back(also_last=not processed)
+                future = self._future()
+                self._do(ev.Close(future, leave, int(timeout * 1000), processed or gave_back))
+                failures += await self._serve_until(future, deadline + 100)
+        finally:
+            self._end(deadline)
+            self._tell()
+        _raise_first(failures)
+
+    @serves
+    async def _leave_block(self, error: BaseException | None) -> None:
+        """Leaves the `with` block. After an exception, what was being worked on is not committed."""
+        try:
+            await self._close(True, CLOSE_TIMEOUT, processed=error is None)
+        except Exception:
+            if error is None:
+                raise
+            log.exception("the consumer %r could not be closed well", self._client_id)
+
+    def _milliseconds(self, timeout: float | None) -> int:
+        return self.options.default_api_timeout_ms if timeout is None else int(timeout * 1000)
+
+    def abandoned(self) -> str:
+        super().abandoned()
+        said = f"the consumer {self._client_id!r} was not closed before the process ended"
+        if self.options.group_id is not None and self._engine.group.active:
+            said += (
+                f": what it processed last is not committed, and the group {self.options.group_id!r} waits "
+                f"up to {self.options.session_timeout_ms / 1000:g} s for it"
+            )
+        return said
+
+
+def _set(partitions: TopicPartition | Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+    return frozenset(cast("list[TopicPartition]", partitions))  # the door made a list of it
+
+
+def _raise_first(failures: list[Exception]) -> None:
+    for error in failures[1:]:
+        log.error("and: %s", error, exc_info=error)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,98 @@
+"""A client that only runs plans, without I/O: `step(engine, event, now)` as for the consumer.
+
+actions = step(engine, Run(token, plans.read_metadata(...), 30_000), now)
+actions = step(engine, Data(key, received), now)       # ... Done(token, view, None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from kproto.errors import IllegalState
+
+from . import events as ev
+from .events import Action, Event
+from .metadata import ClusterView
+from .network import Broken, Data, Network, Opened
+from .runner import Runner
+
+# retry.backoff.ms and retry.backoff.max.ms, and the jitter of Java's ExponentialBackoff (KIP-580).
+RETRY_BACKOFF_MS = 100
+RETRY_BACKOFF_MAX_MS = 1000
+JITTER = 0.2
+
+
+class ClusterEngine:
+    """Connections to one cluster, and the plans that ask it. Only `step` changes it."""
+
+    def __init__(
+        self, bootstrap: Sequence[tuple[str, int]], random: Random, *, client_id: str, request_timeout_ms: int
+    ) -> None:
+        self.network = Network(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        self.now = 0
+        self.closed = False
+        self._random = random
+        self.runner = Runner(self.network, self.clock, self._backoff)
+
+    @property
+    def view(self) -> ClusterView:
+        return self.network.view
+
+    def clock(self) -> int:
+        return self.now
+
+    def _backoff(self, turn: int) -> int:
+        wait = min(RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS << min(turn, 10))
+        return round(wait * self._random.uniform(1 - JITTER, 1 + JITTER))
+
+    def happened(self, event: Opened | Data | Broken) -> None:
+        self.network.happened(event, self.now)
+
+    def tick(self, event: ev.Tick) -> None:
+        self.network.tick(self.now)
+
+    def run(self, event: ev.Run) -> None:
+        self.runner.start(event.token, event.plan, event.timeout_ms)
+
+    def drop(self, event: ev.Drop) -> None:
+        self.runner.drop(event.token)
+
+    def close(self, event: ev.Close) -> None:
+        self.closed = True
+        self.runner.end(IllegalState("this cluster was closed meanwhile"))
+        self.network.close(self.now)
+        self.network.finished.clear()
+
+    def due(self) -> int | None:
+        times = (self.network.next_deadline(), self.runner.due())
+        return min((at for at in times if at is not None), default=None)
+
+
+TABLE: dict[type[Any], Callable[[ClusterEngine, Any], None]] = {
+    Opened: ClusterEngine.happened,
+    Data: ClusterEngine.happened,
+    Broken: ClusterEngine.happened,
+    ev.Tick: ClusterEngine.tick,
+    ev.Run: ClusterEngine.run,
+    ev.Drop: ClusterEngine.drop,
+    ev.Close: ClusterEngine.close,
+}
+
+
+def step(engine: ClusterEngine, event: Event, now: int) -> list[Action]:
+    """Lets `event` happen at `now` and returns what to do, in order."""
+    engine.now = now
+    network = engine.network
+    TABLE[type(event)](engine, event)
+    engine.runner.pump()
+    while network.finished:
+        finished, network.finished = network.finished, []
+        for call in finished:
+            call.purpose(call)
+    actions: list[Action] = [*network.actions, *engine.runner.take()]
+    network.actions.clear()
+    if isinstance(event, ev.Close):
+        actions.append(ev.Done(event.token, None, None))
+    return actions

@@ -1,0 +1,243 @@
+"""How a task waits: the engine runs in the event loop, whenever the loop runs.
+
+Code that blocks the loop blocks heartbeats and fetches too. Callbacks may be coroutines: each is a task of
+its own, which runs to its end even when the call that began it is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from kproto.errors import IllegalState
+
+from . import lifetimes
+from .calls import waits
+from .clock import now
+from .engine import events as ev
+from .engine.network import NetworkAction, NetworkEvent
+from .shell import Shell
+from .streams import Streams
+
+
+class Looped(Shell):
+    """A client whose methods are awaited. It belongs to the event loop in which it is first used."""
+
+    def __init__(
+        self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
+    ) -> None:
+        super().__init__(step, due, client_id)
+        self._streams = Streams(self._happened)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: int | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        # The task that is inside a method which runs callbacks, and that method's name.
+        self._server: tuple[asyncio.Task[Any] | None, str] | None = None
+        # Tasks that are inside a callback now, with its name.
+        self._in_callback: dict[asyncio.Task[Any] | None, str] = {}
+        self._callback: asyncio.Task[None] | None = None
+
+    # ---- the loop's side
+
+    def _happened(self, event: NetworkEvent | ev.Tick) -> None:
+        if self._finished or self._forked or self._crash is not None:
+            return
+        with contextlib.suppress(IllegalState):  # it failed: who waits has been told
+            self._feed((event,))
+        self._schedule()
+        self._tell_others()
+
+    def _schedule(self) -> None:
+        due = None if self._finished or self._crash is not None else self._due()
+        if due == self._timer_at and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = due
+        if due is not None and self._loop is not None:
+            self._timer = self._loop.call_later(max(0, due - now()) / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._timer_at = None
+        self._happened(ev.Tick())
+
+    # ---- what tasks do
+
+    def _do(self, *events: ev.Event) -> list[ev.Action]:
+        self._usable()
+        try:
+            return self._feed(events)
+        finally:
+            self._schedule()
+            self._tell_others()
+
+    async def _wait(self, seen: int, deadline: int) -> bool:
+        loop = asyncio.get_running_loop()
+        while self._changes == seen:
+            left = deadline - now()
+            if left <= 0:
+                return False
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.append(waiter)
+            timer = loop.call_later(left / 1000, _release, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        return True
+
+    async def _result(self, future: asyncio.Future[Any]) -> Any:
+        return await future
+
+    async def _breathe(self) -> None:
+        await asyncio.sleep(0)
+        callback = self._callback
+        if callback is not None:
+            # The call that began this callback was cancelled; its error belongs to the next one.
+            await asyncio.shield(callback)
+
+    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
+        name = next(iter(self._in_callback.values()), "a callback")
+
+        async def finish() -> None:
+            with self._calling_back(name):
+                try:
+                    await answer
+                finally:
+                    self._callback = None
+                    then()
+
+        self._callback = asyncio.get_running_loop().create_task(finish())
+        await asyncio.shield(self._callback)
+
+    def _future(self) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._open.add(future)
+        return future
+
+    def _resolve(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+        if future.done() or future.get_loop().is_closed():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
+    def _perform(self, action: NetworkAction) -> None:
+        self._streams.perform(action)
+
+    def _notify(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _release(waiter)
+
+    def _locked(self) -> AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    # ---- who may call when
+
+    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
+        self._may_look()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise IllegalState(
+                f"{name}() needs the running event loop: call it from a coroutine, or use the blocking client"
+            ) from None
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise IllegalState(
+                f"this {self._what} belongs to another event loop, the one it was first used in; "
+                "make one for each loop"
+            )
+        if not serves:
+            return False
+        task = asyncio.current_task()
+        if task in self._in_callback:
+            raise IllegalState(
+                f"{name}() can't be awaited inside {self._in_callback[task]}; return from that first"
+            )
+        if self._server is not None:
+            if name == "close":
+                return False
+            raise IllegalState(
+                f"another task is inside {self._server[1]}() of this {self._what}; one at a time may wait "
+                "for records"
+            )
+        self._server = (task, name)
+        return True
+
+    def _leave(self, entered: bool) -> None:
+        if entered:
+            self._server = None
+
+    def _mine(self) -> bool:
+        return self._server is None or self._server[0] is asyncio.current_task()
+
+    @contextlib.contextmanager
+    def _calling_back(self, name: str) -> Generator[None, None, None]:
+        task = asyncio.current_task()
+        before = self._in_callback.get(task)
+        self._in_callback[task] = name
+        try:
+            yield
+        finally:
+            if before is None:
+                del self._in_callback[task]
+            else:
+                self._in_callback[task] = before
+
+    # ---- the end
+
+    def _failed(self, error: BaseException) -> None:
+        super()._failed(error)
+        self._streams.close(abort=True)
+
+    def _end(self, deadline: int = 0, *, abort: bool = False) -> None:
+        self._finished = True
+        lifetimes.ended(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._streams.close(abort=abort)
+        self._end_futures(IllegalState(f"this {self._what} was closed meanwhile"))
+        self._change()
+        self._tell_others()
+
+    def kill(self) -> None:
+        """Drops everything as if the process had died: no commit, no goodbye. For tests and demos."""
+        if not self._forked:
+            self._end(abort=True)
+
+    # ---- methods
+
+    @staticmethod
+    def _spelled(name: str, method: waits[Any, Any], door: Callable[..., Any]) -> Callable[..., Any]:
+        story, serves = method.story, method.serves
+
+        @functools.wraps(story)
+        async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
+            args, kwargs = door(args, kwargs)
+            entered = self._enter(name, waits=True, serves=serves)
+            try:
+                return await story(self, *args, **kwargs)
+            finally:
+                self._leave(entered)
+
+        return awaited
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done() and not waiter.get_loop().is_closed():
+        waiter.set_result(None)

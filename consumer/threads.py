@@ -1,0 +1,260 @@
+"""How a thread waits: the engine runs in a thread of its own, and the application's threads call it.
+
+The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks
+of the application never run there, but for what hangs on futures: and that may not wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any
+
+from kproto.errors import IllegalState
+
+from . import lifetimes
+from .calls import waits
+from .clock import now
+from .engine import events as ev
+from .engine.network import NetworkAction
+from .shell import Shell, log
+from .sockets import Sockets
+
+
+class Threaded(Shell):
+    """A client whose methods block."""
+
+    def __init__(
+        self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
+    ) -> None:
+        super().__init__(step, due, client_id)
+        self._sockets = Sockets()
+        # Held while the engine is changed; never while the application's code runs.
+        self._lock = threading.RLock()
+        self._stepping = False
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0
+        # Held by the thread that uses the client.
+        self._turn = threading.RLock()
+        self._users: list[str] = []
+        self._in_callback = ""
+        self._todo: deque[NetworkAction] = deque()
+        # When the engine's thread looks again by itself: 0 = it is awake, None = only when something happens.
+        self._sleeps_until: int | None = 0
+        self._stop = False
+        name = f"kproto-{self._what}-{client_id}"
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread.start()
+
+    # ---- the engine's thread
+
+    def _loop(self) -> None:
+        try:
+            while not self._stop:
+                self._write()
+                with self._lock:
+                    due = self._due() if not self._todo else 0
+                    self._sleeps_until = due
+                happened = self._sockets.wait(None if due is None else max(0, due - now()) / 1000)
+                with self._lock:
+                    self._sleeps_until = 0
+                    self._feed(tuple(happened))
+                    due = self._due()
+                    if due is not None and due <= now():
+                        self._feed((ev.Tick(),))
+                self._tell_others()
+        except BaseException as error:  # a bug here must not become a silent standstill
+            with self._lock:
+                self._failed(error)
+            self._tell_others()
+        finally:
+            with contextlib.suppress(Exception):
+                self._write()
+            self._sockets.close()
+
+    def _write(self) -> None:
+        while self._todo:
+            self._sockets.perform(self._todo.popleft())
+
+    # ---- what the application's threads do
+
+    def _do(self, *events: ev.Event) -> list[ev.Action]:
+        try:
+            with self._lock:
+                self._usable()
+                if self._stepping:
+                    raise IllegalState(
+                        f"a signal handler interrupted this {self._what} at work and can't call it now; "
+                        "set a flag there, and call it afterwards"
+                    )
+                self._stepping = True
+                try:
+                    rest = self._feed(events)
+                finally:
+                    self._stepping = False
+                self._rouse()
+            return rest
+        finally:
+            self._tell_others()
+
+    def _rouse(self) -> None:
+        """Wakes the engine's thread if it sleeps longer than it may now."""
+        until = self._sleeps_until
+        if until == 0:
+            return
+        if not self._todo:
+            due = self._due()
+            if due is None or (until is not None and until <= due):
+                return
+        self._sleeps_until = 0
+        self._sockets.wake()
+
+    async def _wait(self, seen: int, deadline: int) -> bool:
+        with self._lock:
+            self._waiting += 1
+            try:
+                while self._changes == seen:
+                    left = deadline - now()
+                    if left <= 0:
+                        return False
+                    self._changed.wait(min(left / 1000, threading.TIMEOUT_MAX))
+            finally:
+                self._waiting -= 1
+        return True
+
+    async def _result(self, future: Future[Any]) -> Any:
+        return future.result()
+
+    async def _breathe(self) -> None:
+        pass
+
+    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
+        close: Callable[[], None] | None = getattr(answer, "close", None)
+        if close is not None:
+            close()
+        then()
+        raise IllegalState("a callback of a blocking client can't be a coroutine; AsyncConsumer awaits those")
+
+    def _future(self) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._open.add(future)
+        return future
+
+    def _resolve(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
+        try:
+            if not future.set_running_or_notify_cancel():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+        except BaseException:  # what hangs on the future raised more than an Exception
+            log.exception("a callback of a future failed")
+
+    def _perform(self, action: NetworkAction) -> None:
+        self._todo.append(action)
+
+    def _notify(self) -> None:
+        if self._waiting:
+            self._changed.notify_all()
+
+    def _locked(self) -> AbstractContextManager[Any]:
+        return self._lock
+
+    # ---- who may call when
+
+    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
+        self._may_look()
+        if threading.current_thread() is self._thread:
+            # What hangs on a future runs here, while the application's own thread may be anywhere.
+            if waits:
+                raise IllegalState(
+                    f"{name}() waits, and this callback runs on the client's own thread, for which it would "
+                    "wait; call it from another thread"
+                )
+            return False
+        if not self._alone:
+            return False
+        if not self._turn.acquire(blocking=False):
+            if name == "close":
+                return False
+            raise IllegalState(
+                f"another thread is inside {self._users[0] if self._users else 'a call'}() of this "
+                f"{self._what}; one thread at a time may use it, and any may close() it"
+            )
+        if serves and self._in_callback:
+            self._turn.release()
+            raise IllegalState(f"{name}() can't be called inside {self._in_callback}; return from that first")
+        self._users.append(name)
+        return True
+
+    def _leave(self, entered: bool) -> None:
+        if entered:
+            self._users.pop()
+            self._turn.release()
+
+    def _mine(self) -> bool:
+        if not self._turn.acquire(blocking=False):
+            return False
+        self._turn.release()
+        return True
+
+    @contextlib.contextmanager
+    def _calling_back(self, name: str) -> Generator[None, None, None]:
+        before, self._in_callback = self._in_callback, name
+        try:
+            yield
+        finally:
+            self._in_callback = before
+
+    # ---- the end
+
+    def _failed(self, error: BaseException) -> None:
+        super()._failed(error)
+        self._stop = True
+        self._sockets.wake()
+
+    def _end(self, deadline: int = 0) -> None:
+        """Stops the thread, which closes the sockets; waits for it, but not much longer than `deadline`."""
+        self._finished = self._stop = True
+        lifetimes.ended(self)
+        self._sockets.wake()
+        if threading.current_thread() is not self._thread:
+            # It may be stuck in a look-up of a name, and ends by itself after that.
+            self._thread.join(max(0.1, (deadline - now()) / 1000))
+        self._end_futures(IllegalState(f"this {self._what} was closed meanwhile"))
+        with self._lock:
+            self._change()
+        self._tell_others()
+
+    def kill(self) -> None:
+        """Drops everything as if the process had died: no commit, no goodbye. For tests and demos."""
+        if self._forked:
+            return
+        self._todo.clear()
+        self._end()
+
+    # ---- methods
+
+    @staticmethod
+    def _spelled(name: str, method: waits[Any, Any], door: Callable[..., Any]) -> Callable[..., Any]:
+        story, serves = method.story, method.serves
+
+        @functools.wraps(story)
+        def blocking(self: Any, *args: Any, **kwargs: Any) -> Any:
+            args, kwargs = door(args, kwargs)
+            entered = self._enter(name, waits=True, serves=serves)
+            try:
+                story(self, *args, **kwargs).send(None)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self._leave(entered)
+            raise RuntimeError(f"{name} did not run to its end")
+
+        return blocking
