@@ -1,0 +1,122 @@
+"""What a client in a world is: its wires, its deadlines, and a process that can be frozen and killed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ...group.subscription import TopicPartition
+from .journal import kept
+from .network import Wire
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Client:
+    """One client. A subclass knows its engine: it tells it what happened, and does what that wants.
+
+    `name` is unique in its world. `owned` is what the application works on now: from the return of its
+    "assigned" callback to the return of "revoked" or "lost".
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.random = Random(f"{world.seed}/{name}")
+        self.alive = True
+        self.wires: dict[Any, Wire] = {}
+        self.owned: set[TopicPartition] = set()
+        self.group: str | None = None
+        self.frozen_until: int | None = None
+        self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
+        self._planned: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}{'' if self.alive else ', dead'}>"
+
+    # ---- what a subclass says
+
+    def due(self) -> int | None:
+        """When the engine wants its next tick."""
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        """Its time has come."""
+        raise NotImplementedError
+
+    def opened(self, wire: Wire) -> None:
+        raise NotImplementedError
+
+    def refused(self, key: Any, why: str) -> None:
+        raise NotImplementedError
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        raise NotImplementedError
+
+    def broken(self, wire: Wire, why: str) -> None:
+        raise NotImplementedError
+
+    # ---- time
+
+    def plan(self) -> None:
+        """Look at the engine's deadline again; after everything that may have moved it."""
+        if not self.alive:
+            return
+        due = self.due()
+        if due is not None and (self._planned is None or due < self._planned):
+            self._planned = max(due, self.world.now)
+            self.world.push(self._planned, self._wake, self._planned)
+
+    def _wake(self, planned: int) -> None:
+        if not self.alive or planned != self._planned:
+            return
+        self._planned = None
+        due = self.due()
+        if due is not None and due <= self.world.now:
+            self.guarded(self.tick)
+        else:
+            self.plan()
+
+    # ---- the process
+
+    def guarded(self, what: Any, *args: Any) -> None:
+        """Let something happen to the client, now, or when it is no longer frozen; never when it is dead."""
+        if not self.alive:
+            return
+        if self.frozen_until is not None:
+            self._held.append((what, args))
+            return
+        what(*args)
+
+    @kept
+    def freeze(self, ms: int) -> None:
+        """Stop the process for a while (SIGSTOP): nothing is read, no timer fires, the world goes on."""
+        self.frozen_until = max(self.frozen_until or 0, self.world.now + ms)
+        self.world.push(self.frozen_until, self._thaw)
+
+    def _thaw(self) -> None:
+        if self.frozen_until is None or self.frozen_until > self.world.now:
+            return
+        self.frozen_until = None
+        held, self._held = self._held, deque()
+        for what, args in held:
+            self.guarded(what, *args)
+        self._planned = None
+        self.plan()
+
+    def kill(self) -> None:
+        """The process dies (SIGKILL): its sockets close, nothing is said."""
+        if not self.alive:
+            return
+        self.alive = False
+        for wire in list(self.wires.values()):
+            self.world.hang_up(wire)
+        self.wires.clear()
+        self.owned.clear()
+        self.world.saw(self, "killed")
+
+    def saw(self, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
+        self.world.saw(self, what, partitions, detail)

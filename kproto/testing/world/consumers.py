@@ -1,0 +1,425 @@
+"""kproto's whole consumer in a world: its engine, and an application around it that polls, works and is
+called.
+
+The application is what the shells are: `PollBegan`, `Take` as often as the engine says `Wake`,
+`PollEnded`. It never looks without being woken, so an engine that forgets to say so is found out.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from consumer.engine import events as ev
+from consumer.engine.consumer import Engine, next_deadline, step
+from consumer.engine.network import Broken, Data, Open, Opened, Shut, Write
+from consumer.options import consumer_options
+from consumer.records import GroupChange
+
+from ...errors import IllegalState, KprotoError
+from ...group.subscription import TopicPartition
+from .clients import Client
+from .journal import kept
+from .network import Wire
+
+if TYPE_CHECKING:
+    from .world import World
+
+Listener = Callable[[str, tuple[TopicPartition, ...]], object]
+WIRES = (Opened, Data, Broken)  # what comes in over wires is in the trace as requests and answers
+BEGINS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
+
+
+class Consumer(Client):
+    """A consumer of kproto. Its options are those of `consumer.Consumer`; what its application does is set
+    here.
+
+    `records`, `changes` (reports), `calls` (callbacks), `errors` (raised by poll) are what it saw so far.
+    `done` has, by token, what became of `commit`, `close` and the like.
+    """
+
+    def __init__(self, world: World, name: str, **options: Any) -> None:
+        super().__init__(world, name)
+        self.options = consumer_options({"client_id": name, **options})
+        self.group = self.options.group_id
+        self.engine = Engine(world.addresses, self.options)
+        self.records: list[Any] = []
+        self.batches: list[Any] = []
+        self.changes: list[GroupChange] = []
+        self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
+        self.errors: list[KprotoError] = []
+        self.done: dict[object, tuple[Any, KprotoError | None]] = {}
+        self.asked: dict[object, dict[TopicPartition, int]] = {}
+        """What each commit means, by token."""
+        self.deadlines: dict[object, int] = {}
+        """Until when each token must be done."""
+        self.positions: dict[TopicPartition, int] = {}
+        """Behind the last record that the application was given."""
+        self.limit: int = self.options.max_poll_records
+        self.columns = False
+        self.works_ms = 0
+        """How long the application is away after records, before it polls again."""
+        self.callback_ms = 0
+        """How long each callback takes; the broker and the heartbeats go on meanwhile."""
+        self.poll_timeout_ms = 1_000
+        self.listener: Listener = lambda kind, partitions: None
+        self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
+        self.polling = False
+        self._wanted = False  # the application means to poll
+        self._round = 0  # the poll that is open: a timeout of an older one means nothing
+        self._again: int | None = None
+        self._looking = False
+        self._ending: set[object] = (
+            set()
+        )  # tokens of close and unsubscribe: callbacks only, until they are done
+
+    # ---- the engine
+
+    def due(self) -> int | None:
+        return next_deadline(self.engine)
+
+    def tick(self) -> None:
+        self.do(ev.Tick())
+
+    def opened(self, wire: Wire) -> None:
+        self.do(Opened(wire.key))
+
+    def refused(self, key: int, why: str) -> None:
+        self.do(Broken(key, why))
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        self.do(Data(wire.key, data))
+
+    def broken(self, wire: Wire, why: str) -> None:
+        self.do(Broken(wire.key, why))
+
+    def do(self, event: ev.Event) -> None:
+        """Tell the engine, and do what it says."""
+        if not self.alive:
+            return
+        if not isinstance(event, WIRES):
+            self.world.note(self.name, "event", event)
+        for action in step(self.engine, event, self.world.now):
+            match action:
+                case Write(key=key, data=data):
+                    self.world.write_to(self, key, data)
+                case ev.Wake():
+                    self._look_soon()
+                case Open(key=key, host=host, port=port):
+                    self.world.open(self, key, host, port)
+                case Shut(key=key):
+                    self.world.shut(self, key)
+                case ev.Deliver(rows=rows, columns=columns):
+                    self._delivered(rows, columns)
+                case ev.Raise(error=error):
+                    self.errors.append(error)
+                    self.saw("raised", detail=error)
+                case ev.Report(change=change):
+                    self._reported(change)
+                case ev.Done(token=token, value=value, error=error):
+                    self._done(token, value, error)
+                case ev.CallListener(kind=kind, partitions=partitions):
+                    self._call(kind, partitions)
+                case _:
+                    raise AssertionError(f"no world does {action!r}")
+        self.plan()
+
+    # ---- what it sees
+
+    def _delivered(self, rows: list[Any], columns: list[Any]) -> None:
+        self.records += rows
+        self.batches += columns
+        found: dict[TopicPartition, list[int]] = {}
+        for record in rows:
+            found.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+        for batch in columns:
+            offsets = [int(offset) for offset in batch.columns.offset]
+            found.setdefault(TopicPartition(batch.topic, batch.partition), []).extend(offsets)
+        for partition, offsets in found.items():
+            self.positions[partition] = offsets[-1] + 1
+            self.saw("delivered", (partition,), tuple(offsets))
+
+    def _reported(self, change: GroupChange) -> None:
+        self.changes.append(change)
+        self.world.note(self.name, "report", change)
+        if change.kind == "reset":
+            self.saw("reset", change.partitions, (change.offset, change.reason))
+
+    def _done(self, token: object, value: Any, error: KprotoError | None) -> None:
+        if token in self.done:
+            raise AssertionError(f"{self.name}: {token!r} was done twice")
+        self.done[token] = (value, error)
+        self.world.note(self.name, "done", (token, value, error))
+        if token in self.asked:
+            self.saw("committed", detail=(token, self.asked[token], error))
+        self._look_soon()
+
+    def _call(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
+        self.calls.append((kind, partitions))
+        self.in_callback = (kind, partitions)
+        self.saw(BEGINS[kind], partitions)
+        if kind == "assigned":
+            self.owned.update(partitions)
+            for partition in partitions:
+                self.positions.pop(partition, None)
+        self.listener(kind, partitions)
+        if self.callback_ms:
+            self.world.later(self.callback_ms, lambda: self.guarded(self._returned))
+        else:
+            self._returned()
+
+    def _returned(self) -> None:
+        if self.in_callback is None:
+            return
+        kind, partitions = self.in_callback
+        self.in_callback = None
+        if kind != "assigned":
+            self.owned.difference_update(partitions)
+            for partition in partitions:
+                self.positions.pop(partition, None)
+            self.saw(kind, partitions)
+        self.do(ev.ListenerReturned())
+        self._look_soon()
+
+    # ---- the application's loop
+
+    @kept
+    def poll(self) -> None:
+        """One poll that doesn't wait: whatever is there."""
+        if self.in_callback is None and not self.polling and not self.engine.closed and self.alive:
+            self._begin(0)
+
+    def _begin(self, timeout_ms: int) -> None:
+        self._again = None
+        self.polling = True
+        self._round += 1
+        try:
+            self.do(ev.PollBegan())
+        except IllegalState:  # unsubscribed or closed meanwhile
+            self.polling = False
+            return
+        self._look()
+        if self.polling:
+            if timeout_ms:
+                self.world.push(self.world.now + timeout_ms, self.guarded, self._over, self._round)
+            else:
+                self._over(self._round)
+
+    def _look_soon(self) -> None:
+        """Something may be there: look when this event is over."""
+        if not self._looking and (self.polling or self._closing()):
+            self._looking = True
+            self.world.push(self.world.now, self.guarded, self._look)
+
+    def _look(self) -> None:
+        self._looking = False
+        if self.in_callback is not None or not self.alive:
+            return
+        if self._closing():
+            self.do(ev.ServeListener())
+            return
+        if not self.polling or self.engine.closed:
+            return
+        before = len(self.records), len(self.batches), len(self.errors), len(self.calls)
+        try:
+            self.do(ev.Take(self.limit, self.columns))
+        except IllegalState:
+            self._over(self._round)
+            return
+        after = len(self.records), len(self.batches), len(self.errors), len(self.calls)
+        if after[:3] != before[:3]:
+            self._over(self._round, self.works_ms if after[:2] != before[:2] else max(1, self.works_ms))
+        elif after[3] != before[3]:
+            self._look_soon()
+
+    def _over(self, round_: int, away_ms: int = 0) -> None:
+        """The poll returns, and the application comes back after its work."""
+        if not self.polling or round_ != self._round:
+            return
+        if self.in_callback is not None:  # poll returns when the callback does
+            self.world.push(self.world.now + 1, self.guarded, self._over, round_)
+            return
+        self.polling = False
+        if not self.engine.closed:
+            self.do(ev.PollEnded())
+        if self._wanted:
+            self._come_back(away_ms)
+
+    def _come_back(self, ms: int) -> None:
+        if self._again is None:
+            self._again = self.world.now + ms
+            self.world.push(self._again, self.guarded, self._loop)
+
+    def _loop(self) -> None:
+        self._again = None
+        if self._wanted and not self.polling and self.in_callback is None and not self.engine.closed:
+            self._begin(self.poll_timeout_ms)
+
+    def _closing(self) -> bool:
+        return any(token not in self.done for token in self._ending)
+
+    # ---- what an application says; each is written down, see `World.journal`
+
+    @kept
+    def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        """Subscribe to topics, or to all that match a pattern, and begin to poll."""
+        self.do(ev.Subscribe(frozenset(topics), pattern))
+        self.saw("subscribed")
+        self.go_on_polling()
+
+    @kept
+    def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
+        """Take partitions by hand, from these offsets (None: where the group or the policy says)."""
+        self.do(ev.Assign(partitions))
+        self.owned = set(partitions)
+        self.go_on_polling()
+
+    @kept
+    def unsubscribe(self) -> object:
+        self.pause_polling()
+        limit = self.options.default_api_timeout_ms
+        token = self._ask(ev.Unsubscribe, "unsubscribed", limit, ending=True)
+        self._look_soon()
+        return token
+
+    @kept
+    def pause_polling(self) -> None:
+        """The application stays away: it is somewhere in its work."""
+        self._wanted = False
+        if self.polling:
+            self._over(self._round)
+
+    @kept
+    def go_on_polling(self) -> None:
+        self._wanted = True
+        if not self.polling:
+            self._come_back(0)
+
+    @kept
+    def wait_in_poll(self, ms: int) -> None:
+        """Be in one poll after the other for so long, as an iteration is; then stay away."""
+        self.poll_timeout_ms = ms
+        self.go_on_polling()
+        self.world.push(self.world.now + ms, self.guarded, self.pause_polling)
+
+    @kept
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.do(ev.Seek(partition, offset))
+        self.positions.pop(partition, None)
+        self.saw("sought", (partition,), offset)
+
+    @kept
+    def seek_to(self, where: str | int, *partitions: TopicPartition) -> None:
+        """To "earliest", "latest", "committed" or a time in ms."""
+        self.do(ev.SeekTo(frozenset(partitions), where))
+        for partition in partitions or tuple(self.positions):
+            self.positions.pop(partition, None)
+        self.saw("sought", partitions, where)
+
+    @kept
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.do(ev.Pause(frozenset(partitions)))
+        self.saw("paused", partitions)
+
+    @kept
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.do(ev.Resume(frozenset(partitions)))
+        self.saw("resumed", partitions)
+
+    @kept
+    def commit(
+        self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_ms: int | None = None
+    ) -> object:
+        """Commit these offsets, or all that was handed out. Returns the token that `done` will have."""
+        limit = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        token = self.world.token()
+        meant = dict(self.positions if offsets is None else offsets)
+        triples = None if offsets is None else {tp: (at, None, "") for tp, at in offsets.items()}
+        self.asked[token] = meant
+        self.deadlines[token] = self.world.now + limit
+        self.saw("committing", tuple(meant), (token, meant))
+        try:
+            self.do(ev.Commit(token, triples, limit))
+        except IllegalState:
+            del self.asked[token], self.deadlines[token]
+            raise
+        return token
+
+    @kept
+    def rejoin(self, reason: str = "the test says so") -> None:
+        self.do(ev.Rejoin(reason))
+
+    @kept
+    def close(self, *, leave: bool = True, timeout_ms: int = 30_000) -> object:
+        """Close as a shell does: callbacks are served until it is done."""
+        self._wanted = False
+        if self.polling and self.in_callback is None:
+            self._over(self._round)
+        self.saw("closing")
+        end = functools.partial(ev.Close, leave=leave, timeout_ms=timeout_ms)
+        token = self._ask(end, None, timeout_ms, ending=True)
+        self.world.push(self.world.now, self.guarded, self._serve, token)
+        return token
+
+    def _serve(self, token: object) -> None:
+        """What a closing shell does: serve callbacks; then the process ends."""
+        if token in self.done and self.in_callback is None:
+            self.alive = False
+            self.owned.clear()
+            self.saw("closed")
+        elif self.in_callback is None:
+            self.do(ev.ServeListener())
+            if token in self.done and self.in_callback is None:
+                self._serve(token)
+                return
+            self.world.push(self.world.now + 1, self.guarded, self._serve, token)
+        else:
+            self.world.push(self.world.now + 1, self.guarded, self._serve, token)
+
+    def _ask(
+        self, event: Callable[[object], ev.Event], what: str | None, limit: int, *, ending: bool = False
+    ) -> object:
+        token = self.world.token()
+        self.deadlines[token] = self.world.now + limit
+        if ending:
+            self._ending.add(token)
+        try:
+            self.do(event(token))
+        except IllegalState:
+            del self.deadlines[token]
+            self._ending.discard(token)
+            raise
+        if what is not None:
+            self.saw(what)
+        return token
+
+    @kept
+    def run(self, plan: Any, *, timeout_ms: int = 60_000) -> object:
+        """Run a plan of `consumer.engine.plans`. Returns the token that `done` will have."""
+        return self._ask(functools.partial(ev.Run, plan=plan, timeout_ms=timeout_ms), None, timeout_ms)
+
+    # ---- to look at
+
+    def owns(self) -> set[TopicPartition]:
+        """What the engine holds for this application."""
+        return set(self.engine.partitions) if self.alive else set()
+
+    def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
+        return [
+            bytes(record.value or b"").decode()
+            for record in self.records
+            if topic in (None, record.topic) and partition in (None, record.partition)
+        ]
+
+    def heard(self, kind: str) -> list[GroupChange]:
+        return [change for change in self.changes if change.kind == kind]
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Where the next record comes from; None while that is found out, or when it isn't owned."""
+        state = self.engine.partitions.get(partition)
+        return state.position if state is not None and state.known else None
+
+    def is_stable(self) -> bool:
+        member = self.engine.group.member
+        return self.alive and member is not None and member.state.value == "stable"

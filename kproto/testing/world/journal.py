@@ -1,0 +1,158 @@
+"""What was done to a world, so that it can be done again: replay, and steps backwards.
+
+Rules:
+  * A world is decided by how it was made, by what was called on it and on its clients, and when. So that
+    is all that is kept: each call from outside with its turn, and of each `run` how many turns it took.
+  * What is called from inside of a run (by a listener, `until`, `later`) is not kept: it happens again by
+    itself, as long as that code is there. A journal whose calls hold such code can be replayed, but not
+    saved.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar, cast
+
+from ...errors import ConfigError
+from ...group.subscription import TopicPartition
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+class Command(NamedTuple):
+    """One call: on the world (`on` is empty) or on the client of that name, when `turn` turns were over."""
+
+    turn: int
+    on: str
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+
+
+class Named(NamedTuple):
+    """A client as an argument of a call."""
+
+    name: str
+
+
+def kept(method: M) -> M:
+    """A method of World or Client that goes into the journal when it is called from outside of a run."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        world = getattr(self, "world", self)
+        if not world.outside:
+            return method(self, *args, **kwargs)
+        on = "" if world is self else self.name
+        world.journal.append(
+            Command(
+                world.turns,
+                on,
+                method.__name__,
+                tuple(_noted(one) for one in args),
+                {key: _noted(one) for key, one in kwargs.items()},
+            )
+        )
+        world.note(on, "call", world.journal[-1])
+        with world.inside():
+            return method(self, *args, **kwargs)
+
+    return cast("M", call)
+
+
+def _noted(value: Any) -> Any:
+    """Clients by name; what may change under us, as a copy."""
+    if hasattr(value, "guarded") and hasattr(value, "name"):
+        return Named(value.name)
+    return copy(value) if isinstance(value, dict | list | set) else value
+
+
+def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
+    """JSON lines: how the world was made, then each call. Raises ConfigError for code among the arguments."""
+    yield json.dumps({"world": _to_json(dict(made))})
+    for command in commands:
+        line = {"turn": command.turn, "on": command.on, "call": command.name}
+        if command.args:
+            line["args"] = _to_json(list(command.args))
+        if command.kwargs:
+            line["kwargs"] = _to_json(dict(command.kwargs))
+        yield json.dumps(line)
+
+
+def load(lines: Iterable[str]) -> tuple[dict[str, Any], list[Command]]:
+    """What `save` wrote. Raises ConfigError for anything else."""
+    made: dict[str, Any] | None = None
+    commands: list[Command] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            if "world" in entry:
+                made = _from_json(entry["world"])
+            elif "call" in entry:
+                args = tuple(_from_json(entry.get("args", [])))
+                kwargs = _from_json(entry.get("kwargs", {}))
+                commands.append(Command(entry["turn"], entry["on"], entry["call"], args, kwargs))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"line {number}", line[:80], f"a line of a world's journal ({error})") from None
+    if made is None:
+        raise ConfigError("journal", "", 'its first line says how the world was made: {"world": {...}}')
+    return made, commands
+
+
+def _to_json(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case TopicPartition(topic, partition):
+            return {"$tp": [topic, partition]}
+        case Named(name):
+            return {"$client": name}
+        case bytes():
+            return {"$bytes": base64.b64encode(value).decode()}
+        case ModuleType():
+            return {"$module": value.__name__}
+        case dict():
+            items: dict[Any, Any] = value
+            if all(isinstance(key, str) for key in items):
+                return {key: _to_json(one) for key, one in items.items()}
+            return {"$map": [[_to_json(key), _to_json(one)] for key, one in items.items()]}
+        case list() | tuple():
+            several: Sequence[Any] = value
+            return [_to_json(one) for one in several]
+        case set() | frozenset():
+            chosen: Iterable[Any] = value
+            return {"$set": sorted((_to_json(one) for one in chosen), key=repr)}
+        case _:
+            raise ConfigError("argument", repr(value)[:80], "what JSON lines can hold, to save a journal")
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, list):
+        several: list[Any] = value
+        return [_from_json(one) for one in several]
+    if not isinstance(value, dict):
+        return value
+    found: dict[str, Any] = value
+    match found:
+        case {"$tp": [topic, partition]}:
+            return TopicPartition(topic, partition)
+        case {"$client": name}:
+            return Named(name)
+        case {"$bytes": text}:
+            return base64.b64decode(text)
+        case {"$module": name}:
+            return importlib.import_module(name)
+        case {"$map": items}:
+            return {_from_json(key): _from_json(one) for key, one in items}
+        case {"$set": items}:
+            return {_from_json(one) for one in items}
+        case _:
+            return {key: _from_json(one) for key, one in found.items()}

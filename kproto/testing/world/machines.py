@@ -1,0 +1,314 @@
+"""Other clients' machines in a world: whatever keeps the contract of `kproto.clients.contract`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...clients import contract
+from ...errors import DecodeError
+from ...group.subscription import TopicPartition
+from ...messages.headers import decode_response, encode_request
+from ...messages.index import response_class
+from ...wire.frame import Frames, frame
+from .clients import Client
+from .consumers import BEGINS
+from .journal import kept
+from .network import Wire
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Machine(Protocol):
+    """What a module of `kproto.clients` has."""
+
+    VERSIONS: dict[int, int]
+
+    def start(self, config: contract.Config) -> Any: ...
+    def step(self, state: Any, event: contract.Event, now: int) -> list[contract.Action]: ...
+    def next_deadline(self, state: Any) -> int | None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """One connection of the machine: what is open on it, in the order in which it was asked."""
+
+    address: contract.Address
+    key: int
+    wire: Wire | None = None
+    unsent: list[tuple[contract.Send, int]] = field(default_factory=list[tuple[contract.Send, int]])
+    """What waits for the connection, and until when (ms)."""
+    open: deque[tuple[int, contract.Send, int]] = field(default_factory=deque[tuple[int, contract.Send, int]])
+    """What waits for its answer: correlation id, request, until when."""
+    frames: Frames = field(default_factory=Frames)
+
+
+class Member(Client):
+    """A machine of another client. `options` are those of `contract.Config`.
+
+    `records`, `calls`, `reports`, `errors` are what its application saw; `committed` what became of commits.
+    """
+
+    def __init__(self, world: World, name: str, machine: Machine, **options: Any) -> None:
+        super().__init__(world, name)
+        self.machine = machine
+        given = {"client_id": name, "random": self.random.random, **options}
+        self.config = contract.Config(**given)
+        self.group = self.config.group_id
+        self.state = machine.start(self.config)
+        self.records: list[contract.Record] = []
+        self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
+        self.reports: list[contract.Report] = []
+        self.errors: list[tuple[str, str]] = []
+        self.asked: dict[object, dict[TopicPartition, int]] = {}
+        self.committed: dict[object, tuple[str, str] | None] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        self.works_ms = 0
+        self.callback_ms = 0
+        self.poll_timeout_ms = 50
+        self.limit = 500
+        self.closed = False
+        self._wanted = False
+        self._polling = False
+        self._lines: dict[contract.Address, _Line] = {}
+        self._keys: dict[int, _Line] = {}
+        self._last = 0
+        self._started = False
+
+    # ---- the machine
+
+    def due(self) -> int | None:
+        times = [at for line in self._lines.values() for _, _, at in line.open]
+        times += [at for line in self._lines.values() for _, at in line.unsent]
+        own = self.machine.next_deadline(self.state)
+        return min([*times, *([] if own is None else [own])], default=None)
+
+    def tick(self) -> None:
+        for line in list(self._lines.values()):
+            now = self.world.now
+            late = [send for _, send, at in line.open if at <= now]
+            late += [send for send, at in line.unsent if at <= now]
+            line.unsent = [(send, at) for send, at in line.unsent if at > now]
+            line.open = deque(one for one in line.open if one[2] > now)
+            for send in late:
+                self.do(contract.Failed(send.request, "not answered in time", late=True))
+            if late and self._lines.get(line.address) is line:
+                self._drop(line, "a request was not answered in time")
+        self.do(contract.Tick())
+
+    def do(self, event: contract.Event) -> None:
+        """Tell the machine, and do what it says."""
+        if not self.alive:
+            return
+        if not self._started:
+            self._started = True
+            offered = {key: (api.min_version, api.max_version) for key, api in self.world.apis.items()}
+            self.do(contract.Started(tuple(self.world.addresses), offered))
+        if not isinstance(event, contract.Answered):
+            self.world.note(self.name, "event", event)
+        for action in self.machine.step(self.state, event, self.world.now):
+            self._act(action)
+        self.plan()
+
+    def _act(self, action: contract.Action) -> None:
+        match action:
+            case contract.Send():
+                self._send(action)
+            case contract.Hangup(address=address):
+                if address in self._lines:
+                    self._drop(self._lines[address], "closed by the client")
+            case contract.Polled(records=records, error=error):
+                self._polled(records, error)
+            case contract.Tell(kind=kind, partitions=partitions, wait=wait):
+                self._tell(kind, partitions, wait)
+            case contract.Committed(token=token, error=error):
+                self.committed[token] = error
+                self.saw("committed", detail=(token, self.asked.get(token, {}), error))
+            case contract.Report():
+                self.reports.append(action)
+                self.world.note(self.name, "report", action)
+            case contract.Closed():
+                self.closed = True
+                self.kill()
+
+    # ---- its connections
+
+    def _send(self, send: contract.Send) -> None:
+        line = self._lines.get(send.to)
+        if line is None:
+            self._last += 1
+            line = self._lines[send.to] = self._keys[self._last] = _Line(send.to, self._last)
+            self.world.open(self, line.key, send.to.host, send.to.port)
+        until = self.world.now + send.timeout_ms
+        if line.wire is None:
+            line.unsent.append((send, until))
+        else:
+            self._write(line, send, until)
+
+    def _write(self, line: _Line, send: contract.Send, until: int) -> None:
+        self._last += 1
+        line.open.append((self._last, send, until))
+        body = encode_request(send.request, send.version, self._last, self.name)
+        self.world.write_to(self, line.key, frame(body))
+
+    def opened(self, wire: Wire) -> None:
+        line = self._keys.get(wire.key)
+        if line is None:
+            self.world.shut(self, wire.key)
+            return
+        line.wire = wire
+        unsent, line.unsent = line.unsent, []
+        for send, until in unsent:
+            self._write(line, send, until)
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        line = self._keys.get(wire.key)
+        if line is None:
+            return
+        for body in line.frames.feed(data):
+            correlation, send, _ = line.open.popleft()
+            key = type(send.request).__api_key__
+            assert key is not None
+            if int.from_bytes(body[:4], "big") != correlation:
+                raise AssertionError(f"{self.name}: an answer out of turn")
+            try:
+                _, response = decode_response(body, response_class(key), send.version)
+            except DecodeError as error:
+                self._drop(line, str(error))
+                return
+            self.do(contract.Answered(send.request, response, send.version))
+
+    def refused(self, key: int, why: str) -> None:
+        line = self._keys.get(key)
+        if line is not None:
+            self._drop(line, why)
+
+    def broken(self, wire: Wire, why: str) -> None:
+        self.refused(wire.key, why)
+
+    def _drop(self, line: _Line, why: str) -> None:
+        self._lines.pop(line.address, None)
+        self._keys.pop(line.key, None)
+        self.world.shut(self, line.key)
+        for send in [*(send for _, send, _ in line.open), *(send for send, _ in line.unsent)]:
+            self.do(contract.Failed(send.request, why))
+
+    # ---- its application
+
+    def _polled(self, records: tuple[contract.Record, ...], error: tuple[str, str] | None) -> None:
+        self._polling = False
+        self.records += records
+        found: dict[TopicPartition, list[int]] = {}
+        for record in records:
+            found.setdefault(record.partition, []).append(record.offset)
+        for partition, offsets in found.items():
+            self.positions[partition] = offsets[-1] + 1
+            self.saw("delivered", (partition,), tuple(offsets))
+        if error is not None:
+            self.errors.append(error)
+            self.saw("raised", detail=error)
+        if self._wanted:
+            away = self.works_ms if records else 1 if error is not None else 0
+            self.world.push(self.world.now + away, self.guarded, self._loop)
+
+    def _loop(self) -> None:
+        if self._wanted and not self._polling and not self.closed:
+            self._polling = True
+            self.do(contract.Poll(self.poll_timeout_ms, self.limit))
+
+    def _tell(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
+        self.calls.append((kind, partitions))
+        self.saw(BEGINS.get(kind, kind), partitions)
+        if kind == "assigned":
+            self.owned.update(partitions)
+        if wait and self.callback_ms:
+            self.world.later(self.callback_ms, lambda: self.guarded(self._told, kind, partitions, wait))
+        else:
+            self.world.push(self.world.now, self.guarded, self._told, kind, partitions, wait)
+
+    def _told(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
+        if kind in ("revoked", "lost"):
+            self.owned.difference_update(partitions)
+            self.saw(kind, partitions)
+        if wait:
+            self.do(contract.Told())
+
+    # ---- what an application says
+
+    @kept
+    def subscribe(self, *topics: str, pattern: str | None = None) -> None:
+        self.do(contract.Subscribe(topics, pattern))
+        self.saw("subscribed")
+        self.go_on_polling()
+
+    @kept
+    def unsubscribe(self) -> None:
+        self.do(contract.Unsubscribe())
+        self.saw("unsubscribed")
+
+    @kept
+    def assign(self, partitions: Mapping[TopicPartition, int | None]) -> None:
+        self.do(contract.Assign(partitions))
+        self.owned = set(partitions)
+        self.go_on_polling()
+
+    @kept
+    def pause_polling(self) -> None:
+        self._wanted = False
+
+    @kept
+    def go_on_polling(self) -> None:
+        self._wanted = True
+        self.world.push(self.world.now, self.guarded, self._loop)
+
+    @kept
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.do(contract.Seek(partition, offset))
+        self.saw("sought", (partition,), offset)
+
+    @kept
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.do(contract.Pause(partitions))
+        self.saw("paused", partitions)
+
+    @kept
+    def resume(self, *partitions: TopicPartition) -> None:
+        self.do(contract.Resume(partitions))
+        self.saw("resumed", partitions)
+
+    @kept
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None, *, wait: bool = True) -> object:
+        token = self.world.token()
+        self.asked[token] = dict(self.positions if offsets is None else offsets)
+        self.saw("committing", tuple(self.asked[token]), (token, self.asked[token]))
+        self.do(contract.Commit(token, offsets, wait))
+        return token
+
+    @kept
+    def rejoin(self, reason: str = "") -> None:
+        self.do(contract.Rebalance(reason))
+
+    @kept
+    def close(self, *, stay: bool = False) -> None:
+        self._wanted = False
+        self.saw("closing")
+        self.do(contract.Close(stay))
+
+    # ---- to look at
+
+    def owns(self) -> set[TopicPartition]:
+        return set(self.owned)
+
+    def values(self, topic: str | None = None, partition: int | None = None) -> list[str]:
+        return [
+            (record.value or b"").decode()
+            for record in self.records
+            if topic in (None, record.partition.topic) and partition in (None, record.partition.partition)
+        ]
+
+    def is_stable(self) -> bool:
+        """In a stable group, as its coordinator sees it."""
+        return self.alive and self.world.is_stable(self.group or "")

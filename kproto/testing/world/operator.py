@@ -1,0 +1,251 @@
+"""What somebody with admin rights does to a world's cluster, and what other producers write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ...broker import machine
+from ...broker.broker import Coordinated
+from ...broker.log import Log
+from ...error_codes import ErrorCode
+from ...errors import ConfigError, IllegalState
+from ...group import classic
+from ...group.subscription import TopicPartition
+from ...messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from ...messages.delete_topics import DeleteTopicsRequest
+from ...messages.headers import encode_request
+from ...messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ...messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ...records import BatchBuilder
+from ...wire.message import Message
+from .journal import kept
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Operator:
+    """The half of `World` that acts on the cluster. Every call is done at once, whatever the network does."""
+
+    @property
+    def _world(self) -> World:
+        return cast("World", self)
+
+    # ---- topics and records
+
+    @kept
+    def create(self, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
+        """Make a topic. Raises ConfigError when it can't be made."""
+        world = self._world
+        made = machine.CreateTopic(name, partitions, world.random_id(), configs or {})
+        world.step(self._up(), made)
+
+    @kept
+    def grow(self, name: str, partitions: int) -> None:
+        """Let a topic have `partitions` in all. Raises ConfigError when it has more."""
+        self._world.step(self._up(), machine.GrowTopic(name, partitions))
+
+    @kept
+    def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
+        """Write one batch, as some other client; `batch` goes to `BatchBuilder.build`."""
+        builder = BatchBuilder()
+        for value in values:
+            builder.append(self._world.now, None, value.encode())
+        self.append(topic, partition, builder.build(**batch))
+
+    @kept
+    def append(self, topic: str, partition: int, data: bytes) -> None:
+        """Write these bytes, as some other client."""
+        entry = PartitionProduceData(index=partition, records=data)
+        topic_data = [TopicProduceData(name=topic, partition_data=[entry])]
+        node = self._leader(TopicPartition(topic, partition))
+        self._ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topic_data), 9, node)
+
+    @kept
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """What retention does to the head of a log."""
+        entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
+        topics = [DeleteRecordsTopic(name=topic, partitions=[entry])]
+        self._ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._up())
+
+    @kept
+    def delete_topic(self, name: str) -> None:
+        self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._up())
+
+    @kept
+    def truncate(self, topic: str, partition: int, offset: int) -> None:
+        """An unclean election: the records from `offset` on are lost. Raises ConfigError when it isn't
+        there.
+        """
+        node = self._leader(TopicPartition(topic, partition))
+        self._world.step(node, machine.Truncate(topic, partition, offset))
+
+    @kept
+    def spoil(self, topic: str, partition: int, *, batch: int) -> None:
+        """Break the last byte of a stored batch, as a bad disk would."""
+        stored = self.log(TopicPartition(topic, partition))._batches
+        stored[batch] = stored[batch][:-1] + bytes([stored[batch][-1] ^ 0xFF])
+
+    def operator(self, request: Message, version: int) -> None:
+        """Send a request on a connection of its own, to the first broker that is up; no answer is looked
+        at.
+        """
+        self._ask(request, version, self._up())
+
+    # ---- leaders, coordinators, brokers
+
+    @kept
+    def elect(self, topic: str, partition: int, node: int | None = None) -> None:
+        """A new leader epoch, perhaps at another broker."""
+        world = self._world
+        if node is not None and node not in world.brokers:
+            raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
+        here = self._leader(TopicPartition(topic, partition))
+        world.step(here, machine.ElectLeader(topic, partition, node))
+
+    @kept
+    def move_coordinator(self, group: str, node: int | None = None, *, loading_ms: int = 0) -> None:
+        """Let another broker coordinate a group (None: the same one loads it anew), loaded in
+        `loading_ms`.
+        """
+        world = self._world
+        here = world.cluster.coordinating(group)
+        if node is not None and node not in world.brokers:
+            raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
+        before = here if here in world.brokers else self._up()
+        world.step(before, machine.MoveCoordinator(group, before if node is None else node, loading_ms))
+
+    @kept
+    def stop_broker(self, node: int = 1) -> None:
+        """A broker dies: its connections break, its partitions and groups go to the next one that is up."""
+        world = self._world
+        if world.brokers.pop(node, None) is None:
+            raise IllegalState(f"broker {node} is down already")
+        for wire in [wire for wire in world.network.wires.values() if wire.node == node]:
+            world.hang_up(wire)
+            world.cluster.connections.pop(wire.conn, None)
+            world._end(wire, "connection reset by peer")
+        world._planned[node] = None
+        if world.brokers:
+            self._move_all_away_from(node)
+
+    @kept
+    def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
+        """A broker comes back, with its logs and without its connections and fetch sessions."""
+        world = self._world
+        if node in world.brokers:
+            raise IllegalState(f"broker {node} is up")
+        world.brokers[node] = world._made_broker(world.nodes[node])
+        for name in dict.fromkeys(self._nodes_first(node)):
+            world.cluster.nodes[name] = world.nodes[name]
+        for group in list(world.cluster.coordinator.groups):
+            if world.cluster.coordinating(group) == node:
+                world.step(node, machine.MoveCoordinator(group, node, loading_ms))
+        world._plan(node)
+
+    def _nodes_first(self, node: int) -> list[int]:
+        return [one for one in self._world.nodes if one in self._world.brokers or one == node]
+
+    def _move_all_away_from(self, node: int) -> None:
+        world = self._world
+        cluster = world.cluster
+        led = [
+            (topic.name, index)
+            for topic in cluster.topics
+            for index, partition in enumerate(topic.partitions)
+            if cluster.leader(partition, index) == node
+        ]
+        kept_by = [group for group in cluster.coordinator.groups if cluster.coordinating(group) == node]
+        del cluster.nodes[node]
+        heir = next(iter(world.brokers))
+        for name, index in led:
+            world.step(heir, machine.ElectLeader(name, index, heir))
+        for group in kept_by:
+            world.step(heir, machine.MoveCoordinator(group, heir))
+
+    @property
+    def down(self) -> bool:
+        """True while no broker is up. Setting it stops the brokers, or starts them."""
+        return not self._world.brokers
+
+    @down.setter
+    def down(self, down: bool) -> None:
+        for node in self._world.nodes:
+            if down and node in self._world.brokers:
+                self.stop_broker(node)
+            elif not down and node not in self._world.brokers:
+                self.start_broker(node)
+
+    # ---- to look at
+
+    def log(self, partition: TopicPartition) -> Log:
+        """A partition's log. Raises ConfigError when there is no such partition."""
+        topic = self._world.cluster.topics.named(partition.topic)
+        found = topic.partition(partition.partition) if topic else None
+        if found is None:
+            raise ConfigError("partition", str(partition), "a partition that there is")
+        return found.log
+
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions of all topics."""
+        return [
+            TopicPartition(topic.name, index)
+            for topic in self._world.cluster.topics
+            for index in range(len(topic.partitions))
+        ]
+
+    def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """What a group has committed; None for nothing."""
+        found = self._world.cluster.coordinator.groups.get(group)
+        kept = found.offsets.get(partition.topic, {}).get(partition.partition) if found else None
+        return None if kept is None else kept.offset
+
+    def coordinated(self, node: int, told: Coordinated) -> None:
+        """A coordinator did something: note which offsets it stored."""
+        world = self._world
+        event = told.event
+        for action in told.actions:
+            if not isinstance(action, classic.Reply):
+                world.note(f"broker {node}", "says", action)
+            elif (
+                isinstance(event, classic.Received)
+                and action.token == event.token
+                and isinstance(event.request, OffsetCommitRequest)
+                and isinstance(action.response, OffsetCommitResponse)
+            ):
+                stored = _stored(world, event.request, action.response)
+                if stored:
+                    world.saw(event.request.group_id, "stored", tuple(stored), stored)
+
+    def _leader(self, partition: TopicPartition) -> int:
+        world = self._world
+        topic = world.cluster.topics.named(partition.topic)
+        found = topic.partition(partition.partition) if topic else None
+        leader = -1 if found is None else world.cluster.leader(found, partition.partition)
+        return leader if leader in world.brokers else self._up()
+
+    def _up(self) -> int:
+        for node in self._world.brokers:
+            return node
+        raise IllegalState("all brokers are down")
+
+    def _ask(self, request: Message, version: int, node: int) -> None:
+        world = self._world
+        conn = next(world._ids)
+        world.step(node, machine.Connected(conn, "operator"))
+        body = encode_request(request, version, 1, "operator")
+        world.step(node, machine.Received(conn, body, world.random_id()))
+        world.step(node, machine.Disconnected(conn))
+
+
+def _stored(
+    world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
+) -> dict[TopicPartition, int]:
+    taken: dict[TopicPartition, int] = {}
+    for asked, told in zip(request.topics, response.topics, strict=False):
+        name = asked.name or world.cluster.topics.name(asked.topic_id) or ""
+        fine = {one.partition_index for one in told.partitions if one.error_code == ErrorCode.NONE}
+        for one in asked.partitions:
+            if one.partition_index in fine:
+                taken[TopicPartition(name, one.partition_index)] = one.committed_offset
+    return taken

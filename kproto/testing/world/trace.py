@@ -1,0 +1,134 @@
+"""What happened in a world, as JSON lines: one for each event, action, request, answer and call.
+
+{"n": 17, "turn": 9, "at": 1000003, "who": "a", "what": "asks", "to": 1, "api": "JoinGroup", "version": 9,
+...}
+
+`at` is virtual ms. Lines are made when they are asked for; what is kept until then are the objects
+themselves.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+from ...errors import DecodeError
+from ...group.subscription import TopicPartition
+from ...messages.headers import Envelope, decode_request, decode_response
+from ...messages.index import API_NAMES, response_class
+from ...messages.json_form import one_line, to_json
+from ...wire.message import Message, Struct
+
+
+class Entry(NamedTuple):
+    """One line to be: `data` is whatever it was."""
+
+    turn: int
+    at: int
+    who: str
+    what: str
+    data: Any
+
+
+class Asked(NamedTuple):
+    """A request as it came to a broker."""
+
+    node: int
+    body: bytes
+
+
+class Told(NamedTuple):
+    """An answer as it left a broker; `key` and `version` are those of the request."""
+
+    node: int
+    key: int
+    version: int
+    body: bytes
+
+
+def lines(entries: Iterable[Entry]) -> Iterator[str]:
+    """The trace as JSON lines."""
+    for number, entry in enumerate(entries):
+        head = {"n": number, "turn": entry.turn, "at": entry.at, "who": entry.who, "what": entry.what}
+        yield one_line({**head, **_data(entry.data)})
+
+
+def digest(entries: Iterable[Entry]) -> str:
+    """A number for the whole trace: equal for equal runs, bit for bit."""
+    found = hashlib.sha256()
+    for line in lines(entries):
+        found.update(line.encode())
+        found.update(b"\n")
+    return found.hexdigest()
+
+
+def _data(data: Any) -> dict[str, Any]:
+    match data:
+        case None:
+            return {}
+        case Asked(node, body):
+            return {"to": node, **_request(body)}
+        case Told(node, key, version, body):
+            return {"from": node, **_response(key, version, body)}
+        case _:
+            plain = plainly(data)
+            found: dict[str, Any] = plain if isinstance(plain, dict) else {"value": plain}
+            return found
+
+
+def _request(body: bytes) -> dict[str, Any]:
+    try:
+        envelope: Envelope = decode_request(body)
+    except DecodeError as error:
+        return {"undecodable": str(error)}
+    key = envelope.header.request_api_key
+    said = to_json(envelope.request, envelope.version)
+    return {"api": API_NAMES[key], "version": envelope.version, "body": said}
+
+
+def _response(key: int, version: int, body: bytes) -> dict[str, Any]:
+    try:
+        _, response = decode_response(body, response_class(key), version)
+    except DecodeError as error:
+        return {"api": API_NAMES[key], "version": version, "undecodable": str(error)}
+    return {"api": API_NAMES[key], "version": version, "body": to_json(response, version)}
+
+
+def plainly(value: Any) -> Any:
+    """Any object as what JSON has, without anything that differs from run to run."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case TopicPartition():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).decode("utf-8", "backslashreplace")
+        case enum.Enum():
+            return value.name
+        case BaseException():
+            return {"error": type(value).__name__, "text": str(value)}
+        case Message() | Struct():
+            return {type(value).__name__: {f.name: plainly(getattr(value, f.name)) for f in value.__fields__}}
+        case dict():
+            items: dict[Any, Any] = value
+            return {str(key): plainly(one) for key, one in items.items()}
+        case set() | frozenset():
+            chosen: Iterable[Any] = value
+            return sorted((plainly(one) for one in chosen), key=str)
+        case _:
+            return _object(value)
+
+
+def _object(value: Any) -> Any:
+    name = type(value).__name__
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: {key: plainly(one) for key, one in zip(value._fields, value, strict=True)}}
+    if isinstance(value, list | tuple):
+        several: Iterable[Any] = value
+        return [plainly(one) for one in several]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: {f.name: plainly(getattr(value, f.name)) for f in fields(value)}}
+    return f"<{getattr(value, '__qualname__', name)}>"

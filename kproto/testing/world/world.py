@@ -1,0 +1,531 @@
+"""Brokers and clients in virtual time: no socket, no thread, no clock, and every run repeats bit for bit.
+
+See the package's docstring for how it is used.
+
+Rules:
+  * Everything that happens is a turn, taken from one queue ordered by time; what happens at the same
+    moment happens in the order in which it was caused. A run is decided by the seed and by what is called
+    on the world.
+  * Clients and brokers are the real ones: what travels between them are bytes, through `network`.
+  * Time is milliseconds and starts at 1,000,000. It jumps: a quiet hour costs what happens in it.
+  * Nobody may stand still: 200,000 turns at one moment are an error (`Stuck`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from ...broker import machine
+from ...broker.broker import Action, Broker, Close, Coordinated, Reply
+from ...broker.call import Node
+from ...broker.cluster import Cluster
+from ...broker.handlers.index import served
+from ...broker.settings import Settings
+from ...errors import ConfigError, IllegalState
+from ...group.classic import GroupState
+from ...group.subscription import TopicPartition
+from ...messages.headers import decode_request, encode_response
+from ...wire.frame import frame
+from ...wire.message import Message
+from . import journal as journals
+from . import trace as traces
+from .clients import Client
+from .consumers import Consumer
+from .journal import kept
+from .machines import Machine, Member
+from .network import Fault, Network, Wire, fault
+from .operator import Operator
+from .producers import Producer
+from .seen import Seen
+
+START: Final = 1_000_000
+AT_ONE_MOMENT: Final = 200_000
+DEFAULTS: Final[Mapping[str, str | int]] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1",
+}
+
+# Sees each request before the broker: a message answers it in the broker's place, None lets it through.
+Tamper = Callable[[Client, Message, int], Message | None]
+Invariant = Callable[["World"], object]
+C = TypeVar("C", bound=Client)
+
+
+class Stuck(AssertionError):
+    """Something happens again and again, and time doesn't go on."""
+
+
+class World(Operator):
+    """A cluster, a network and clients in virtual time.
+
+    `topics` maps names to partition counts. `settings` are the brokers', under Kafka's names; the initial
+    delay of groups is 0 unless they say otherwise. `seed` decides whatever is random. `brokers` is how
+    many there are; their ids are 1, 2, ... `latency` is how long bytes travel one way, in ms: the least
+    and the most. `trace=False` keeps no trace (`requests` neither). Raises ConfigError for settings that
+    are not allowed.
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        settings: Mapping[str, str | int] | None = None,
+        *,
+        seed: int = 0,
+        brokers: int = 1,
+        latency: tuple[int, int] = (1, 1),
+        trace: bool = True,
+        highest: Mapping[str, int] | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise ConfigError("brokers", brokers, "at least 1")
+        if not 0 <= latency[0] <= latency[1]:
+            raise ConfigError("latency", latency, "the least and the most ms one way, such as (1, 5)")
+        self.made: Final[dict[str, Any]] = {
+            "topics": dict(topics or {}),
+            "settings": dict(settings or {}),
+            "seed": seed,
+            "brokers": brokers,
+            "latency": latency,
+            "trace": trace,
+            "highest": highest,
+        }
+        self.seed: Final = seed
+        self.now = START
+        self.turns = 0
+        self.journal: list[journals.Command] = []
+        self.entries: list[traces.Entry] = []
+        self.seen: list[Seen] = []
+        self.requests: list[tuple[Client, Message, int]] = []
+        self.clients: dict[str, Client] = {}
+        self.tamper: Tamper | None = None
+        self.watching: list[Invariant] = []
+        self._tracing = trace
+        self._depth = 0
+        self._ids = count(1)
+        self._tokens = count(1)
+        self._order = count()
+        self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._moment = (START, 0)
+        self.network = Network(Random(f"{seed}/network"), latency, lambda: self.now, self.push)
+        self.settings: Final = Settings.from_properties({**DEFAULTS, **(settings or {})})
+        self.apis: Final = served(highest)
+        nodes = [Node(1 + n, "broker" if n == 0 else f"broker{1 + n}", 9092) for n in range(brokers)]
+        self.nodes: Final = {node.id: node for node in nodes}
+        self.addresses: Final = [(node.host, node.port) for node in nodes]
+        self.cluster: Final = Cluster(self.settings, nodes)
+        self.brokers: Final = {node.id: self._made_broker(node) for node in nodes}
+        self._planned: dict[int, int | None] = dict.fromkeys(self.nodes)
+        self._keys: dict[int, tuple[int, int]] = {}
+        with self.inside():
+            for name, partitions in (topics or {}).items():
+                self.create(name, partitions)
+
+    # ---- who takes part
+
+    @kept
+    def join(
+        self, name: str, machine: Machine | None = None, *, topics: Iterable[str] = (), **options: Any
+    ) -> Any:
+        """Start a consumer: kproto's own, or the machine of another client (a module of `kproto.clients`).
+
+        `options` are those of `consumer.Consumer`, or of `kproto.clients.contract.Config`. With `topics` it
+        subscribes at once. Returns the `Consumer` or `Member`.
+        """
+        if machine is None:
+            made: Consumer | Member = Consumer(self, name, **options)
+        else:
+            made = Member(self, name, machine, **options)
+        self._enter(made)
+        if topics:
+            made.subscribe(*([topics] if isinstance(topics, str) else topics))
+        return made
+
+    @kept
+    def consumer(self, **options: Any) -> Consumer:
+        """One of kproto's consumers, by the name of its client_id, or "consumer-1" and so on."""
+        return self._enter(Consumer(self, self._name("consumer", options), **options))
+
+    @kept
+    def producer(self, **options: Any) -> Producer:
+        """One of kproto's producers, by the name of its client_id, or "producer-1" and so on."""
+        return self._enter(Producer(self, self._name("producer", options), **options))
+
+    @kept
+    def kill(self, client: Client | str) -> None:
+        """The process dies: its sockets close, nothing is said."""
+        self.client(client).kill()
+
+    def client(self, client: Client | str) -> Client:
+        """The client of a name. Raises ConfigError when there is none."""
+        if isinstance(client, Client):
+            return client
+        if client not in self.clients:
+            raise ConfigError("client", client, f"allowed: {', '.join(self.clients)}")
+        return self.clients[client]
+
+    def living(self, kind: type[C]) -> list[C]:
+        """The clients of a kind that are alive, in the order in which they came; `Client` is every kind."""
+        return [one for one in self.clients.values() if one.alive and isinstance(one, kind)]
+
+    def _enter(self, client: C) -> C:
+        if client.name in self.clients:
+            raise ConfigError("name", client.name, "a name that no other client of this world has")
+        self.clients[client.name] = client
+        client.plan()
+        return client
+
+    def _name(self, kind: str, options: Mapping[str, Any]) -> str:
+        given = options.get("client_id")
+        if given is not None and given not in self.clients:
+            return str(given)
+        return next(name for n in count(1) if (name := f"{given or kind}-{n}") not in self.clients)
+
+    # ---- time
+
+    def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
+        """Let time pass, at most `ms`; with `until`, stop when it holds. True when it held (or there is
+        none).
+        """
+        if not self.outside:
+            return self._run(self.now + ms, until)
+        number, turn = len(self.journal), self.turns
+        with self.inside():
+            held = self._run(self.now + ms, until)
+        took = journals.Command(turn, "", "_replay", (self.turns - turn, self.now))
+        self.journal.insert(number, took)
+        return held
+
+    def _run(self, end: int, until: Callable[[], bool] | None) -> bool:
+        queue = self._queue
+        while True:
+            if until is not None and until():
+                return True
+            if not queue or queue[0][0] > end:
+                self.now = max(self.now, end)
+                return until is None or until()
+            self._turn()
+
+    def _replay(self, turns: int, now: int) -> None:
+        for _ in range(turns):
+            self._turn()
+        self.now = max(self.now, now)
+
+    def _turn(self) -> None:
+        at, _, what, args = heapq.heappop(self._queue)
+        self.now = max(self.now, at)
+        self.turns += 1
+        if self._moment[0] != self.now:
+            self._moment = (self.now, self.turns)
+        elif self.turns - self._moment[1] > AT_ONE_MOMENT:
+            raise Stuck(f"{AT_ONE_MOMENT} turns at {self.now} ms; the last one: {what!r} {args!r}"[:400])
+        try:
+            what(*args)
+        except Exception as error:
+            error.add_note(f"in turn {self.turns} at {self.now} ms of World(seed={self.seed})")
+            raise
+
+    def push(self, at: int, what: Callable[..., object], *args: Any) -> None:
+        """Let something happen at a time (ms)."""
+        heapq.heappush(self._queue, (at, next(self._order), what, args))
+
+    def later(self, wait: int, what: Callable[[], object]) -> None:
+        """Let something happen in `wait` ms. Called from outside of a run it makes the journal unsavable."""
+        if self.outside:
+            self.journal.append(journals.Command(self.turns, "", "later", (wait, what)))
+        self.push(self.now + wait, what)
+
+    @property
+    def outside(self) -> bool:
+        """True between runs and calls: what is called now is somebody's decision."""
+        return self._depth == 0
+
+    @contextlib.contextmanager
+    def inside(self) -> Generator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    # ---- again, and backwards
+
+    def again(self, turn: int | None = None) -> World:
+        """The same world once more, from its beginning up to `turn` (None: as far as this one is)."""
+        last = self.turns if turn is None else turn
+        return replayed(self.made, self.journal, last, self.now if turn is None else None)
+
+    def back(self, turns: int = 1) -> World:
+        """The world as it was some turns ago."""
+        return self.again(max(0, self.turns - turns))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the journal as JSON lines, for `World.load`. Raises ConfigError when code is in it."""
+        text = "".join(f"{line}\n" for line in journals.save(self.made, self.journal))
+        Path(path).write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], turn: int | None = None) -> World:
+        """Replay a journal, up to `turn`. Raises ConfigError for a file that is none."""
+        made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines())
+        last = sum(one.args[0] for one in commands if one.name == "_replay") if turn is None else turn
+        return replayed(made, commands, last, None)
+
+    def trace(self) -> Iterator[str]:
+        """All that happened, as JSON lines."""
+        return traces.lines(self.entries)
+
+    def digest(self) -> str:
+        """The trace as one number: equal for runs that are equal bit for bit."""
+        return traces.digest(self.entries)
+
+    def note(self, who: str, what: str, data: Any = None) -> None:
+        """One line of the trace."""
+        if self._tracing:
+            self.entries.append(traces.Entry(self.turns, self.now, who, what, data))
+
+    # ---- what is seen
+
+    def saw(
+        self, who: Client | str, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
+    ) -> None:
+        """Write down what an application saw, and look at the invariants that are watched."""
+        name = who if isinstance(who, str) else who.name
+        self.seen.append(Seen(self.turns, self.now, name, what, tuple(partitions), detail))
+        self.note(name, what, (tuple(partitions), detail))
+        for invariant in self.watching:
+            invariant(self)
+
+    def watch(self, *invariants: Invariant) -> None:
+        """Look at these whenever an application sees something; see `kproto.testing.invariants`."""
+        self.watching += invariants
+
+    def asked(self, client: Client, kind: type[Any]) -> list[Any]:
+        """The requests of one kind that a client sent so far."""
+        return [said for whose, said, _ in self.requests if whose is client and isinstance(said, kind)]
+
+    def is_stable(self, group: str) -> bool:
+        found = self.cluster.coordinator.groups.get(group)
+        return found is not None and found.state is GroupState.STABLE
+
+    def token(self) -> int:
+        return next(self._tokens)
+
+    def random_id(self) -> UUID:
+        return UUID(int=next(self._ids))
+
+    # ---- the network
+
+    @kept
+    def fault(
+        self,
+        kind: str,
+        client: Client | str | None = None,
+        node: int | None = None,
+        *,
+        ms: int = 0,
+        chance: float = 1.0,
+        lasts: int | None = None,
+    ) -> Fault:
+        """Something goes wrong between a client (None: all) and a broker (None: all); see `network.Fault`.
+
+        It lasts for `lasts` ms, or until it is healed. Raises ConfigError for a kind that there isn't.
+        """
+        name = None if client is None else self.client(client).name
+        made = fault(kind, name, node, ms, chance)
+        if kind == "cut":
+            for wire in self.network.hit(made):
+                self.hang_up(wire)
+                self._end(wire, "connection reset by peer")
+        elif kind == "half_close":
+            for wire in self.network.hit(made):
+                wire.up.lost = wire.down.lost = True
+                self.hang_up(wire)
+        else:
+            self.network.faults.append(made)
+            if lasts is not None:
+                self.push(self.now + lasts, self.network.heal, made)
+        return made
+
+    @kept
+    def heal(self) -> None:
+        """End all faults of the network."""
+        for made in list(self.network.faults):
+            self.network.heal(made)
+
+    def cut(self, client: Client | str) -> None:
+        """Break all connections of a client."""
+        self.fault("cut", client)
+
+    def open(self, client: Client, key: Any, host: str, port: int) -> None:
+        """A client connects."""
+        node = next((one.id for one in self.nodes.values() if (one.host, one.port) == (host, port)), None)
+        if node is None:
+            self.push(self.now + 1, client.guarded, client.refused, key, f"no route to {host}:{port}")
+        else:
+            self.network.connect(client, node, self._connect, client, key, node)
+
+    def _connect(self, client: Client, key: Any, node: int) -> None:
+        if not client.alive:
+            return
+        if node not in self.brokers or self.network.refuses(client, node):
+            client.guarded(client.refused, key, "connection refused")
+            return
+        wire = Wire(client, key, node, next(self._ids))
+        self.network.wires[wire.conn] = wire
+        client.wires[key] = wire
+        self.step(node, machine.Connected(wire.conn, "client"))
+        client.guarded(self._opened, client, wire)
+
+    def _opened(self, client: Client, wire: Wire) -> None:
+        if wire.open:
+            client.opened(wire)
+
+    def write_to(self, client: Client, key: Any, data: bytes) -> None:
+        """A client writes to one of its connections."""
+        wire = client.wires.get(key)
+        if wire is not None and wire.open:
+            for body in wire.frames.feed(data):
+                self.network.send(wire, wire.up, self._hear, wire, body)
+
+    def shut(self, client: Client, key: Any) -> None:
+        """A client closes a connection: the broker hears of it behind what was written before."""
+        wire = client.wires.pop(key, None)
+        if wire is not None:
+            wire.open = False
+            self.network.send(wire, wire.up, self.hang_up, wire)
+
+    def hang_up(self, wire: Wire) -> None:
+        """The broker learns that a connection is over."""
+        if wire.known:
+            wire.known = False
+            del self.network.wires[wire.conn]
+            if wire.node in self.brokers:
+                self.step(wire.node, machine.Disconnected(wire.conn))
+
+    def _end(self, wire: Wire, why: str) -> None:
+        """The client learns that a connection is over."""
+        if wire.open:
+            self.network.send(wire, wire.down, wire.client.guarded, self._broken, wire, why)
+
+    def _broken(self, wire: Wire, why: str) -> None:
+        if wire.open:
+            wire.open = False
+            wire.client.wires.pop(wire.key, None)
+            wire.client.broken(wire, why)
+
+    def _hear(self, wire: Wire, body: bytes) -> None:
+        """A broker reads a request."""
+        if not wire.known:
+            return
+        client = wire.client
+        self.note(client.name, "asks", traces.Asked(wire.node, body))
+        answer = None
+        if self._tracing or self.tamper is not None:
+            envelope = decode_request(body)
+            request, version = envelope.request, envelope.version
+            self.requests.append((client, request, version))
+            self._keys[wire.conn] = (envelope.header.request_api_key, version)
+            answer = self.tamper(client, request, version) if self.tamper is not None else None
+            if answer is not None:
+                said = encode_response(answer, version, envelope.header.correlation_id)
+                self._reply(wire, said)
+        if answer is None:
+            self.step(wire.node, machine.Received(wire.conn, body, self.random_id()))
+
+    def _reply(self, wire: Wire, body: bytes) -> None:
+        if self._tracing:
+            key, version = self._keys[wire.conn]
+            self.note(wire.client.name, "is told", traces.Told(wire.node, key, version, body))
+        self.network.send(wire, wire.down, wire.client.guarded, self._deliver, wire, frame(body))
+
+    def _deliver(self, wire: Wire, data: bytes) -> None:
+        if wire.open:
+            wire.client.received(wire, data)
+
+    # ---- the brokers
+
+    def step(self, node: int, event: machine.Event) -> None:
+        """Let a broker's machine take an event."""
+        broker = self.brokers[node]
+        for action in machine.step(broker, event, self.now):
+            self._act(node, action)
+        self._plan(node)
+
+    def _act(self, node: int, action: Action) -> None:
+        match action:
+            case Reply(conn=conn, frame=body):
+                wire = self.network.wires.get(conn)
+                if wire is not None:
+                    self._reply(wire, body)
+                    self.step(wire.node, machine.Sent(conn))
+            case Close(conn=conn, reason=reason):
+                wire = self.network.wires.pop(conn, None)
+                if wire is not None:
+                    wire.known = False
+                    self._end(wire, f"the broker closed the connection: {reason}")
+            case Coordinated():
+                self.coordinated(node, action)
+
+    def _plan(self, node: int) -> None:
+        due = machine.next_deadline(self.brokers[node])
+        planned = self._planned[node]
+        if due is not None and (planned is None or due < planned):
+            self._planned[node] = due = max(due, self.now)
+            self.push(due, self._tick, node, due)
+
+    def _tick(self, node: int, planned: int) -> None:
+        if self._planned[node] != planned:
+            return
+        self._planned[node] = None
+        if node in self.brokers:
+            due = machine.next_deadline(self.brokers[node])
+            if due is not None and due <= self.now:
+                self.step(node, machine.Tick())
+            else:
+                self._plan(node)
+
+    def _made_broker(self, node: Node) -> Broker:
+        return Broker(self.settings, node, self.apis, cluster=self.cluster)
+
+    @property
+    def broker(self) -> Broker:
+        """The first broker that is up. Raises IllegalState when none is."""
+        for broker in self.brokers.values():
+            return broker
+        raise IllegalState("all brokers are down")
+
+
+def replayed(
+    made: Mapping[str, Any], commands: Iterable[journals.Command], last: int, now: int | None
+) -> World:
+    """A world made anew, and its calls repeated up to turn `last`."""
+    world = World(**{**made, "latency": tuple(made["latency"])})
+    for command in list(commands):
+        if command.turn > last:
+            break
+        if command.name == "_replay":
+            turns, end = command.args
+            whole = command.turn + turns <= last
+            with world.inside():
+                world._replay(min(turns, last - command.turn), end if whole else world.now)
+            world.journal.append(command._replace(args=(min(turns, last - command.turn), world.now)))
+        else:
+            target = world.clients[command.on] if command.on else world
+            args = [_back(world, one) for one in command.args]
+            kwargs = {key: _back(world, one) for key, one in command.kwargs.items()}
+            getattr(target, command.name)(*args, **kwargs)
+    if now is not None:
+        world.now = max(world.now, now)
+    return world
+
+
+def _back(world: World, value: Any) -> Any:
+    return world.clients[value.name] if isinstance(value, journals.Named) else value
