@@ -122,6 +122,11 @@ class Log:
         if first >= 0:
             self._epochs[: first + 1] = [(self._epochs[first][0], self.start_offset)]
 
+    def spoil(self, batch: int) -> None:
+        """Break the last byte of a stored batch, as a bad disk would; 0 is the first that is there."""
+        stored = self._batches[batch]
+        self._batches[batch] = stored[:-1] + bytes([stored[-1] ^ 0xFF])
+
     def elect(self) -> None:
         """A new leader epoch begins here, as after a leader election."""
         self._begin(self.leader_epoch + 1)

@@ -14,7 +14,7 @@ import base64
 import functools
 import importlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -68,9 +68,10 @@ def kept(method: M) -> M:
 
 def _noted(value: Any) -> Any:
     """Clients by name; what may change under us, as a copy."""
+    kept_as: Any = value
     if hasattr(value, "guarded") and hasattr(value, "name"):
         return Named(value.name)
-    return copy(value) if isinstance(value, dict | list | set) else value
+    return copy(kept_as) if isinstance(value, dict | list | set) else value
 
 
 def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
@@ -108,6 +109,7 @@ def load(lines: Iterable[str]) -> tuple[dict[str, Any], list[Command]]:
 
 
 def _to_json(value: Any) -> Any:
+    several: Any = value
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -120,27 +122,23 @@ def _to_json(value: Any) -> Any:
         case ModuleType():
             return {"$module": value.__name__}
         case dict():
-            items: dict[Any, Any] = value
-            if all(isinstance(key, str) for key in items):
-                return {key: _to_json(one) for key, one in items.items()}
-            return {"$map": [[_to_json(key), _to_json(one)] for key, one in items.items()]}
+            if all(isinstance(key, str) for key in several):
+                return {key: _to_json(one) for key, one in several.items()}
+            return {"$map": [[_to_json(key), _to_json(one)] for key, one in several.items()]}
         case list() | tuple():
-            several: Sequence[Any] = value
             return [_to_json(one) for one in several]
         case set() | frozenset():
-            chosen: Iterable[Any] = value
-            return {"$set": sorted((_to_json(one) for one in chosen), key=repr)}
+            return {"$set": sorted((_to_json(one) for one in several), key=repr)}
         case _:
             raise ConfigError("argument", repr(value)[:80], "what JSON lines can hold, to save a journal")
 
 
 def _from_json(value: Any) -> Any:
+    found: Any = value
     if isinstance(value, list):
-        several: list[Any] = value
-        return [_from_json(one) for one in several]
+        return [_from_json(one) for one in found]
     if not isinstance(value, dict):
-        return value
-    found: dict[str, Any] = value
+        return found
     match found:
         case {"$tp": [topic, partition]}:
             return TopicPartition(topic, partition)

@@ -55,7 +55,7 @@ class Member(Client):
     def __init__(self, world: World, name: str, machine: Machine, **options: Any) -> None:
         super().__init__(world, name)
         self.machine = machine
-        given = {"client_id": name, "random": self.random.random, **options}
+        given: dict[str, Any] = {"client_id": name, "random": self.random.random, **options}
         self.config = contract.Config(**given)
         self.group = self.config.group_id
         self.state = machine.start(self.config)

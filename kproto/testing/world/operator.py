@@ -83,8 +83,7 @@ class Operator:
     @kept
     def spoil(self, topic: str, partition: int, *, batch: int) -> None:
         """Break the last byte of a stored batch, as a bad disk would."""
-        stored = self.log(TopicPartition(topic, partition))._batches
-        stored[batch] = stored[batch][:-1] + bytes([stored[batch][-1] ^ 0xFF])
+        self.log(TopicPartition(topic, partition)).spoil(batch)
 
     def operator(self, request: Message, version: int) -> None:
         """Send a request on a connection of its own, to the first broker that is up; no answer is looked
@@ -124,8 +123,8 @@ class Operator:
         for wire in [wire for wire in world.network.wires.values() if wire.node == node]:
             world.hang_up(wire)
             world.cluster.connections.pop(wire.conn, None)
-            world._end(wire, "connection reset by peer")
-        world._planned[node] = None
+            world.end(wire, "connection reset by peer")
+        world.planned[node] = None
         if world.brokers:
             self._move_all_away_from(node)
 
@@ -135,13 +134,13 @@ class Operator:
         world = self._world
         if node in world.brokers:
             raise IllegalState(f"broker {node} is up")
-        world.brokers[node] = world._made_broker(world.nodes[node])
+        world.brokers[node] = world.made_broker(world.nodes[node])
         for name in dict.fromkeys(self._nodes_first(node)):
             world.cluster.nodes[name] = world.nodes[name]
         for group in list(world.cluster.coordinator.groups):
             if world.cluster.coordinating(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
-        world._plan(node)
+        world.plan(node)
 
     def _nodes_first(self, node: int) -> list[int]:
         return [one for one in self._world.nodes if one in self._world.brokers or one == node]
@@ -231,7 +230,7 @@ class Operator:
 
     def _ask(self, request: Message, version: int, node: int) -> None:
         world = self._world
-        conn = next(world._ids)
+        conn = next(world.ids)
         world.step(node, machine.Connected(conn, "operator"))
         body = encode_request(request, version, 1, "operator")
         world.step(node, machine.Received(conn, body, world.random_id()))

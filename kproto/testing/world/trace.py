@@ -13,7 +13,7 @@ import enum
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ...errors import DecodeError
 from ...group.subscription import TopicPartition
@@ -74,9 +74,8 @@ def _data(data: Any) -> dict[str, Any]:
         case Told(node, key, version, body):
             return {"from": node, **_response(key, version, body)}
         case _:
-            plain = plainly(data)
-            found: dict[str, Any] = plain if isinstance(plain, dict) else {"value": plain}
-            return found
+            plain: Any = plainly(data)
+            return cast(Any, plain) if isinstance(plain, dict) else {"value": plain}
 
 
 def _request(body: bytes) -> dict[str, Any]:
@@ -99,13 +98,14 @@ def _response(key: int, version: int, body: bytes) -> dict[str, Any]:
 
 def plainly(value: Any) -> Any:
     """Any object as what JSON has, without anything that differs from run to run."""
+    several: Any = value
     match value:
         case None | bool() | int() | float() | str():
             return value
         case TopicPartition():
             return str(value)
         case bytes() | bytearray() | memoryview():
-            return bytes(value).decode("utf-8", "backslashreplace")
+            return bytes(several).decode("utf-8", "backslashreplace")
         case enum.Enum():
             return value.name
         case BaseException():
@@ -113,22 +113,20 @@ def plainly(value: Any) -> Any:
         case Message() | Struct():
             return {type(value).__name__: {f.name: plainly(getattr(value, f.name)) for f in value.__fields__}}
         case dict():
-            items: dict[Any, Any] = value
-            return {str(key): plainly(one) for key, one in items.items()}
+            return {str(key): plainly(one) for key, one in several.items()}
         case set() | frozenset():
-            chosen: Iterable[Any] = value
-            return sorted((plainly(one) for one in chosen), key=str)
+            return sorted((plainly(one) for one in several), key=str)
         case _:
             return _object(value)
 
 
 def _object(value: Any) -> Any:
+    several: Any = value
     name = type(value).__name__
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {name: {key: plainly(one) for key, one in zip(value._fields, value, strict=True)}}
+    if isinstance(value, tuple) and hasattr(several, "_fields"):
+        return {name: {key: plainly(one) for key, one in zip(several._fields, several, strict=True)}}
     if isinstance(value, list | tuple):
-        several: Iterable[Any] = value
         return [plainly(one) for one in several]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: {f.name: plainly(getattr(value, f.name)) for f in fields(value)}}
-    return f"<{getattr(value, '__qualname__', name)}>"
+    if is_dataclass(several) and not isinstance(several, type):
+        return {name: {f.name: plainly(getattr(several, f.name)) for f in fields(several)}}
+    return f"<{getattr(several, '__qualname__', name)}>"

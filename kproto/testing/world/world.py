@@ -23,8 +23,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from ...broker import machine
-from ...broker.broker import Action, Broker, Close, Coordinated, Reply
+from ...broker.broker import Broker
 from ...broker.call import Node
 from ...broker.cluster import Cluster
 from ...broker.handlers.index import served
@@ -32,16 +31,15 @@ from ...broker.settings import Settings
 from ...errors import ConfigError, IllegalState
 from ...group.classic import GroupState
 from ...group.subscription import TopicPartition
-from ...messages.headers import decode_request, encode_response
-from ...wire.frame import frame
 from ...wire.message import Message
 from . import journal as journals
 from . import trace as traces
 from .clients import Client
 from .consumers import Consumer
+from .exchange import Exchange
 from .journal import kept
 from .machines import Machine, Member
-from .network import Fault, Network, Wire, fault
+from .network import Fault, Network, fault
 from .operator import Operator
 from .producers import Producer
 from .seen import Seen
@@ -63,7 +61,7 @@ class Stuck(AssertionError):
     """Something happens again and again, and time doesn't go on."""
 
 
-class World(Operator):
+class World(Operator, Exchange):
     """A cluster, a network and clients in virtual time.
 
     `topics` maps names to partition counts. `settings` are the brokers', under Kafka's names; the initial
@@ -107,9 +105,9 @@ class World(Operator):
         self.clients: dict[str, Client] = {}
         self.tamper: Tamper | None = None
         self.watching: list[Invariant] = []
-        self._tracing = trace
+        self.tracing = trace
         self._depth = 0
-        self._ids = count(1)
+        self.ids = count(1)
         self._tokens = count(1)
         self._order = count()
         self._queue: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -121,9 +119,9 @@ class World(Operator):
         self.nodes: Final = {node.id: node for node in nodes}
         self.addresses: Final = [(node.host, node.port) for node in nodes]
         self.cluster: Final = Cluster(self.settings, nodes)
-        self.brokers: Final = {node.id: self._made_broker(node) for node in nodes}
-        self._planned: dict[int, int | None] = dict.fromkeys(self.nodes)
-        self._keys: dict[int, tuple[int, int]] = {}
+        self.brokers: Final = {node.id: self.made_broker(node) for node in nodes}
+        self.planned: dict[int, int | None] = dict.fromkeys(self.nodes)
+        self.keys: dict[int, tuple[int, int]] = {}
         with self.inside():
             for name, partitions in (topics or {}).items():
                 self.create(name, partitions)
@@ -199,7 +197,7 @@ class World(Operator):
         number, turn = len(self.journal), self.turns
         with self.inside():
             held = self._run(self.now + ms, until)
-        took = journals.Command(turn, "", "_replay", (self.turns - turn, self.now))
+        took = journals.Command(turn, "", "replay_turns", (self.turns - turn, self.now))
         self.journal.insert(number, took)
         return held
 
@@ -213,7 +211,7 @@ class World(Operator):
                 return until is None or until()
             self._turn()
 
-    def _replay(self, turns: int, now: int) -> None:
+    def replay_turns(self, turns: int, now: int) -> None:
         for _ in range(turns):
             self._turn()
         self.now = max(self.now, now)
@@ -275,7 +273,7 @@ class World(Operator):
     def load(cls, path: str | os.PathLike[str], turn: int | None = None) -> World:
         """Replay a journal, up to `turn`. Raises ConfigError for a file that is none."""
         made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines())
-        last = sum(one.args[0] for one in commands if one.name == "_replay") if turn is None else turn
+        last = sum(one.args[0] for one in commands if one.name == "replay_turns") if turn is None else turn
         return replayed(made, commands, last, None)
 
     def trace(self) -> Iterator[str]:
@@ -288,7 +286,7 @@ class World(Operator):
 
     def note(self, who: str, what: str, data: Any = None) -> None:
         """One line of the trace."""
-        if self._tracing:
+        if self.tracing:
             self.entries.append(traces.Entry(self.turns, self.now, who, what, data))
 
     # ---- what is seen
@@ -319,7 +317,7 @@ class World(Operator):
         return next(self._tokens)
 
     def random_id(self) -> UUID:
-        return UUID(int=next(self._ids))
+        return UUID(int=next(self.ids))
 
     # ---- the network
 
@@ -343,7 +341,7 @@ class World(Operator):
         if kind == "cut":
             for wire in self.network.hit(made):
                 self.hang_up(wire)
-                self._end(wire, "connection reset by peer")
+                self.end(wire, "connection reset by peer")
         elif kind == "half_close":
             for wire in self.network.hit(made):
                 wire.up.lost = wire.down.lost = True
@@ -364,135 +362,7 @@ class World(Operator):
         """Break all connections of a client."""
         self.fault("cut", client)
 
-    def open(self, client: Client, key: Any, host: str, port: int) -> None:
-        """A client connects."""
-        node = next((one.id for one in self.nodes.values() if (one.host, one.port) == (host, port)), None)
-        if node is None:
-            self.push(self.now + 1, client.guarded, client.refused, key, f"no route to {host}:{port}")
-        else:
-            self.network.connect(client, node, self._connect, client, key, node)
-
-    def _connect(self, client: Client, key: Any, node: int) -> None:
-        if not client.alive:
-            return
-        if node not in self.brokers or self.network.refuses(client, node):
-            client.guarded(client.refused, key, "connection refused")
-            return
-        wire = Wire(client, key, node, next(self._ids))
-        self.network.wires[wire.conn] = wire
-        client.wires[key] = wire
-        self.step(node, machine.Connected(wire.conn, "client"))
-        client.guarded(self._opened, client, wire)
-
-    def _opened(self, client: Client, wire: Wire) -> None:
-        if wire.open:
-            client.opened(wire)
-
-    def write_to(self, client: Client, key: Any, data: bytes) -> None:
-        """A client writes to one of its connections."""
-        wire = client.wires.get(key)
-        if wire is not None and wire.open:
-            for body in wire.frames.feed(data):
-                self.network.send(wire, wire.up, self._hear, wire, body)
-
-    def shut(self, client: Client, key: Any) -> None:
-        """A client closes a connection: the broker hears of it behind what was written before."""
-        wire = client.wires.pop(key, None)
-        if wire is not None:
-            wire.open = False
-            self.network.send(wire, wire.up, self.hang_up, wire)
-
-    def hang_up(self, wire: Wire) -> None:
-        """The broker learns that a connection is over."""
-        if wire.known:
-            wire.known = False
-            del self.network.wires[wire.conn]
-            if wire.node in self.brokers:
-                self.step(wire.node, machine.Disconnected(wire.conn))
-
-    def _end(self, wire: Wire, why: str) -> None:
-        """The client learns that a connection is over."""
-        if wire.open:
-            self.network.send(wire, wire.down, wire.client.guarded, self._broken, wire, why)
-
-    def _broken(self, wire: Wire, why: str) -> None:
-        if wire.open:
-            wire.open = False
-            wire.client.wires.pop(wire.key, None)
-            wire.client.broken(wire, why)
-
-    def _hear(self, wire: Wire, body: bytes) -> None:
-        """A broker reads a request."""
-        if not wire.known:
-            return
-        client = wire.client
-        self.note(client.name, "asks", traces.Asked(wire.node, body))
-        answer = None
-        if self._tracing or self.tamper is not None:
-            envelope = decode_request(body)
-            request, version = envelope.request, envelope.version
-            self.requests.append((client, request, version))
-            self._keys[wire.conn] = (envelope.header.request_api_key, version)
-            answer = self.tamper(client, request, version) if self.tamper is not None else None
-            if answer is not None:
-                said = encode_response(answer, version, envelope.header.correlation_id)
-                self._reply(wire, said)
-        if answer is None:
-            self.step(wire.node, machine.Received(wire.conn, body, self.random_id()))
-
-    def _reply(self, wire: Wire, body: bytes) -> None:
-        if self._tracing:
-            key, version = self._keys[wire.conn]
-            self.note(wire.client.name, "is told", traces.Told(wire.node, key, version, body))
-        self.network.send(wire, wire.down, wire.client.guarded, self._deliver, wire, frame(body))
-
-    def _deliver(self, wire: Wire, data: bytes) -> None:
-        if wire.open:
-            wire.client.received(wire, data)
-
-    # ---- the brokers
-
-    def step(self, node: int, event: machine.Event) -> None:
-        """Let a broker's machine take an event."""
-        broker = self.brokers[node]
-        for action in machine.step(broker, event, self.now):
-            self._act(node, action)
-        self._plan(node)
-
-    def _act(self, node: int, action: Action) -> None:
-        match action:
-            case Reply(conn=conn, frame=body):
-                wire = self.network.wires.get(conn)
-                if wire is not None:
-                    self._reply(wire, body)
-                    self.step(wire.node, machine.Sent(conn))
-            case Close(conn=conn, reason=reason):
-                wire = self.network.wires.pop(conn, None)
-                if wire is not None:
-                    wire.known = False
-                    self._end(wire, f"the broker closed the connection: {reason}")
-            case Coordinated():
-                self.coordinated(node, action)
-
-    def _plan(self, node: int) -> None:
-        due = machine.next_deadline(self.brokers[node])
-        planned = self._planned[node]
-        if due is not None and (planned is None or due < planned):
-            self._planned[node] = due = max(due, self.now)
-            self.push(due, self._tick, node, due)
-
-    def _tick(self, node: int, planned: int) -> None:
-        if self._planned[node] != planned:
-            return
-        self._planned[node] = None
-        if node in self.brokers:
-            due = machine.next_deadline(self.brokers[node])
-            if due is not None and due <= self.now:
-                self.step(node, machine.Tick())
-            else:
-                self._plan(node)
-
-    def _made_broker(self, node: Node) -> Broker:
+    def made_broker(self, node: Node) -> Broker:
         return Broker(self.settings, node, self.apis, cluster=self.cluster)
 
     @property
@@ -507,15 +377,16 @@ def replayed(
     made: Mapping[str, Any], commands: Iterable[journals.Command], last: int, now: int | None
 ) -> World:
     """A world made anew, and its calls repeated up to turn `last`."""
-    world = World(**{**made, "latency": tuple(made["latency"])})
+    given: dict[str, Any] = {**made, "latency": tuple(made["latency"])}
+    world = World(**given)
     for command in list(commands):
         if command.turn > last:
             break
-        if command.name == "_replay":
+        if command.name == "replay_turns":
             turns, end = command.args
             whole = command.turn + turns <= last
             with world.inside():
-                world._replay(min(turns, last - command.turn), end if whole else world.now)
+                world.replay_turns(min(turns, last - command.turn), end if whole else world.now)
             world.journal.append(command._replace(args=(min(turns, last - command.turn), world.now)))
         else:
             target = world.clients[command.on] if command.on else world

@@ -1,0 +1,164 @@
+"""What travels between a world's clients and its brokers, and what the brokers do with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ...broker import machine
+from ...broker.broker import Action, Close, Coordinated, Reply
+from ...messages.headers import decode_request, encode_response
+from ...wire.frame import frame
+from . import trace as traces
+from .clients import Client
+from .network import Wire
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Exchange:
+    """The part of `World` that moves bytes. Clients call `open`, `write_to` and `shut`."""
+
+    @property
+    def _world(self) -> World:
+        return cast("World", self)
+
+    def open(self, client: Client, key: Any, host: str, port: int) -> None:
+        """A client connects."""
+        world = self._world
+        node = next((one.id for one in world.nodes.values() if (one.host, one.port) == (host, port)), None)
+        if node is None:
+            world.push(world.now + 1, client.guarded, client.refused, key, f"no route to {host}:{port}")
+        else:
+            world.network.connect(client, node, self._connect, client, key, node)
+
+    def _connect(self, client: Client, key: Any, node: int) -> None:
+        world = self._world
+        if not client.alive:
+            return
+        if node not in world.brokers or world.network.refuses(client, node):
+            client.guarded(client.refused, key, "connection refused")
+            return
+        wire = Wire(client, key, node, next(world.ids))
+        world.network.wires[wire.conn] = wire
+        client.wires[key] = wire
+        self.step(node, machine.Connected(wire.conn, "client"))
+        client.guarded(self._opened, client, wire)
+
+    def _opened(self, client: Client, wire: Wire) -> None:
+        if wire.open:
+            client.opened(wire)
+
+    def write_to(self, client: Client, key: Any, data: bytes) -> None:
+        """A client writes to one of its connections."""
+        world = self._world
+        wire = client.wires.get(key)
+        if wire is not None and wire.open:
+            for body in wire.frames.feed(data):
+                world.network.send(wire, wire.up, self._hear, wire, body)
+
+    def shut(self, client: Client, key: Any) -> None:
+        """A client closes a connection: the broker hears of it behind what was written before."""
+        world = self._world
+        wire = client.wires.pop(key, None)
+        if wire is not None:
+            wire.open = False
+            world.network.send(wire, wire.up, self.hang_up, wire)
+
+    def hang_up(self, wire: Wire) -> None:
+        """The broker learns that a connection is over."""
+        world = self._world
+        if wire.known:
+            wire.known = False
+            del world.network.wires[wire.conn]
+            if wire.node in world.brokers:
+                self.step(wire.node, machine.Disconnected(wire.conn))
+
+    def end(self, wire: Wire, why: str) -> None:
+        """The client learns that a connection is over."""
+        world = self._world
+        if wire.open:
+            world.network.send(wire, wire.down, wire.client.guarded, self._broken, wire, why)
+
+    def _broken(self, wire: Wire, why: str) -> None:
+        if wire.open:
+            wire.open = False
+            wire.client.wires.pop(wire.key, None)
+            wire.client.broken(wire, why)
+
+    def _hear(self, wire: Wire, body: bytes) -> None:
+        """A broker reads a request."""
+        world = self._world
+        if not wire.known:
+            return
+        client = wire.client
+        world.note(client.name, "asks", traces.Asked(wire.node, body))
+        answer = None
+        if world.tracing or world.tamper is not None:
+            envelope = decode_request(body)
+            request, version = envelope.request, envelope.version
+            world.requests.append((client, request, version))
+            world.keys[wire.conn] = (envelope.header.request_api_key, version)
+            answer = world.tamper(client, request, version) if world.tamper is not None else None
+            if answer is not None:
+                said = encode_response(answer, version, envelope.header.correlation_id)
+                self._reply(wire, said)
+        if answer is None:
+            self.step(wire.node, machine.Received(wire.conn, body, world.random_id()))
+
+    def _reply(self, wire: Wire, body: bytes) -> None:
+        world = self._world
+        if world.tracing:
+            key, version = world.keys[wire.conn]
+            world.note(wire.client.name, "is told", traces.Told(wire.node, key, version, body))
+        world.network.send(wire, wire.down, wire.client.guarded, self._deliver, wire, frame(body))
+
+    def _deliver(self, wire: Wire, data: bytes) -> None:
+        if wire.open:
+            wire.client.received(wire, data)
+
+    # ---- the brokers
+
+    def step(self, node: int, event: machine.Event) -> None:
+        """Let a broker's machine take an event."""
+        world = self._world
+        broker = world.brokers[node]
+        for action in machine.step(broker, event, world.now):
+            self._act(node, action)
+        self.plan(node)
+
+    def _act(self, node: int, action: Action) -> None:
+        world = self._world
+        match action:
+            case Reply(conn=conn, frame=body):
+                wire = world.network.wires.get(conn)
+                if wire is not None:
+                    self._reply(wire, body)
+                    self.step(wire.node, machine.Sent(conn))
+            case Close(conn=conn, reason=reason):
+                wire = world.network.wires.pop(conn, None)
+                if wire is not None:
+                    wire.known = False
+                    self.end(wire, f"the broker closed the connection: {reason}")
+            case Coordinated():
+                world.coordinated(node, action)
+
+    def plan(self, node: int) -> None:
+        world = self._world
+        due = machine.next_deadline(world.brokers[node])
+        planned = world.planned[node]
+        if due is not None and (planned is None or due < planned):
+            world.planned[node] = due = max(due, world.now)
+            world.push(due, self._tick, node, due)
+
+    def _tick(self, node: int, planned: int) -> None:
+        world = self._world
+        if world.planned[node] != planned:
+            return
+        world.planned[node] = None
+        if node in world.brokers:
+            due = machine.next_deadline(world.brokers[node])
+            if due is not None and due <= world.now:
+                self.step(node, machine.Tick())
+            else:
+                self.plan(node)

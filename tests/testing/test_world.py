@@ -1,0 +1,325 @@
+"""The world: it repeats bit for bit, goes back, and its faults do what they are called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.errors import ConfigError, IllegalState
+from kproto.testing.world import Consumer, Stuck, World, tp
+
+GROUP: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 3_000,
+    "heartbeat_interval_ms": 500,
+    "metadata_max_age_ms": 1_000,
+    "request_timeout_ms": 2_000,
+    "fetch_max_wait_ms": 1_000,
+}
+
+
+def two_members(**made: Any) -> tuple[World, Consumer, Consumer]:
+    """Two members that share four partitions, each with two records."""
+    world = World({"t": 4}, **made)
+    a, b = (world.join(name, topics=["t"], **GROUP) for name in "ab")
+    for partition in range(4):
+        world.write("t", partition, "x", "y")
+    assert world.run(until=lambda: world.is_stable("g") and len(a.owned) == len(b.owned) == 2)
+    return world, a, b
+
+
+def a_day_in_the_life(seed: int) -> World:
+    world, a, b = two_members(seed=seed, brokers=2, latency=(1, 9))
+    world.fault("delay", a, ms=40, chance=0.3, lasts=3_000)
+    world.run(2_000)
+    world.grow("t", 6)
+    world.move_coordinator("g", 2, loading_ms=30)
+    world.run(2_000)
+    b.commit()
+    world.kill(b)
+    world.elect("t", 0, 2)
+    world.run(6_000)
+    a.close()
+    world.run(2_000)
+    return world
+
+
+# ---- time and repetition
+
+
+def test_equal_seeds_are_equal_runs_bit_for_bit() -> None:
+    assert a_day_in_the_life(3).digest() == a_day_in_the_life(3).digest()
+
+
+def test_another_seed_is_another_run() -> None:
+    assert a_day_in_the_life(3).digest() != a_day_in_the_life(4).digest()
+
+
+def test_a_run_is_the_same_in_every_process() -> None:
+    """Sets of strings come in another order in each process: nothing may depend on it."""
+    program = "from tests.testing.test_world import a_day_in_the_life; print(a_day_in_the_life(5).digest())"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1
+
+
+def test_time_passes_also_when_nothing_happens() -> None:
+    world, a, b = two_members(trace=False)
+    start = world.now
+    world.run(60_000)
+    assert world.now - start == 60_000
+    assert a.owned | b.owned == set(world.partitions())
+
+
+def test_a_run_ends_when_its_condition_holds() -> None:
+    world, a, _ = two_members()
+    start = world.now
+    world.write("t", min(a.owned).partition, "z")
+    assert world.run(5_000, until=lambda: "z" in a.values())
+    assert world.now - start < 100
+
+
+def test_standing_still_is_an_error() -> None:
+    world = World()
+
+    def again() -> None:
+        world.push(world.now, again)
+
+    world.later(5, again)
+    with pytest.raises(Stuck, match="turns at 1000005 ms"):
+        world.run(10)
+
+
+def test_an_error_says_where_it_was() -> None:
+    world = World(seed=9)
+
+    def fail() -> None:
+        raise ValueError("oh")
+
+    world.later(5, fail)
+    with pytest.raises(ValueError, match="oh") as raised:
+        world.run(10)
+    assert raised.value.__notes__ == ["in turn 1 at 1000005 ms of World(seed=9)"]
+
+
+# ---- again and back
+
+
+def test_a_world_can_be_played_again() -> None:
+    world = a_day_in_the_life(1)
+    assert world.again().digest() == world.digest()
+
+
+def test_one_step_back_is_the_world_before_the_last_turn() -> None:
+    world, _, _ = two_members()
+    before = world.back()
+    assert before.turns == world.turns - 1
+    assert list(before.trace()) == list(world.trace())[: len(before.entries)]
+    before.run(100)
+    assert before.turns > world.turns - 1
+
+
+def test_every_turn_can_be_gone_back_to() -> None:
+    world, _, _ = two_members()
+    for turn in range(0, world.turns, 17):
+        assert world.again(turn).turns == turn
+
+
+def test_a_saved_world_is_loaded_as_it_was(tmp_path: Path) -> None:
+    world = a_day_in_the_life(2)
+    world.save(tmp_path / "run.jsonl")
+    assert World.load(tmp_path / "run.jsonl").digest() == world.digest()
+    assert World.load(tmp_path / "run.jsonl", 40).turns == 40
+
+
+def test_code_in_a_journal_is_not_saved(tmp_path: Path) -> None:
+    world = World()
+    world.later(1, lambda: None)
+    with pytest.raises(ConfigError, match="JSON lines"):
+        world.save(tmp_path / "run.jsonl")
+
+
+def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text("hello\n")
+    with pytest.raises(ConfigError, match="line 1"):
+        World.load(tmp_path / "run.jsonl")
+
+
+def test_the_trace_is_json_lines_with_requests_and_answers() -> None:
+    world, _, _ = two_members()
+    lines = [json.loads(line) for line in world.trace()]
+    assert [line["n"] for line in lines] == list(range(len(lines)))
+    joins = [line for line in lines if line["what"] == "asks" and line["api"] == "JoinGroup"]
+    told = [line for line in lines if line["what"] == "is told" and line["api"] == "JoinGroup"]
+    assert {line["who"] for line in joins} == {"a", "b"} == {line["who"] for line in told}
+    assert joins[0]["body"]["groupId"] == "g"
+
+
+# ---- the network
+
+
+def test_what_is_stalled_comes_when_the_stall_is_over() -> None:
+    world, a, _ = two_members()
+    world.fault("stall", a, lasts=1_500)
+    world.write("t", min(a.owned).partition, "late")
+    world.run(1_400)
+    assert "late" not in a.values()
+    world.run(200)
+    assert "late" in a.values()
+
+
+def test_a_short_stall_costs_nobody_anything() -> None:
+    world, a, b = two_members()
+    world.fault("stall", lasts=1_000)
+    world.run(5_000)
+    assert not a.heard("lost") + b.heard("lost") + a.heard("unreachable")
+
+
+def test_a_stall_beyond_the_session_costs_the_partitions() -> None:
+    world, a, b = two_members()
+    world.fault("stall", a, lasts=10_000)
+    world.run(9_000)
+    assert b.owned == set(world.partitions())
+    world.run(9_000)
+    assert a.owned | b.owned == set(world.partitions())
+    assert a.heard("lost")
+
+
+def test_dropped_bytes_are_told_by_a_timeout_only() -> None:
+    world, a, _ = two_members()
+    world.fault("drop", a, lasts=100)
+    world.run(1_000)
+    assert not a.heard("unreachable")
+    world.run(10_000)
+    assert a.owned
+
+
+def test_a_cut_connection_is_made_again() -> None:
+    world, a, _ = two_members()
+    world.cut(a)
+    world.write("t", min(a.owned).partition, "after")
+    assert world.run(1_000, until=lambda: "after" in a.values())
+
+
+def test_refused_connections_are_tried_until_they_are_not() -> None:
+    world, a, _ = two_members()
+    world.fault("refuse", a)
+    world.cut(a)
+    world.write("t", min(a.owned).partition, "after")
+    world.run(1_000)
+    assert "after" not in a.values()
+    world.heal()
+    assert world.run(3_000, until=lambda: "after" in a.values())
+
+
+def test_a_half_closed_connection_is_found_out() -> None:
+    world, a, _ = two_members()
+    world.fault("half_close", a)
+    world.write("t", min(a.owned).partition, "after")
+    assert not world.run(500, until=lambda: "after" in a.values())
+    assert world.run(10_000, until=lambda: "after" in a.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("smash", {}), ("delay", {"ms": -1}), ("drop", {"chance": 2.0})]
+)
+def test_a_fault_that_is_none_is_refused(kind: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        World().fault(kind, **options)
+
+
+# ---- clients and brokers
+
+
+def test_a_killed_client_is_missed_after_its_session() -> None:
+    world, a, b = two_members()
+    world.kill("b")
+    world.run(2_000)
+    assert len(a.owned) == 2
+    assert world.run(5_000, until=lambda: a.owned == set(world.partitions()))
+    assert not b.owned
+
+
+def test_a_frozen_client_delivers_nothing_until_it_thaws() -> None:
+    world, a, _ = two_members()
+    before = len(a.records)
+    a.freeze(1_000)
+    world.write("t", min(a.owned).partition, "z")
+    world.run(999)
+    assert len(a.records) == before
+    assert world.run(100, until=lambda: "z" in a.values())
+
+
+def test_a_name_is_given_once() -> None:
+    world, _, _ = two_members()
+    with pytest.raises(ConfigError, match="no other client"):
+        world.join("a", **GROUP)
+
+
+def test_a_moved_coordinator_is_found() -> None:
+    world, a, b = two_members(brokers=3)
+    world.move_coordinator("g", 3)
+    world.run(5_000)
+    assert world.is_stable("g")
+    assert not a.heard("lost") + b.heard("lost")
+
+
+def test_a_stopped_broker_hands_over_what_it_led() -> None:
+    world, a, b = two_members(brokers=2)
+    world.stop_broker(1)
+    for partition in range(4):
+        world.write("t", partition, "after")
+    assert world.run(10_000, until=lambda: a.values().count("after") + b.values().count("after") == 4)
+    world.start_broker(1)
+    world.run(5_000)
+    assert len(a.owned) == len(b.owned) == 2
+
+
+def test_the_only_broker_comes_back_with_everything() -> None:
+    world, a, b = two_members()
+    world.stop_broker()
+    world.run(2_000)
+    world.start_broker(loading_ms=50)
+    world.write("t", 0, "after")
+    assert world.run(5_000, until=lambda: "after" in a.values() + b.values())
+    with pytest.raises(IllegalState):
+        world.start_broker()
+
+
+def test_a_producer_writes_through_faults_each_record_once() -> None:
+    world = World({"t": 1}, seed=3)
+    producer = world.producer(request_timeout_ms=500, retry_backoff_ms=20)
+    for number in range(30):
+        producer.must_send("t", str(number))
+        if number % 10 == 3:
+            world.fault("half_close", producer)
+        if number % 10 == 7:
+            world.cut(producer)
+        world.run(5)
+    assert world.run(20_000, until=lambda: all(batch.done for batch, _ in producer.sent))
+    a = world.join("a", topics=["t"], **GROUP)
+    world.run(3_000)
+    assert a.values() == [str(number) for number in range(30)]
+
+
+def test_a_truncated_log_has_lost_its_end() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "a", "b")
+    world.write("t", 0, "c")
+    world.truncate("t", 0, 2)
+    assert (world.log(tp("t", 0)).end_offset, world.log(tp("t", 0)).leader_epoch) == (2, 1)
