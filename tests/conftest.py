@@ -22,7 +22,7 @@ settings.register_profile(
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
 
-JUDGES = {"java", "kafka", "clients", "spark", "tshark"}
+JUDGES = {"java", "kafka", "clients", "originals", "spark", "tshark"}
 _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 

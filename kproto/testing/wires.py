@@ -2,7 +2,7 @@
 
 A connection is an address and a lane, opened by the first request for it. It asks ApiVersions before anything
 else, as every client of today does, and it answers in the order of its requests. When it breaks, all that is
-open on it fails.
+open on it fails; when a request is late, it is closed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BOOTSTRAP = "bootstrap"
 """The lane on which the broker is asked what it offers, before the machine starts."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Open:
-    """A request that waits for its answer; `due` is when it is late, None when it is late already."""
+    """A request that waits for its answer; `due` is when it is late. Without it, nobody waits: ApiVersions."""
 
     request: Message
     version: int
@@ -164,13 +164,15 @@ class Wires:
         self._heard += [Failed(action.request, why) for action, _ in wire.waiting]
 
     def _give_up(self) -> None:
-        """Requests that are late fail once; their answers are dropped when they come after all."""
+        """Requests that are late fail, and the connection is closed: what else is open on it fails, too."""
         now = Sockets.now()
-        for wire in self._by_key.values():
-            for one in wire.open:
-                if one.due is not None and one.due <= now:
-                    one.due = None
-                    self._heard.append(Failed(one.request, "not answered in its time", late=True))
-            late = [(action, due) for action, due in wire.waiting if due <= now]
-            wire.waiting = [(action, due) for action, due in wire.waiting if due > now]
-            self._heard += [Failed(action.request, "not connected in time", late=True) for action, _ in late]
+        for wire in list(self._by_key.values()):
+            late = [one for one in wire.open if one.due is not None and one.due <= now]
+            behind = [action for action, due in wire.waiting if due <= now]
+            if late or behind:
+                found = [one.request for one in late] + [action.request for action in behind]
+                self._heard += [Failed(one, "not answered in its time", late=True) for one in found]
+                wire.open = deque(one for one in wire.open if one not in late)
+                wire.waiting = [one for one in wire.waiting if one[1] > now]
+                self._sockets.perform(Shut(wire.key))
+                self._lost(wire, "a request was not answered in its time")

@@ -46,6 +46,12 @@ def kafka_jars(version: str = KAFKA) -> str:
         return brokers.maven_jars(f"kafka-{version}", (f"org.apache.kafka:kafka-storage:{version}",))
 
 
+def jars(name: str, *wanted: str) -> str:
+    """A class path with these artifacts (group:artifact:version) and what they need."""
+    with _required():
+        return brokers.maven_jars(name, wanted)
+
+
 @contextlib.contextmanager
 def _required() -> Iterator[None]:
     try:

@@ -1,0 +1,83 @@
+"""The original clients as programs that obey stdin, built once per machine; the sources are in `members`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.conformance import judges
+
+SOURCES = Path(__file__).with_name("members")
+JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
+GO = {"sarama": "sarama", "kafka-go": "kafkago"}
+NAMES = (*JAVA, *GO, "librdkafka")
+
+
+def program(client: str) -> list[str]:
+    """The words that start a client; behind them come BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON."""
+    if client in JAVA:
+        return _java(*JAVA[client])
+    if client in GO:
+        return [str(_go(GO[client]))]
+    if importlib.util.find_spec("confluent_kafka") is None:
+        judges.missing("confluent-kafka")
+    return [sys.executable, str(SOURCES / "confluent.py")]
+
+
+def _cache() -> Path:
+    found = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", "originals")
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def _stale(made: Path, *sources: Path) -> bool:
+    return not made.exists() or made.stat().st_mtime < max(one.stat().st_mtime for one in sources)
+
+
+def _run(order: list[str], where: Path) -> None:
+    done = subprocess.run(order, cwd=where, capture_output=True, text=True)
+    if done.returncode:
+        judges.missing(f"{order[0]} failed: {(done.stdout + done.stderr)[-500:]}")
+
+
+def _java(folder: str, version: str) -> list[str]:
+    command = judges.java()
+    jars = judges.jars(
+        f"member-{folder}",
+        f"org.apache.kafka:kafka-clients:{version}",
+        "com.fasterxml.jackson.core:jackson-databind:2.19.2",
+        "org.slf4j:slf4j-nop:1.7.36",
+    )
+    place = _cache() / folder
+    sources = [SOURCES / "Member.java", SOURCES / folder / "Api.java"]
+    if _stale(place / "Member.class", *sources):
+        compiler = shutil.which("javac") or judges.missing("javac")
+        place.mkdir(exist_ok=True)
+        _run([compiler, "-d", str(place), "-cp", jars, *map(str, sources)], place)
+        (place / "Member.class").touch()
+    small = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return [command, *small, "-cp", f"{place}:{jars}", "Member"]
+
+
+def _go(folder: str) -> Path:
+    compiler = shutil.which("go")
+    if compiler is None:
+        judges.missing("go")
+    place = _cache() / "go"
+    made = place / "bin" / folder
+    source = SOURCES / folder / "main.go"
+    if _stale(made, source):
+        (place / folder).mkdir(parents=True, exist_ok=True)
+        (place / "bin").mkdir(exist_ok=True)
+        for name in GO.values():
+            (place / name).mkdir(exist_ok=True)
+            shutil.copy(SOURCES / name / "main.go", place / name / "main.go")
+        shutil.copy(SOURCES / "go.mod", place / "go.mod")
+        _run([compiler, "mod", "tidy"], place)
+        _run([compiler, "build", "-o", str(made), f"./{folder}"], place)
+        made.touch()
+    return made

@@ -1,0 +1,338 @@
+"""Plays for one client: what its application does and what befalls it, the same for an original and its
+machine.
+
+A play is a function of a `Stage`; `PLAYS` has them by name. It says which abilities it needs, and a client
+that lacks one (`LACKS`) doesn't play it. What is compared afterwards is what each member said to the
+coordinator (`tap.told`) and what its application heard (`Member.heard`).
+"""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from consumer.cluster import Cluster
+from consumer.producer import Producer
+from tests.conformance.tap import Tap
+
+PATIENCE = 40.0
+LACKS: Final[Mapping[str, frozenset[str]]] = {
+    "kafka-go": frozenset({"static", "unsubscribe", "pattern", "cooperative"}),
+    "sarama": frozenset({"pattern", "no-leave"}),
+    "java": frozenset(),
+    "java-2.6": frozenset(),
+    "librdkafka": frozenset(),
+}
+
+
+class Member:
+    """A program that obeys its stdin, original or machine."""
+
+    def __init__(self, name: str, order: Sequence[str]) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            list(order), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.lines: list[str] = []
+        self.arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.at = 0  # how many lines `until` has looked at
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.arrived.put(line.rstrip("\n").partition(" ")[2])
+        self.arrived.put("END")
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def until(self, start: str, count: int = 1, patience: float = PATIENCE) -> str:
+        """Wait for lines that begin so, not counting those that earlier calls have passed."""
+        end = time.monotonic() + patience
+        while True:
+            while self.at < len(self.lines):
+                line = self.lines[self.at]
+                self.at += 1
+                count -= line.startswith(start)
+                if count == 0:
+                    return line
+            try:
+                self.lines.append(self.arrived.get(timeout=max(0.01, end - time.monotonic())))
+            except queue.Empty:
+                raise AssertionError(f"{self.name} did not say {start!r}: {self.lines[-12:]}") from None
+
+    def close(self) -> None:
+        self.say("close")
+        self.until("closed")
+        self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def heard(self) -> list[str]:
+        """What the application heard of its group: callbacks, and the names of errors."""
+        found: list[str] = []
+        for line in self.lines:
+            word, _, rest = line.partition(" ")
+            if word in ("assigned", "revoked", "lost", "setup", "cleanup"):
+                found.append(line.rstrip())
+            elif word == "error":
+                found.append(f"error {rest.split()[0]}")
+            elif word == "commit":
+                found.append(line if rest == "ok" else f"commit {rest.split()[0]}")
+        return found
+
+    def read(self) -> list[str]:
+        return [line[2:] for line in self.lines if line.startswith("R ")]
+
+
+@dataclass
+class Stage:
+    """One run of a play: members by name, the proxy before the broker, and what an operator does."""
+
+    start: Callable[[str, str, str, Mapping[str, Any]], Member]
+    tap: Tap
+    cluster: Cluster
+    producer: Producer
+    run: str
+    members: list[Member] = field(default_factory=list[Member])
+
+    @property
+    def topic(self) -> str:
+        return f"t-{self.run}"
+
+    def name(self, member: str) -> str:
+        return f"{member}-{self.run}"
+
+    def member(self, name: str, **conf: Any) -> Member:
+        """Start a member of the play's group."""
+        usual: dict[str, Any] = {
+            "assignors": ["range"],
+            "session_ms": 4_000,
+            "heartbeat_ms": 200,
+            "max_poll_ms": 6_000,
+            "auto_commit": True,
+            "auto_commit_ms": 400,
+            "reset": "earliest",
+            "metadata_ms": 800,
+        }
+        made = self.start(name, self.name(name), f"g-{self.run}", {**usual, **conf})
+        self.members.append(made)
+        made.until("ready")
+        return made
+
+    def subscribed(self, name: str, **conf: Any) -> Member:
+        """Start a member, and wait until it has partitions."""
+        made = self.member(name, **conf)
+        made.say(f"subscribe {self.topic}")
+        made.until("assigned")
+        return made
+
+    def produce(self, count: int, partitions: int = 2) -> None:
+        for number in range(count):
+            self.producer.send(self.topic, b"%d" % number, partition=number % partitions)
+        self.producer.flush()
+
+    def grow(self, partitions: int) -> None:
+        self.cluster.create_partitions({self.topic: partitions})
+
+    def inject(self, member: str, api: str, *codes: int) -> None:
+        self.tap.inject(self.name(member), api, *codes)
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def join(stage: Stage) -> None:
+    """One member joins, reads, commits by itself, closes."""
+    stage.produce(20)
+    a = stage.subscribed("A")
+    a.until("R ", 20)
+    stage.pause(1.0)
+    a.close()
+
+
+def second(stage: Stage) -> None:
+    """A second member joins, and leaves again."""
+    stage.produce(20)
+    a = stage.subscribed("A")
+    a.until("R ", 20)
+    stage.pause(0.6)
+    b = stage.subscribed("B")
+    a.until("assigned")
+    stage.pause(0.6)
+    b.close()
+    a.until("assigned")
+    stage.pause(0.6)
+    a.close()
+
+
+def growth(stage: Stage) -> None:
+    """The topic grows: who looks sees it, and joins again."""
+    stage.produce(10)
+    a = stage.subscribed("A")
+    a.until("R ", 10)
+    stage.pause(1.0)
+    stage.grow(4)
+    a.until("assigned")
+    stage.pause(0.6)
+    a.close()
+
+
+def crash(stage: Stage) -> None:
+    """A member dies; the other takes over when its session is over."""
+    stage.produce(20)
+    a = stage.subscribed("A")
+    a.until("R ", 20)
+    stage.pause(0.6)
+    b = stage.subscribed("B")
+    a.until("assigned")
+    stage.pause(0.6)
+    b.kill()
+    a.until("assigned")
+    stage.pause(0.6)
+    a.close()
+
+
+def restart(stage: Stage) -> None:
+    """A static member goes and comes back in time."""
+    stage.produce(10)
+    a = stage.subscribed("A", instance="one")
+    a.until("R ", 10)
+    stage.pause(0.8)
+    a.close()
+    again = stage.subscribed("A", instance="one")
+    stage.pause(0.8)
+    again.close()
+
+
+def manual(stage: Stage) -> None:
+    """Nothing is committed but by the application."""
+    stage.produce(20)
+    a = stage.subscribed("A", auto_commit=False)
+    a.until("R ", 20)
+    stage.pause(0.6)
+    a.say("commit")
+    a.until("done commit")
+    stage.pause(0.4)
+    a.close()
+
+
+def heartbeat_errors(stage: Stage) -> None:
+    """Each error that a heartbeat can be answered with, one after the other."""
+    stage.produce(10)
+    a = stage.subscribed("A")
+    a.until("R ", 10)
+    for code in (27, 22, 25, 15, 16):
+        stage.pause(1.0)
+        stage.inject("A", "Heartbeat", code)
+        stage.pause(1.5)
+    a.close()
+
+
+def commit_errors(stage: Stage) -> None:
+    """Each error that a commit of the application's can be answered with."""
+    stage.produce(10)
+    a = stage.subscribed("A", auto_commit=False)
+    a.until("R ", 10)
+    for code in (27, 14, 16):
+        stage.pause(0.8)
+        stage.inject("A", "OffsetCommit", code)
+        a.say("commit")
+        a.until("done commit")
+    stage.pause(1.0)
+    a.close()
+
+
+def join_errors(stage: Stage) -> None:
+    """Errors in the answer to the first JoinGroup."""
+    for number, code in enumerate((15, 25)):
+        name = f"A{number}"
+        stage.inject(name, "JoinGroup", code)
+        stage.subscribed(name).close()
+
+
+def sync_errors(stage: Stage) -> None:
+    """Errors in the answer to the first SyncGroup."""
+    for number, code in enumerate((27, 22, 25)):
+        name = f"A{number}"
+        stage.inject(name, "SyncGroup", code)
+        stage.subscribed(name).close()
+
+
+def start_errors(stage: Stage) -> None:
+    """Errors where a member looks its coordinator and its offsets up."""
+    for number, (api, code) in enumerate((("FindCoordinator", 15), ("OffsetFetch", 14))):
+        name = f"A{number}"
+        stage.inject(name, api, code)
+        made = stage.subscribed(name)
+        stage.pause(1.0)
+        made.close()
+
+
+def unsubscribe(stage: Stage) -> None:
+    """The application gives up its topics, and takes them again."""
+    stage.produce(10)
+    a = stage.subscribed("A")
+    a.until("R ", 10)
+    stage.pause(0.8)
+    a.say("unsubscribe")
+    a.until("done unsubscribe")
+    a.say(f"subscribe {stage.topic}")
+    a.until("assigned")
+    stage.pause(0.6)
+    a.close()
+
+
+def cooperative(stage: Stage) -> None:
+    """A second member joins, and only what it gets is taken away."""
+    stage.produce(20)
+    a = stage.subscribed("A", assignors=["cooperative-sticky"])
+    a.until("R ", 20)
+    stage.pause(0.6)
+    b = stage.member("B", assignors=["cooperative-sticky"])
+    b.say(f"subscribe {stage.topic}")
+    a.until("revoked")
+    b.until("assigned " + stage.topic)
+    stage.pause(1.0)
+    b.close()
+    stage.pause(1.0)
+    a.close()
+
+
+def close_while_joining(stage: Stage) -> None:
+    """The application closes while the answer to its JoinGroup is held back."""
+    a = stage.member("A")
+    stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
+    a.say(f"subscribe {stage.topic}")
+    stage.pause(0.8)
+    a.close()
+
+
+Play = Callable[[Stage], None]
+PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
+    "join": (join, ""),
+    "second": (second, ""),
+    "growth": (growth, ""),
+    "crash": (crash, ""),
+    "restart": (restart, "static"),
+    "manual": (manual, ""),
+    "heartbeat-errors": (heartbeat_errors, ""),
+    "commit-errors": (commit_errors, ""),
+    "join-errors": (join_errors, ""),
+    "sync-errors": (sync_errors, ""),
+    "start-errors": (start_errors, ""),
+    "unsubscribe": (unsubscribe, "unsubscribe"),
+    "cooperative": (cooperative, "cooperative"),
+    "close-while-joining": (close_while_joining, ""),
+}
+"""Name -> the play, and the ability that it needs."""

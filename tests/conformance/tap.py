@@ -1,0 +1,301 @@
+"""A proxy before a real broker that writes down what consumers say about groups, and can change an answer.
+
+    with Tap(port, 9092) as tap:       # the broker's advertised.listeners name tap.port
+        tap.inject("A", "Heartbeat", 27)
+        ...
+        told(tap.heard("A"))           # the readable, normalised lines: what two clients are compared by
+
+Bytes are read by kproto's codecs, whose own judges are in test_java_bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import struct
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kproto.errors import DecodeError
+from kproto.group.subscription import Assignment, Subscription, TopicPartition
+from kproto.messages.headers import Envelope, decode_request, decode_response, encode_response
+from kproto.messages.index import API_NAMES, response_class
+
+GROUP = {
+    "FindCoordinator",
+    "JoinGroup",
+    "SyncGroup",
+    "Heartbeat",
+    "LeaveGroup",
+    "OffsetCommit",
+    "OffsetFetch",
+}
+
+
+@dataclass(slots=True)
+class Heard:
+    """One request and its answer (None: none came)."""
+
+    client: str
+    api: str
+    envelope: Envelope
+    answer: Any = None
+    injected: bool = False
+
+    @property
+    def request(self) -> Any:
+        return self.envelope.request
+
+
+@dataclass(slots=True)
+class Tap:
+    """`inject` and `hold` are for the next answers to a client; everything else goes through as it is."""
+
+    port: int
+    broker: int
+    all: list[Heard] = field(default_factory=list[Heard])
+    errors: dict[tuple[str, str], list[int]] = field(default_factory=dict[tuple[str, str], list[int]])
+    holds: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    _loop: asyncio.AbstractEventLoop | None = None
+    _server: asyncio.Server | None = None
+
+    def __enter__(self) -> Tap:
+        up = threading.Event()
+        threading.Thread(target=self._run, args=(up,), daemon=True).start()
+        up.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def inject(self, client: str, api: str, *codes: int) -> None:
+        """Put these codes into the next answers, one each."""
+        self.errors.setdefault((client, api), []).extend(codes)
+
+    def hold(self, client: str, api: str, seconds: float) -> None:
+        """Keep the next answer back."""
+        self.holds[client, api] = seconds
+
+    def heard(self, client: str) -> list[Heard]:
+        return [one for one in list(self.all) if one.client == client]
+
+    def _run(self, up: threading.Event) -> None:
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        serving = asyncio.start_server(self._client, "127.0.0.1", self.port, limit=2**24)
+        self._server = self._loop.run_until_complete(serving)
+        up.set()
+        self._loop.run_forever()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            source, sink = await asyncio.open_connection("127.0.0.1", self.broker, limit=2**24)
+        except OSError:
+            writer.close()
+            return
+        waiting: dict[int, Heard] = {}
+        await asyncio.gather(
+            self._requests(reader, sink, waiting),
+            self._answers(source, writer, waiting),
+            return_exceptions=True,
+        )
+
+    async def _requests(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: dict[int, Heard]
+    ) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                body = await _frame(source)
+                with contextlib.suppress(DecodeError):
+                    self._said(decode_request(body), waiting)
+                sink.write(struct.pack(">i", len(body)) + body)
+                await sink.drain()
+        sink.close()
+
+    def _said(self, envelope: Envelope, waiting: dict[int, Heard]) -> None:
+        api = API_NAMES[envelope.header.request_api_key]
+        heard = Heard(envelope.header.client_id or "", api, envelope)
+        if api in GROUP or api in ("Metadata", "ListOffsets", "OffsetForLeaderEpoch"):
+            waiting[envelope.header.correlation_id] = heard
+            self.all.append(heard)
+
+    async def _answers(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: dict[int, Heard]
+    ) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                body = await _frame(source)
+                heard = waiting.pop(int.from_bytes(body[:4], "big", signed=True), None)
+                if heard is not None:
+                    body = self._answered(heard, body)
+                    await asyncio.sleep(self.holds.pop((heard.client, heard.api), 0))
+                sink.write(struct.pack(">i", len(body)) + body)
+                await sink.drain()
+        sink.close()
+
+    def _answered(self, heard: Heard, body: bytes) -> bytes:
+        key, version = heard.envelope.header.request_api_key, heard.envelope.version
+        correlation, heard.answer = decode_response(body, response_class(key), version)
+        codes = self.errors.get((heard.client, heard.api))
+        if codes:
+            _spoil(heard.answer, codes.pop(0))
+            heard.injected = True
+            return encode_response(heard.answer, version, correlation)
+        return body
+
+
+async def _frame(source: asyncio.StreamReader) -> bytes:
+    return await source.readexactly(int.from_bytes(await source.readexactly(4), "big"))
+
+
+def _spoil(answer: Any, code: int) -> None:
+    """Put an error code where an answer of this kind has it."""
+    for part in getattr(answer, "coordinators", None) or getattr(answer, "groups", None) or ():
+        part.error_code = code
+        return
+    if hasattr(answer, "topics"):
+        for topic in answer.topics:
+            for one in topic.partitions:
+                one.error_code = code
+    if hasattr(answer, "error_code"):
+        answer.error_code = code
+
+
+# -- the normal form --------------------------------------------------------------------------------------
+
+
+def told(heard: Iterable[Heard]) -> list[str]:
+    """Lines in which two runs of one play are equal: member ids become 1, 2, .. in the order in which they
+    came.
+
+    Left out is what depends on the moment: heartbeats that are OK, metadata, lookups of offsets, the
+    number of equal commits in a row. What is committed is there, when it is not the same as before.
+    """
+    names: dict[str, str] = {"": "-"}
+    lines: list[str] = []
+    for one in heard:
+        answer = one.answer
+        found = getattr(answer, "member_id", None) if one.api == "JoinGroup" else None
+        if found and found not in names:
+            names[found] = f"id{len(names)}"
+        line = _line(one, names)
+        if line is not None and (not lines or lines[-1] != line):
+            lines.append(line)
+    return lines
+
+
+def _line(one: Heard, names: dict[str, str]) -> str | None:
+    if one.api in ("Metadata", "ListOffsets", "OffsetForLeaderEpoch"):
+        return None
+    code = _error(one.answer)
+    if one.api == "Heartbeat" and code == 0:
+        return None
+    said = f"{one.api} v{one.envelope.version} {_SAY[one.api](one.request, names)}".rstrip()
+    if one.answer is None:
+        return f"{said} -> silence"
+    more = _heard(one, names) if code == 0 else ""
+    return f"{said} -> {code}{'!' if one.injected else ''}{more}"
+
+
+def _error(answer: Any) -> int:
+    if answer is None:
+        return -1
+    for part in getattr(answer, "coordinators", None) or getattr(answer, "groups", None) or ():
+        return int(part.error_code)
+    if getattr(answer, "error_code", 0):
+        return int(answer.error_code)
+    parts = [one for topic in getattr(answer, "topics", ()) for one in topic.partitions]
+    parts += list(getattr(answer, "members", ())) if hasattr(answer, "throttle_time_ms") else []
+    return max((int(getattr(one, "error_code", 0)) for one in parts), default=0)
+
+
+def _who(request: Any, names: dict[str, str]) -> str:
+    instance = getattr(request, "group_instance_id", None)
+    return names.get(request.member_id, "id?") + (f" instance={instance}" if instance else "")
+
+
+def _find(request: Any, names: dict[str, str]) -> str:
+    return ""
+
+
+def _join(request: Any, names: dict[str, str]) -> str:
+    protocols = " ".join(f"{one.name}({_subscription(one.metadata)})" for one in request.protocols)
+    times = f"session={request.session_timeout_ms} rebalance={request.rebalance_timeout_ms}"
+    return f"{_who(request, names)} {times} reason={json.dumps(request.reason)} {protocols}"
+
+
+def _subscription(data: bytes) -> str:
+    version = int.from_bytes(data[:2], "big")
+    whole = True
+    try:
+        found = Subscription.decode(data)
+    except DecodeError:
+        found, whole = Subscription.decode(b"\0\0" + data[2:]), False
+    owned = f" owned={_partitions(found.owned)}" if version >= 1 and whole else ""
+    generation = f" generation={found.generation}" if version >= 2 else ""
+    user_data = "" if found.user_data is None else f" user_data={len(found.user_data)}b"
+    return f"v{version} topics={','.join(sorted(found.topics))}{owned}{generation}{user_data}"
+
+
+def _partitions(found: Iterable[TopicPartition]) -> str:
+    return ",".join(f"{one.topic}:{one.partition}" for one in sorted(found)) or "none"
+
+
+def _sync(request: Any, names: dict[str, str]) -> str:
+    plan = " ".join(sorted(_partitions(_assigned(one.assignment)) for one in request.assignments))
+    return f"{_who(request, names)} plan: {plan}" if plan else f"{_who(request, names)} no plan"
+
+
+def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
+    return tuple(Assignment.decode(data).partitions) if data else ()
+
+
+def _beat(request: Any, names: dict[str, str]) -> str:
+    return _who(request, names)
+
+
+def _leave(request: Any, names: dict[str, str]) -> str:
+    reasons = [one.reason for one in request.members]
+    ids = [one.member_id for one in request.members] or [request.member_id]
+    return f"{' '.join(names.get(one, 'id?') for one in ids)} reason={json.dumps(reasons[:1])}"
+
+
+def _commit(request: Any, names: dict[str, str]) -> str:
+    offsets = [
+        f"{topic.name}:{one.partition_index}@{one.committed_offset}/e{one.committed_leader_epoch}"
+        f"/{one.committed_metadata!r}"
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    return f"{_who(request, names)} {' '.join(sorted(offsets)) or 'nothing'}"
+
+
+def _fetch_offsets(request: Any, names: dict[str, str]) -> str:
+    body = request.groups[0] if request.groups else request
+    asked = [f"{topic.name}:{one}" for topic in body.topics or () for one in topic.partition_indexes]
+    return f"stable={request.require_stable} {' '.join(sorted(asked)) or 'nothing'}"
+
+
+_SAY = {
+    "FindCoordinator": _find,
+    "JoinGroup": _join,
+    "SyncGroup": _sync,
+    "Heartbeat": _beat,
+    "LeaveGroup": _leave,
+    "OffsetCommit": _commit,
+    "OffsetFetch": _fetch_offsets,
+}
+
+
+def _heard(one: Heard, names: dict[str, str]) -> str:
+    answer: Any = one.answer
+    if one.api == "JoinGroup":
+        role = f"leader of {len(answer.members)}" if answer.leader == answer.member_id else "follower"
+        return f" {names[answer.member_id]} {role} {answer.protocol_name}"
+    if one.api == "SyncGroup":
+        return f" got {_partitions(_assigned(answer.assignment))}"
+    return ""

@@ -1,0 +1,99 @@
+"""Each client's machine says to a real Kafka what its original says, in the same order, and tells the same.
+
+Each play runs twice on one broker, with the original and with the machine, each with a group and a topic of
+its own. KPROTO_PLAYS=FOLDER keeps what was said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer.cluster import Cluster
+from consumer.producer import Producer
+from kproto.clients.index import available
+from kproto.group.subscription import TopicPartition
+from tests.conformance import judges, originals
+from tests.conformance.plays import LACKS, PLAYS, Member, Stage
+from tests.conformance.tap import Tap, told
+
+pytestmark = [pytest.mark.kafka, pytest.mark.originals]
+
+RUNS = count(1)
+CLIENTS = [name for name in available() if name in originals.NAMES]
+CASES = [(name, play) for name in CLIENTS for play, (_, needs) in PLAYS.items() if needs not in LACKS[name]]
+
+
+@pytest.fixture(scope="module")
+def tapped() -> Iterator[Tap]:
+    port = judges.free_port()
+    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    with judges.real_kafka(advertised) as kafka, Tap(port, int(kafka.bootstrap.rpartition(":")[2])) as tap:
+        yield tap
+
+
+@pytest.fixture(scope="module")
+def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
+    bootstrap = f"127.0.0.1:{tapped.port}"
+    with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
+        cluster.create_topics({"warm": 1})
+        cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})  # the broker makes its offsets topic
+        yield cluster, producer
+
+
+def played(
+    order: list[str], play: str, tap: Tap, operators: tuple[Cluster, Producer]
+) -> tuple[Stage, dict[str, dict[str, list[str]]]]:
+    """Run a play; what each member said and heard."""
+    cluster, producer = operators
+
+    def start(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> Member:
+        return Member(name, [*order, f"127.0.0.1:{tap.port}", client_id, group, json.dumps(conf)])
+
+    stage = Stage(start, tap, cluster, producer, f"{os.getpid()}x{next(RUNS)}")
+    cluster.create_topics({stage.topic: 2})
+    try:
+        PLAYS[play][0](stage)
+    finally:
+        for member in stage.members:
+            if member.process.poll() is None:
+                member.kill()
+    names = sorted({member.name for member in stage.members})
+    return stage, {
+        name: {
+            "said": [line.replace(f"-{stage.run}", "") for line in told(tap.heard(stage.name(name)))],
+            "heard": [
+                line.replace(f"-{stage.run}", "")
+                for member in stage.members
+                if member.name == name
+                for line in member.heard()
+            ],
+        }
+        for name in names
+    }
+
+
+def keep(client: str, play: str, **said: object) -> None:
+    folder = os.environ.get("KPROTO_PLAYS")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{client}-{play}.json").write_text(json.dumps(said, indent=1))
+
+
+@pytest.mark.parametrize(("client", "play"), CASES)
+def test_a_machine_says_and_tells_what_its_original_does(
+    client: str, play: str, tapped: Tap, operators: tuple[Cluster, Producer]
+) -> None:
+    original = originals.program(client)
+    _, theirs = played(original, play, tapped, operators)
+    machine = [sys.executable, "-m", "kproto", "member", "--as", client]
+    _, ours = played(machine, play, tapped, operators)
+    keep(client, play, theirs=theirs, ours=ours)
+    assert ours == theirs
