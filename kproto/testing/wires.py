@@ -29,7 +29,7 @@ BOOTSTRAP = "bootstrap"
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A request that waits for its answer; `due` is when it is late. Without it, nobody waits: ApiVersions."""
+    """A request that waits for its answer; `due` is when it is late. ApiVersions has none: nobody waits."""
 
     request: Message
     version: int
