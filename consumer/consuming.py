@@ -90,7 +90,7 @@ class ConsumerCalls(Shell):
     @look
     def group_metadata(self) -> GroupMetadata:
         """Generation -1 and an empty member id while the consumer is in no generation."""
-        member_id, generation = self._engine.core.identity()
+        member_id, generation = self._engine.standing.who
         return GroupMetadata(self._group_id(), generation, member_id, self.options.group_instance_id)
 
     @call
@@ -466,7 +466,7 @@ class ConsumerCalls(Shell):
     def abandoned(self) -> str:
         super().abandoned()
         said = f"the consumer {self._client_id!r} was not closed before the process ended"
-        if self.options.group_id is not None and self._engine.group.active:
+        if self.options.group_id is not None and self._engine.standing.in_group:
             said += (
                 f": what it processed last is not committed, and the group {self.options.group_id!r} waits "
                 f"up to {self.options.session_timeout_ms / 1000:g} s for it"

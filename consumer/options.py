@@ -58,6 +58,7 @@ class ConsumerConfig(TypedDict, total=False):
     socket_connection_setup_timeout_ms: int
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
+    policy: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +101,12 @@ class ConsumerOptions:
     # Java creates what it subscribes to; a misspelt name should not make a topic.
     allow_auto_create_topics: bool = False
     exclude_internal_topics: bool = True
+    # "java": what is committed when, and what silence means, as in Java; see docs/differences.md.
+    policy: str = "kproto"
+
+    @property
+    def as_java(self) -> bool:
+        return self.policy == "java"
 
 
 class ProducerConfig(TypedDict, total=False):
@@ -169,6 +176,8 @@ def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
             allowed = "a static member needs a group_id"
             raise ConfigError("group_instance_id", values["group_instance_id"], allowed)
         values["enable_auto_commit"] = False
+    if values.get("policy") == "java":
+        values.setdefault("on_new_partition", values.get("auto_offset_reset", "latest"))
     options = ConsumerOptions(**values)
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
         raise ConfigError(
@@ -356,6 +365,7 @@ _CONSUMER_CHECKS: dict[str, Check] = {
     "socket_connection_setup_timeout_ms": _number(1),
     "allow_auto_create_topics": _flag,
     "exclude_internal_topics": _flag,
+    "policy": _one_of(("kproto", "java")),
 }
 _PRODUCER_CHECKS: dict[str, Check] = {
     "client_id": _text,

@@ -59,6 +59,10 @@ class GroupChange:
     * "lost": `partitions` belong to somebody else already, nothing could be committed;
     * "coordinator": a coordinator was found (or lost: the reason says why);
     * "reset": `partitions` start at `offset` because of `reason`, not where somebody committed;
+    * "truncated": the log was cut where `partitions` were being read, and they go on at `offset`;
+    * "uncommitted": `partitions` were given back and their last offsets could not be committed, or an
+      automatic commit was refused: `reason`;
+    * "unreachable": no broker answers;
     * "missing": a subscribed topic doesn't exist;
     * "left", "closed".
 

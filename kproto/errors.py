@@ -14,6 +14,7 @@
     ├── IllegalState           a call that doesn't fit the object's state (poll after close, ...)
     └── BrokerError            an error code that a broker answered
         ├── OffsetOutOfRange   the position is not in the log any more, or not yet
+        │   └── LogTruncated   the log was cut below the position: records that were read are gone
         ├── CommitFailed       the group moved on; these offsets are not committed
         ├── Fenced             another member with the same group.instance.id took over
         ├── NotAuthorized      the broker's authorizer said no
@@ -184,6 +185,24 @@ class BrokerError(KprotoError):
 
 class OffsetOutOfRange(BrokerError):
     """The position is below the log's start or above its end, and no reset policy allows a jump."""
+
+
+class LogTruncated(OffsetOutOfRange):
+    """The log was cut below the position: what was read is gone, other records have its offsets (KIP-320).
+
+    `partition` is TOPIC-PARTITION, `position` the offset of the next record that was to be read, and
+    `diverging_offset` the first one that is not what it was; None when the log doesn't tell. Seek there, or
+    wherever else what was read before can be corrected.
+    """
+
+    def __init__(self, partition: str, position: int, diverging_offset: int | None) -> None:
+        where = "somewhere" if diverging_offset is None else f"at offset {diverging_offset}"
+        detail = f"{partition} was cut {where}, below the position {position}: seek, or choose a reset policy"
+        super().__init__(1, "OffsetForLeaderEpoch", detail)  # OFFSET_OUT_OF_RANGE, as Java has it
+        self.args = (partition, position, diverging_offset)
+        self.partition = partition
+        self.position = position
+        self.diverging_offset = diverging_offset
 
 
 class CommitFailed(BrokerError):

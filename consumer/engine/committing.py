@@ -9,153 +9,240 @@ Rules that hold here:
   CommitFailed. It never makes the member lose anything, and fetching goes on.
 * Commits and JoinGroups travel on two connections, so a commit may be read after the group went on to the
   next generation. ILLEGAL_GENERATION means something only if the identity is still what it was sent with.
-* Retriable errors are retried until the commit's deadline; a lost coordinator is looked up again.
+* Every commit ends: committed, refused, or when its time is over; at the latest when the consumer is closed.
+  Who commits everything is told when partitions were lost that had something to commit (M95).
+* Retriable errors are retried until the commit's deadline, with a growing pause; a lost coordinator is looked
+  up again.
 * Automatic commits say what was *processed*: what was handed out before the last poll. Nothing new, no
-  request.
-* The start offset of a partition without a commit is saved here before its first record is handed out.
+  request. One that is refused for good is told once by the next poll, and tried again at the next interval.
+* The start offset of a partition without a commit is saved here before its first record is handed out: those
+  that are found together are saved together.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kproto.errors import BrokerError, KprotoError, RequestTimedOut, UnsupportedVersion
+from kproto.error_codes import ErrorCode, describe
+from kproto.errors import (
+    BrokerError,
+    CommitFailed,
+    Fenced,
+    IllegalState,
+    KprotoError,
+    RequestTimedOut,
+    Retriable,
+)
 from kproto.group.member import Identity
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitResponse
 
-from ..errors import broker_error, is_retriable
+from ..errors import broker_error
 from ..options import ConsumerOptions
-from .connection import Call
+from .answers import OFFSET_COMMIT, Do, to_do
+from .connection import Call, How
+from .coordinator import Coordinator
 from .core import Core
 from .positions import PartitionState
 from .requests import most_for_ids, offset_commit_codes, offset_commit_request
 
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
+Then = Callable[[KprotoError | None], None]
 
-ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID = 22, 25, 27, 82
-COORDINATOR_TROUBLE = (14, 15, 16)
+REBALANCING = "a rebalance is under way"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Commit:
+    """One commit on its way. `then` is called exactly once. Without offsets: waits for those before it."""
+
     offsets: Offsets
     deadline: int
     timeout_ms: int
-    then: Callable[[KprotoError | None], None]
+    then: Then
+    # A member's: never sent by somebody who is none any more.
+    in_group: bool
+    # Partitions that went away are left out, and nobody minds.
+    trim: bool = False
+    # To be sent with this identity and no other (what Java commits before it joins again).
+    only_as: Identity | None = None
     retry_at: int = 0
+    failures: int = 0
     why: str = ""
     sent_as: Identity | None = None
+    ended: bool = False
+    codes: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
 
 
 class Committer:
-    """The queue of commits, and the clock of the automatic ones."""
+    """The queue of commits, and the clock of the automatic ones.
 
-    def __init__(self, core: Core[ConsumerOptions]) -> None:
+    `answered(code, identity)` is called for each answer to a member's commit: the member has to know.
+    """
+
+    def __init__(
+        self,
+        core: Core[ConsumerOptions],
+        coordinator: Coordinator,
+        answered: Callable[[int, Identity], None],
+    ) -> None:
         self._core = core
+        self._standing = core.standing
+        self._coordinator = coordinator
+        self._answered = answered
         self._queue: deque[_Commit] = deque()
         self._open: _Commit | None = None
+        self._deadlines: list[tuple[int, int, _Commit]] = []
+        self._asked = 0
         self._auto_at: int | None = None
         self._auto_open = False
-        # Set by the engine: the group's side of a commit.
-        self.subscribed: Callable[[], bool] = lambda: False
-        self.identity: Callable[[], Identity | None] = lambda: None
-        self.coordinator: Callable[[], int | None] = lambda: None
-        self.coordinator_lost: Callable[[str], None] = lambda why: None
-        self.answered: Callable[[int, Identity], None] = lambda code, identity: None
+        self._auto_told: str | None = None
+        self._starts: dict[TopicPartition, PartitionState] = {}
+        self._starts_at = 0
+        self._starts_open = False
+        self._starts_failed = 0
+        # Lost with something to commit, and the application doesn't know it yet.
+        self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
     def restart_timer(self) -> None:
         if self._core.options.enable_auto_commit:
-            self._auto_at = self._core.now + self._core.options.auto_commit_interval_ms
+            self._auto_at = self._core.now + max(1, self._core.options.auto_commit_interval_ms)
 
     def due(self) -> int | None:
-        times = [commit.deadline for commit in self._queue]
-        times += [commit.retry_at for commit in self._queue if commit.retry_at > self._core.now]
+        now = self._core.now
+        times: list[int] = []
+        if self._deadlines:
+            times.append(self._deadlines[0][0])
+        if self._queue and self._open is None and self._queue[0].retry_at > now:
+            times.append(self._queue[0].retry_at)
         if self._auto_at is not None and not self._auto_open:
             times.append(self._auto_at)
+        if self._starts and not self._starts_open:
+            times.append(self._starts_at)
         return min(times, default=None)
 
-    # ---- what is there to commit
-
-    def consumed(
-        self, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, PartitionState]:
-        """The partitions (of these, or all) with something processed that isn't committed."""
-        states = self._core.partitions
-        chosen = states if partitions is None else [p for p in partitions if p in states]
-        return {
-            p: states[p]
-            for p in chosen
-            if states[p].known
-            and states[p].processed is not None
-            and states[p].processed != states[p].committed
-        }
-
-    @staticmethod
-    def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
-        return {p: (s.processed or 0, s.leader_epoch, "") for p, s in states.items()}
+    @property
+    def idle(self) -> bool:
+        return self._open is None and not self._queue
 
     # ---- asking
 
-    def commit(self, offsets: Offsets, timeout_ms: int, then: Callable[[KprotoError | None], None]) -> None:
+    def commit(self, offsets: Offsets, timeout_ms: int, then: Then) -> None:
         """Commits; `then` gets None, or the error that ended it."""
-        if not offsets:
+        if self._standing.in_group and self._standing.over is not None:
+            then(self._standing.over)
+        elif offsets:
+            self._enqueue(offsets, timeout_ms, then)
+        else:
             then(None)
+
+    def commit_all(self, timeout_ms: int, then: Then) -> None:
+        """Commits everything that was handed out. Fails when some of it was lost meanwhile (M95)."""
+        if self._lost:
+            lost = self._lost
+            partition, (position, committed) = next(iter(lost.items()))
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            detail = (
+                f"{partition}{more}: lost before it was committed (it was handed out up to {position}, "
+                f"committed is {'nothing' if committed is None else committed}); whoever owns it now reads "
+                "that again"
+            )
+            then(broker_error(ErrorCode.UNKNOWN_MEMBER_ID, "OffsetCommit", detail))
             return
-        self._queue.append(_Commit(offsets, self._core.now + timeout_ms, timeout_ms, then))
-        self.pump()
+        self._core.partitions.mark_processed()
+        self.commit(offsets_of(self._core.partitions.to_commit()), timeout_ms, then)
+
+    def drain(self, timeout_ms: int, then: Then) -> None:
+        """Calls `then` when everything that was asked for before is over, or (with an error) this time is."""
+        if self.idle:
+            then(None)
+        else:
+            self._enqueue({}, timeout_ms, then)
+
+    def commit_as(self, identity: Identity, offsets: Offsets, timeout_ms: int, then: Then) -> None:
+        """Commits with this identity, before anything else is done with it."""
+        self._enqueue(offsets, timeout_ms, then, only_as=identity, trim=True)
 
     def save(self, state: PartitionState) -> None:
         """Commits the start of a partition that had no commit; it delivers when that is done."""
-        epoch = state.epoch
+        state.unsaved = True
+        self._starts[state.partition] = state
+        state.touch()
 
-        def saved(error: KprotoError | None) -> None:
-            current = self._core.partitions.get(state.partition)
-            if current is not state or state.epoch != epoch:
-                return
-            if error is None:
-                state.unsaved = False
-                self._core.wake()
-            elif isinstance(error, RequestTimedOut) or (
-                isinstance(error, BrokerError) and error.code in (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID)
-            ):
-                self.save(state)  # still owned: the start must be safe before anything is read
-            else:
-                state.unsaved = False
-                self._core.fail(error)
+    def forget_lost(self) -> None:
+        """The application was told of what was lost, or has it again."""
+        self._lost.clear()
 
-        start = {state.partition: (state.position, state.leader_epoch, "")}
-        self.commit(start, self._core.options.request_timeout_ms, saved)
+    def lost(self, state: PartitionState) -> None:
+        """A partition went to somebody else before it was committed."""
+        if state.known and state.position != state.committed and state.handed_out:
+            self._lost[state.partition] = (state.position, state.committed)
+
+    def _enqueue(
+        self,
+        offsets: Offsets,
+        timeout_ms: int,
+        then: Then,
+        *,
+        trim: bool = False,
+        only_as: Identity | None = None,
+    ) -> None:
+        deadline = self._core.now + timeout_ms
+        in_group = self._standing.in_group
+        commit = _Commit(offsets, deadline, timeout_ms, then, in_group, trim=trim, only_as=only_as)
+        if only_as is None:
+            self._queue.append(commit)
+        else:
+            self._queue.appendleft(commit)  # the others wait for the generation that comes after it
+        self._asked += 1
+        heapq.heappush(self._deadlines, (deadline, self._asked, commit))
+
+    # ---- sending
 
     def pump(self) -> None:
         self._expire()
         self._commit_in_time()
-        now = self._core.now
-        if self._open is not None or not self._queue:
-            return
-        head = self._queue[0]
-        if head.retry_at > now:
-            return
-        gone = [p for p in head.offsets if self.subscribed() and p not in self._core.partitions]
-        if gone:
-            self._queue.popleft()
-            detail = f"{gone[0]} is not assigned to this consumer (any more)"
-            head.then(
-                broker_error(UNKNOWN_MEMBER_ID if self.identity() is None else 22, "OffsetCommit", detail)
-            )
-            self.pump()
-            return
-        identity = self.identity()
-        node = self.coordinator()
+        self._save_starts()
+        while self._open is None and self._queue:
+            head = self._queue[0]
+            if head.ended:
+                self._queue.popleft()
+            elif not self._ready(head):
+                return
+
+    def _ready(self, head: _Commit) -> bool:
+        """Sends or ends the oldest commit; False when it has to wait."""
+        core, standing = self._core, self._standing
+        if head.deadline <= core.now:
+            self._end(head, RequestTimedOut("OffsetCommit", head.timeout_ms, head.why))
+            return True
+        if head.retry_at > core.now:
+            return False
+        if not head.offsets:
+            self._end(head, None)
+            return True
+        gone = [p for p in head.offsets if head.in_group and p not in core.partitions]
+        if gone and head.trim:
+            head.offsets = {p: value for p, value in head.offsets.items() if p in core.partitions}
+            return True
+        if gone or (head.in_group and not standing.in_group):
+            detail = f"{next(iter(gone or head.offsets))} is not assigned to this consumer (any more)"
+            code = ErrorCode.UNKNOWN_MEMBER_ID if standing.identity is None else ErrorCode.ILLEGAL_GENERATION
+            self._end(head, broker_error(code, "OffsetCommit", detail))
+            return True
+        identity = head.only_as or standing.identity
+        if standing.in_group and identity is None:
+            head.why = REBALANCING
+            return False
+        node = self._coordinator.want()
         if node is None:
             head.why = "the group's coordinator is not known"
-            return
-        if self.subscribed() and identity is None:
-            head.why = "a rebalance is under way"
-            return
+            return False
         self._send(head, node, identity)
+        return True
 
     def _send(self, commit: _Commit, node: int, identity: Identity | None) -> None:
         core = self._core
@@ -184,79 +271,149 @@ class Committer:
         core = self._core
         if self._auto_at is None or self._auto_open or self._auto_at > core.now:
             return
-        states = {p: state for p, state in self.consumed().items() if not state.revoking}
-        self._auto_at = core.now + core.options.auto_commit_interval_ms
-        if not states or (self.subscribed() and self.identity() is None):
+        positions = core.partitions
+        found = positions.processed_at_all() if core.options.as_java else positions.to_commit()
+        states = {p: state for p, state in found.items() if not state.revoking}
+        self._auto_at = core.now + max(1, core.options.auto_commit_interval_ms)
+        if not states or (self._standing.in_group and self._standing.identity is None):
             return
         self._auto_open = True
+        self._enqueue(offsets_of(states), core.options.request_timeout_ms, self._committed_in_time, trim=True)
 
-        def done(error: KprotoError | None) -> None:
-            self._auto_open = False
-            if error is not None and core.options.retry_backoff_ms < core.options.auto_commit_interval_ms:
-                self._auto_at = core.now + core.options.retry_backoff_ms
+    def _committed_in_time(self, error: KprotoError | None) -> None:
+        self._auto_open = False
+        if error is None:
+            self._auto_told = None
+        elif str(error) != self._auto_told:
+            # It is tried again at the next interval; the same refusal is not told again.
+            self._auto_told = str(error)
+            self._core.report("uncommitted", reason=str(error))
+            if isinstance(error, BrokerError) and not isinstance(error, (CommitFailed, Fenced, Retriable)):
+                self._core.fail(error)
 
-        self._queue.append(
-            _Commit(
-                self.offsets_of(states),
-                core.now + core.options.request_timeout_ms,
-                core.options.request_timeout_ms,
-                done,
-            )
+    def _save_starts(self) -> None:
+        core = self._core
+        if not self._starts or self._starts_open or self._starts_at > core.now:
+            return
+        starts, self._starts = self._starts, {}
+        live = {p: s for p, s in starts.items() if s.unsaved and not s.gone}
+        if not live:
+            return
+        epochs = {p: s.epoch for p, s in live.items()}
+        self._starts_open = True
+        deadline_ms = core.options.request_timeout_ms
+
+        def saved(error: KprotoError | None) -> None:
+            self._starts_open = False
+            still = [s for p, s in live.items() if s.epoch == epochs[p] and not s.gone]
+            self._saved(still, error)
+
+        self._enqueue(
+            {p: (s.position, s.leader_epoch, "") for p, s in live.items()}, deadline_ms, saved, trim=True
         )
+
+    def _saved(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
+        core = self._core
+        again: list[PartitionState] = []
+        for state in states:
+            if error is None or state.committed == state.position:
+                state.saved()
+            elif isinstance(error, RequestTimedOut) or _by_another_generation(error):
+                again.append(state)  # still owned: the start must be safe before anything is read
+            else:
+                state.saved()
+                core.fail(error)
+        if again:
+            self._starts_at = core.now + core.backoff.after(self._starts_failed)
+            self._starts_failed += 1
+            self._starts.update({state.partition: state for state in again})
+        else:
+            self._starts_failed = 0
+        core.wake()
 
     # ---- answers
 
     def _finished(self, commit: _Commit, call: Call) -> None:
         self._open = None
         core = self._core
+        if commit.ended:
+            return
         if not isinstance(call.response, OffsetCommitResponse):
-            if isinstance(call.error, UnsupportedVersion):
-                commit.then(call.error)
-            else:
-                self.coordinator_lost(str(call.error))
+            if call.how is How.silent:
+                self._coordinator.lost(call.node, str(call.error))
                 self._again(commit, str(call.error))
+            else:
+                self._end(commit, call.error)
             return
         codes = offset_commit_codes(core.view, call.response, call.version)
         for partition, (offset, _, _) in commit.offsets.items():
             state = core.partitions.get(partition)
-            if codes.get(partition) == 0 and state is not None:
-                state.committed = offset
+            if codes.get(partition) == ErrorCode.NONE and state is not None:
+                state.committed_at(offset)
         bad = {partition: code for partition, code in codes.items() if code}
-        overtaken = ILLEGAL_GENERATION in bad.values() and self.identity() != commit.sent_as
-        if commit.sent_as is not None and not overtaken:
-            self.answered(next(iter(bad.values()), 0), commit.sent_as)
-        if overtaken and self.subscribed():
-            self._again(commit, "a rebalance is under way")
-            return
-        if not bad:
-            commit.then(None)
-            self.pump()
-            return
-        partition, code = next(iter(bad.items()))
-        self._refused(commit, partition, code)
-
-    def _refused(self, commit: _Commit, partition: TopicPartition, code: int) -> None:
-        why = f"{partition} was answered with error {code}"
-        if code in COORDINATOR_TROUBLE:
-            if commit.sent_as is None:
-                self.coordinator_lost(why)
-            self._again(commit, why)
-        elif code == REBALANCE_IN_PROGRESS and self.subscribed():
-            self._again(commit, "a rebalance is under way")
-        elif is_retriable(code) and code != 3:
-            self._again(commit, why)
+        sent_as = commit.sent_as
+        overtaken = ErrorCode.ILLEGAL_GENERATION in bad.values() and self._standing.identity != sent_as
+        if sent_as is not None and not overtaken:
+            self._answered(next(iter(bad.values()), 0), sent_as)
+        if overtaken and self._standing.in_group and commit.only_as is None:
+            self._again(commit, REBALANCING)
+        elif not bad:
+            self._coordinator.heard()
+            self._end(commit, None)
         else:
-            group = self._core.options.group_id
-            commit.then(broker_error(code, "OffsetCommit", f"group {group!r}, {partition}"))
-            self.pump()
+            self._refused(commit, call, *next(iter(bad.items())))
+
+    def _refused(self, commit: _Commit, call: Call, partition: TopicPartition, code: int) -> None:
+        why = f"{partition} was answered with {describe(code)}"
+        match to_do(OFFSET_COMMIT, code):
+            case Do.find:
+                self._coordinator.lost(call.node, why)
+                self._again(commit, why)
+            case Do.rejoin if self._standing.in_group and commit.only_as is None:
+                self._again(commit, REBALANCING)
+            case Do.retry | Do.refresh:
+                self._again(commit, why)
+            case _:
+                group = self._core.options.group_id
+                self._end(commit, broker_error(code, "OffsetCommit", f"group {group!r}, {partition}"))
 
     def _again(self, commit: _Commit, why: str) -> None:
         commit.why = why
-        commit.retry_at = self._core.now + self._core.options.retry_backoff_ms
+        commit.retry_at = self._core.now + self._core.backoff.after(commit.failures)
+        commit.failures += 1
         self._queue.appendleft(commit)
 
+    # ---- ends
+
+    def _end(self, commit: _Commit, error: KprotoError | None) -> None:
+        if commit.ended:
+            return
+        commit.ended = True
+        commit.then(error)
+
     def _expire(self) -> None:
-        late = [commit for commit in self._queue if commit.deadline <= self._core.now]
-        for commit in late:
-            self._queue.remove(commit)
-            commit.then(RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.why))
+        while self._deadlines and (self._deadlines[0][2].ended or self._deadlines[0][0] <= self._core.now):
+            _, _, commit = heapq.heappop(self._deadlines)
+            if commit is self._open and not commit.ended:
+                continue  # its own request ends at the same moment, and says more
+            self._end(commit, RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.why))
+
+    def close(self) -> None:
+        """Nothing is sent any more: what is left fails."""
+        left = [*([self._open] if self._open is not None else []), *self._queue]
+        self._queue.clear()
+        self._starts.clear()
+        self._auto_at = None
+        for commit in left:
+            detail = f" ({commit.why})" if commit.why else ""
+            self._end(commit, IllegalState(f"the consumer was closed before this was committed{detail}"))
+
+
+def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
+    """What an OffsetCommit says of what was processed."""
+    return {p: (s.processed or 0, s.leader_epoch, "") for p, s in states.items()}
+
+
+def _by_another_generation(error: KprotoError) -> bool:
+    code = getattr(error, "code", None)
+    return code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from kproto.errors import (
@@ -48,6 +49,15 @@ class Prepared:
 
     message: type[Message]
     build: Callable[[int], Message]
+
+
+class How(Enum):
+    """How a call ended; only `silent` is worth another try at once."""
+
+    answered = "answered"
+    silent = "silent"  # no answer: the connection broke, or the time was over
+    refused = "refused"  # by us: no version that both sides know can say it
+    garbled = "garbled"  # the answer can't be read
 
 
 class Call:
@@ -107,6 +117,15 @@ class Call:
     @property
     def done(self) -> bool:
         return self.response is not None or self.error is not None
+
+    @property
+    def how(self) -> How:
+        """How the call ended; only to be asked when it is done."""
+        if self.error is None:
+            return How.answered
+        if isinstance(self.error, (UnsupportedVersion, EncodeError)):
+            return How.refused
+        return How.garbled if isinstance(self.error.__cause__, DecodeError) else How.silent
 
     @property
     def name(self) -> str:
@@ -258,10 +277,15 @@ class Connection:
         """Takes back a call that was not sent yet."""
         self.waiting.remove(call)
 
-    def broken(self, why: str) -> None:
-        """The connection is gone: every open call fails."""
+    def broken(self, why: str, garbled: DecodeError | None = None) -> None:
+        """The connection is gone: every open call fails. `garbled`: the oldest one's answer can't be read."""
         self.closed = True
         self.ready = False
+        if garbled is not None and self.in_flight:
+            _, call = self.in_flight.popleft()
+            call.error = ConnectionFailed(self.address, why)
+            call.error.__cause__ = garbled
+            self.finished.append(call)
         for call in (*(call for _, call in self.in_flight), *self.waiting):
             call.error = ConnectionFailed(self.address, why)
             self.finished.append(call)

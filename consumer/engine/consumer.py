@@ -7,22 +7,33 @@ tick.
     actions = step(engine, PollEnded(), now)
     actions = step(engine, Data(key, received), now)
 
-The parts, each with its rules in its own file: `network` (connections), `core` (metadata), `membership` (the
-group), `finding` (start positions), `fetching`, `committing`. They share `Core` and never read a clock.
+The parts, each with its rules in its own file: `network` (connections), `core` (metadata), `coordinator`,
+`membership` (the group), `finding` (start positions), `checking` (truncation), `fetching`, `deliveries`,
+`committing`. They share `Core`, know each other by their constructors, and never read a clock.
+
+* What is wrong with a call is said before anything changed.
+* Time passes before anything else happens: after a pause (SIGSTOP, a laptop's lid) the member loses what ran
+  out meanwhile before a record of it is handed out.
+* Parts look at the partitions that were touched, and at what is due; the others cost nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
 from typing import Any
 
-from kproto.errors import IllegalState, KprotoError
+from kproto.errors import ConfigError, IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..options import ConsumerOptions
 from . import events as ev
-from .committing import Committer
+from .checking import Checker
+from .committing import Committer, offsets_of
+from .coordinator import Coordinator
 from .core import Core, MetadataKeeper
+from .deliveries import Deliveries
 from .events import Action, Deliver, Done, Event, Raise
 from .fetching import Fetcher
 from .finding import Finder
@@ -31,16 +42,26 @@ from .network import Broken, Data, Network, Opened
 from .positions import PartitionState, Reset
 from .requests import timestamp_of
 from .runner import Runner
+from .standing import Place
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
+
+# How long close waits for the brokers to hear that fetch sessions are over.
+SESSIONS_CLOSE_MS = 1_000
 
 
 class Engine:
     """One consumer. Only `step` changes it."""
 
     def __init__(
-        self, bootstrap: Sequence[tuple[str, int]], options: ConsumerOptions, *, wall_offset_ms: int = 0
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        options: ConsumerOptions,
+        *,
+        wall_offset_ms: int = 0,
+        random: Random | None = None,
     ) -> None:
+        random = random or Random()
         network = Network(
             bootstrap,
             client_id=options.client_id,
@@ -48,64 +69,65 @@ class Engine:
             reconnect_backoff_ms=options.reconnect_backoff_ms,
             reconnect_backoff_max_ms=options.reconnect_backoff_max_ms,
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
+            random=random,
         )
         self.options = options
-        self.core: Core[ConsumerOptions] = Core(options, network, wall_offset_ms)
-        self.metadata = MetadataKeeper(self.core)
-        self.finder = Finder(self.core, self.metadata)
-        self.committer = Committer(self.core)
-        self.group = Membership(self.core, self.metadata, self.finder, self.committer)
+        self.core: Core[ConsumerOptions] = Core(options, network, wall_offset_ms, random)
+        self.standing = self.core.standing
+        self.metadata = MetadataKeeper(self.core, self._metadata_changed)
+        self.coordinator = Coordinator(self.core, self._coordinator_found, self._coordinator_lost)
+        self.committer = Committer(self.core, self.coordinator, self._commit_answered)
+        self.finder = Finder(self.core, self.metadata, self.coordinator, self.committer)
+        self.checker = Checker(self.core, self.metadata, self.finder)
         self.fetcher = Fetcher(self.core, self.metadata, self.finder)
-        self.manual = False
+        self.deliveries = Deliveries()
+        self.group = Membership(
+            self.core, self.metadata, self.coordinator, self.finder, self.committer, self._left
+        )
+        self.runner = Runner(network, self.core.clock, self.core.backoff.after)
         self.closed = False
-        self.runner = Runner(network, self.core.clock, self._pause)
         self._unsubscribing: list[object] = []
         self._closing: ev.Close | None = None
         self._close_at: int | None = None
+        self._leaving = False  # the group has been left; the fetch sessions are being closed
         self._topic_ids: dict[str, object] = {}
-        self.metadata.changed = self._metadata_changed
-        self.finder.coordinator = self.group.want_coordinator
-        self.finder.coordinator_lost = self.group.coordinator_lost
-        self.finder.save = self.committer.save
-        self.committer.subscribed = lambda: self.group.active
-        self.committer.identity = self._identity
-        self.committer.coordinator = self.group.want_coordinator
-        self.committer.coordinator_lost = self.group.coordinator_lost
-        self.committer.answered = self.group.commit_answered
-        self.group.left = self._left
 
     # ---- to look at
 
     @property
     def partitions(self) -> dict[TopicPartition, PartitionState]:
-        return self.core.partitions
+        return self.core.partitions.states
 
     @property
     def topics(self) -> frozenset[str]:
         return self.group.topics
 
-    def _identity(self) -> Any:
-        member = self.group.member
-        return member.identity if member is not None and self.group.active else None
-
-    # ---- the application
+    # ---- what the application wants
 
     def subscribe(self, event: ev.Subscribe) -> None:
-        if self.manual:
+        if self.standing.by_hand:
             raise IllegalState("partitions were assigned by hand; unsubscribe() before subscribe()")
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
+        if event.pattern is not None:
+            try:
+                re.compile(event.pattern)
+            except re.error as error:
+                raise ConfigError("pattern", event.pattern, f"a regular expression ({error})") from None
         self.group.subscribe(event.topics, event.pattern)
 
     def assign(self, event: ev.Assign) -> None:
-        if self.group.active:
+        if self.standing.in_group:
             raise IllegalState("topics are subscribed; unsubscribe() before assign()")
-        self.manual = bool(event.partitions)
-        partitions = self.core.partitions
-        for partition in [partition for partition in partitions if partition not in event.partitions]:
-            del partitions[partition]
         for partition, offset in event.partitions.items():
-            state = partitions.setdefault(partition, PartitionState(partition, announced=True))
+            if offset is not None:
+                _must_be_offset(partition, offset)
+        self.standing.place = Place.hand if event.partitions else Place.nowhere
+        positions = self.core.partitions
+        for partition in [partition for partition in positions if partition not in event.partitions]:
+            positions.drop(partition)
+        for partition, offset in event.partitions.items():
+            state = positions.get(partition) or positions.add(partition, announced=True)
             if offset is not None:
                 state.start_at(offset)
         self.committer.restart_timer()
@@ -113,39 +135,43 @@ class Engine:
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
         self._unsubscribing.append(event.token)
-        if self.group.active:
+        if self.standing.in_group:
+            self.group.uncommitted = None
             self.group.unsubscribe()
         else:
             self.core.partitions.clear()
-            self.manual = False
+            self.standing.place = Place.nowhere
+
+    def rejoin(self, event: ev.Rejoin) -> None:
+        if not self.standing.in_group:
+            raise IllegalState("this consumer is in no group; subscribe() first")
+        self.group.rejoin(event.reason)
+
+    # ---- polling
 
     def poll_began(self, event: ev.PollBegan) -> None:
-        self._must_have_something_to_poll()
-        self._mark_processed()
+        self.standing.must_be_somewhere()
+        self.core.partitions.mark_processed()
         self.group.poll_began()
 
     def poll_ended(self, event: ev.PollEnded) -> None:
         self.group.poll_ended()
 
-    def _must_have_something_to_poll(self) -> None:
-        if not self.group.active and not self.manual:
-            raise IllegalState("nothing to poll: subscribe() or assign() first")
-
     def take(self, event: ev.Take) -> None:
-        self._must_have_something_to_poll()
+        self.standing.must_be_somewhere()
         core = self.core
+        self._look()
         if self._serve() or self.group.busy:
             return
-        rows = [] if event.columns else self.fetcher.rows(event.limit)
-        columns = self.fetcher.columns() if event.columns else []
+        rows = [] if event.columns else self.deliveries.rows(event.limit)
+        columns = self.deliveries.columns() if event.columns else []
         if rows or columns:
             core.actions.append(Deliver(rows, columns))
-        elif core.errors:
-            core.actions.append(Raise(core.errors.popleft()))
-        else:
-            broken = self.group.over or next((s.error for s in core.partitions.values() if s.error), None)
-            if broken is not None:
-                core.actions.append(Raise(broken))
+            return
+        self._look()
+        error = core.errors.popleft() if core.errors else self.standing.over or self.deliveries.error
+        if error is not None:
+            core.actions.append(Raise(error))
 
     def serve_listener(self, event: ev.ServeListener) -> None:
         self._serve()
@@ -159,83 +185,86 @@ class Engine:
     def listener_returned(self, event: ev.ListenerReturned) -> None:
         self.group.callback_returned()
 
-    def _mark_processed(self) -> None:
-        for state in self.core.partitions.values():
-            if state.known:
-                state.processed = state.position
-
     def give_back(self, event: ev.GiveBack) -> None:
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.known and offset < state.position:
-                committed, processed, paused = state.committed, state.processed, state.paused
-                state.start_at(offset, state.leader_epoch)
-                state.committed, state.paused = committed, paused
-                state.processed = processed if processed is None else min(processed, offset)
+                state.give_back(offset)
 
     def take_back(self, event: ev.TakeBack) -> None:
-        states = self.core.partitions.values()
-        self.give_back(ev.GiveBack({s.partition: s.processed for s in states if s.processed is not None}))
+        for state in list(self.core.partitions.handed.values()):
+            if state.known and state.processed is not None and state.processed < state.position:
+                state.give_back(state.processed)
+
+    # ---- positions
 
     def seek(self, event: ev.Seek) -> None:
+        _must_be_offset(event.partition, event.offset)
+        if event.leader_epoch is not None:
+            _must_be_offset(event.partition, event.leader_epoch, "leader_epoch")
+
         def apply(state: PartitionState) -> None:
             state.start_at(event.offset, event.leader_epoch)
+            if event.leader_epoch is not None:
+                state.check()
 
-        self._seek(event.partition, apply)
+        self._seek([event.partition], apply)
 
     def seek_to(self, event: ev.SeekTo) -> None:
+        where = event.where
+        timestamp = 0 if where == "committed" else timestamp_of(where)
+
         def apply(state: PartitionState) -> None:
-            if event.where == "committed":
+            if where == "committed":
                 state.find_committed()
             else:
-                state.find_out(Reset(timestamp_of(event.where), ""))
+                state.find_out(Reset(timestamp, ""))
 
-        for partition in event.partitions or frozenset(self.core.partitions):
-            self._seek(partition, apply)
+        self._seek(event.partitions or frozenset(self.core.partitions), apply)
 
-    def _seek(self, partition: TopicPartition, apply: Callable[[PartitionState], None]) -> None:
-        state = self.core.partitions.get(partition)
-        if state is not None:
-            apply(state)
-        elif self.group.active:
-            self.group.later(partition, apply)
-        else:
-            raise IllegalState(f"{partition} is not assigned to this consumer")
+    def _seek(self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]) -> None:
+        if not self.standing.in_group:
+            self._assigned(partitions)
+        for partition in partitions:
+            state = self.core.partitions.get(partition)
+            if state is not None:
+                apply(state)
+            else:
+                self.group.later(partition, apply)
 
     def pause(self, event: ev.Pause) -> None:
         for state in self._assigned(event.partitions):
-            state.paused = True
+            state.pause(True)
 
     def resume(self, event: ev.Resume) -> None:
         for state in self._assigned(event.partitions):
-            state.paused = False
+            state.pause(False)
         self.core.wake()
 
-    def _assigned(self, partitions: frozenset[TopicPartition]) -> list[PartitionState]:
-        missing = [str(partition) for partition in partitions if partition not in self.core.partitions]
+    def _assigned(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        states = self.core.partitions.states
+        missing = [str(partition) for partition in partitions if partition not in states]
         if missing:
             raise IllegalState(f"{', '.join(sorted(missing))}: not assigned to this consumer")
-        return [self.core.partitions[partition] for partition in partitions]
+        return [states[partition] for partition in partitions]
+
+    # ---- commits, and plans
 
     def commit(self, event: ev.Commit) -> None:
         if self.options.group_id is None:
             raise IllegalState(NO_GROUP)
-        offsets = event.offsets
-        if offsets is None:
-            self._mark_processed()
-            offsets = self.committer.offsets_of(self.committer.consumed())
+        for partition, (offset, epoch, _) in (event.offsets or {}).items():
+            _must_be_offset(partition, offset)
+            if epoch is not None:
+                _must_be_offset(partition, epoch, "leader_epoch")
 
         def done(error: KprotoError | None) -> None:
             self.core.actions.append(Done(event.token, None, error))
 
-        self.committer.commit(offsets, event.timeout_ms, done)
-
-    def rejoin(self, event: ev.Rejoin) -> None:
-        if not self.group.active:
-            raise IllegalState("this consumer is in no group; subscribe() first")
-        self.group.rejoin(event.reason)
-
-    # ---- plans
+        if event.offsets is None:
+            self.committer.commit_all(event.timeout_ms, done)
+        else:
+            self.committer.commit(event.offsets, event.timeout_ms, done)
 
     def run(self, event: ev.Run) -> None:
         self.runner.start(event.token, event.plan, event.timeout_ms)
@@ -243,98 +272,171 @@ class Engine:
     def drop(self, event: ev.Drop) -> None:
         self.runner.drop(event.token)
 
-    def _pause(self, turn: int) -> int:
-        options = self.options
-        return min(options.retry_backoff_max_ms, options.retry_backoff_ms << min(turn, 10))
-
     # ---- the end
 
     def close(self, event: ev.Close) -> None:
         if self._closing is not None or self.closed:
             self.core.actions.append(Done(event.token, None, None))
             return
+        core = self.core
         self._closing = event
-        self._close_at = self.core.now + event.timeout_ms
-        if event.processed:
-            self._mark_processed()
+        self._close_at = core.now + event.timeout_ms
         self.fetcher.stopped = True
-        if self.group.active:
-            # The member's own deadline comes first, so that leaving is said even when a callback hangs.
-            self.group.close(event.leave, max(1, event.timeout_ms - min(500, event.timeout_ms // 4)))
-        elif self.manual and self.options.enable_auto_commit and (todo := self.committer.consumed()):
-            self.committer.commit(
-                self.committer.offsets_of(todo), event.timeout_ms, lambda error: self._left()
-            )
-        else:
+        self.group.uncommitted = None
+        if event.processed:
+            core.partitions.mark_processed()
+        # The deadline before the last one, so that leaving is said even when a callback or a commit hangs.
+        timeout = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
+        if self.standing.in_group:
+            self.group.close(event.leave, timeout)
+            return
+        states = core.partitions.to_commit() if self.options.enable_auto_commit else {}
+
+        def done(error: KprotoError | None) -> None:
+            self.group.uncommitted = error if states else None
             self._left()
 
+        if states and self.standing.by_hand:
+            self.committer.commit(offsets_of(states), timeout, done)
+        else:
+            self.committer.drain(timeout, done)
+
     def _left(self) -> None:
+        """Nothing more is said to the group; the brokers keep fetch sessions for nobody."""
+        if self._closing is None or self._leaving or self.closed:
+            return
+        self._leaving = True
+        core = self.core
+        assert self._close_at is not None
+        self._close_at = min(self._close_at, core.now + SESSIONS_CLOSE_MS)
+        core.partitions.clear()
+        self.fetcher.close(self._end, max(1, self._close_at - core.now))
+
+    def _end(self) -> None:
         if self._closing is None or self.closed:
             return
         self.closed = True
         self._close_at = None
         core = self.core
         core.partitions.clear()
-        self.fetcher.close()
-        core.report("closed")
-        token = self._closing.token
+        self.committer.close()
         self.runner.end(IllegalState("this consumer was closed meanwhile"))
+        core.report("closed")
         core.actions.extend(core.network.actions)
         core.network.actions.clear()
         core.network.close(core.now)
-        core.actions.append(Done(token, None, None))
+        core.actions.extend(Done(token, None, None) for token in self._unsubscribing)
+        self._unsubscribing.clear()
+        core.actions.append(Done(self._closing.token, None, self.group.uncommitted))
 
-    # ---- inside
+    # ---- what the parts tell each other
+
+    def _coordinator_found(self, node: int) -> None:
+        self.group.coordinator_found(node)
+
+    def _coordinator_lost(self, why: str) -> None:
+        self.group.coordinator_lost(why)
+
+    def _commit_answered(self, code: int, identity: Any) -> None:
+        self.group.commit_answered(code, identity)
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
-        view = self.core.view
-        for state in self.core.partitions.values():
-            name = state.partition.topic
+        view, positions = self.core.view, self.core.partitions
+        anew: set[str] = set()
+        topics = self.metadata.topics | self.group.topics
+        for name in topics:
             known, old = view.topic_id(name), self._topic_ids.get(name)
             if known is not None and old is not None and known != old:
-                self.finder.created_anew(state)
-        for name in {partition.topic for partition in self.core.partitions} | self.group.topics:
-            if (topic_id := view.topic_id(name)) is not None:
-                self._topic_ids[name] = topic_id
+                anew.add(name)
+            if known is not None:
+                self._topic_ids[name] = known
+        if anew:
+            for partition, state in list(positions.states.items()):
+                if partition.topic in anew:
+                    self.finder.created_anew(state)
+        positions.touch_all()
         self.group.metadata_changed(asked)
+
+    # ---- settling
 
     def settle(self) -> None:
         """Lets every part do what it can now, until nothing changes any more."""
         core = self.core
-        if self._close_at is not None and self._close_at <= core.now:
-            self._left()
-        while True:
-            if not self.closed:
-                self.group.tick()
-                self.metadata.pump()
-                if self.options.group_id is not None:
-                    self.group.pump()
-                    self.committer.pump()
-                self.finder.pump()
-                self.fetcher.pump()
+        while not self.closed:
+            self.group.tick()
+            if self.options.group_id is not None:
+                self.committer.pump()
+            self._look()
+            self.finder.pump()
+            self.checker.pump()
+            self._look()
+            self.fetcher.pump()
+            self.coordinator.pump()
+            self.metadata.pump()
             self.runner.pump()
             if not core.network.finished:
-                break
+                if not core.partitions.touched:
+                    break
+                continue
             finished, core.network.finished = core.network.finished, []
             for call in finished:
                 if call.purpose is not None and not self.closed:
                     call.purpose(call)
+        core.network.finished.clear()
         if self._unsubscribing and self.group.settled:
-            self.core.partitions.clear()
-            self.group.active = False
-            self.finder.subscribed = False
-            if not self.manual:
-                self.metadata.watch(frozenset())
-            core.actions.extend(Done(token, None, None) for token in self._unsubscribing)
-            self._unsubscribing.clear()
+            self._unsubscribed()
+
+    def _look(self) -> None:
+        positions = self.core.partitions
+        while positions.touched:
+            for state in positions.take_touched():
+                self.finder.look(state)
+                self.checker.look(state)
+                self.fetcher.look(state)
+                self.deliveries.look(state)
+
+    def _unsubscribed(self) -> None:
+        core = self.core
+        core.partitions.clear()
+        if self.standing.in_group:
+            self.standing.place = Place.nowhere
+        if not self.standing.by_hand:
+            self.metadata.watch(frozenset())
+        error = self.group.uncommitted
+        core.actions.extend(Done(token, None, error) for token in self._unsubscribing)
+        self._unsubscribing.clear()
+
+    def time_passes(self) -> None:
+        """What ran out before this moment, before anything else happens in it."""
+        if self.closed:
+            return
+        core = self.core
+        core.partitions.wake(core.now)
+        self.group.tick()
+        if self._close_at is not None and self._close_at <= core.now:
+            self._end()
 
     def due(self) -> int | None:
-        times: list[int | None] = [self.core.network.next_deadline(), self._close_at, self.runner.due()]
+        core = self.core
+        times: list[int | None] = [core.network.next_deadline(), self._close_at, self.runner.due()]
         if not self.closed:
             times += [
-                part.due() for part in (self.metadata, self.group, self.committer, self.finder, self.fetcher)
+                core.partitions.due(),
+                self.metadata.due(),
+                self.group.due(),
+                self.coordinator.due(),
+                self.committer.due(),
+                self.fetcher.due(),
             ]
         return min((at for at in times if at is not None), default=None)
+
+
+def _must_be_offset(partition: TopicPartition, offset: object, what: str = "offset") -> None:
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        allowed = f"{partition}: a whole number, not negative"
+        if what == "offset":
+            allowed += '; seek_to() takes "earliest", "latest", "committed" or a time'
+        raise ConfigError(what, offset, allowed)
 
 
 def _network(engine: Engine, event: Opened | Data | Broken) -> None:
@@ -387,12 +489,14 @@ AFTER_THE_END = (
 def step(engine: Engine, event: Event, now: int) -> list[Action]:
     """Lets `event` happen at `now` and returns what to do, in order.
 
-    Raises IllegalState when the application may not do this now; nothing has changed then.
+    Raises IllegalState when the application may not do this now, and ConfigError for what nobody may ask for;
+    the event has changed nothing then.
     """
     core = engine.core
     core.now = now
     if engine.closed and not isinstance(event, AFTER_THE_END):
         raise IllegalState("this consumer is closed; make a new one")
+    engine.time_passes()
     TABLE[type(event)](engine, event)
     # Bytes that complete no answer change nothing that the parts could act on.
     if not isinstance(event, Data) or core.network.finished or not core.network.connected():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
+from kproto.error_codes import ErrorCode
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataResponse
@@ -13,21 +15,23 @@ from kproto.wire.message import Message
 
 from ..errors import broker_error
 from ..records import GroupChange
-from .connection import Call, Prepared
+from .answers import METADATA, Do, to_do
+from .backoff import Backoff
+from .connection import Call, How, Prepared
 from .events import Action, Report, Wake
 from .metadata import ClusterView, metadata_request
 from .network import MAIN, Network
-from .positions import PartitionState
+from .positions import Positions
+from .standing import Standing
 
 Then = Callable[[Call], None]
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
-INVALID_TOPIC = 17
-TOPIC_AUTHORIZATION_FAILED = 29
 
 # How long nobody may answer at the bootstrap addresses before the application is told; as kafka-python's
 # bootstrap_timeout_ms.
 BOOTSTRAP_PATIENCE_MS = 2_000
+
+# How seldom a topic that doesn't exist is asked for in the end; somebody may create it at any time.
+MISSING_MAX_MS = 10_000
 
 
 class CommonOptions(Protocol):
@@ -49,16 +53,20 @@ Options = TypeVar("Options", bound=CommonOptions)
 class Core(Generic[Options]):
     """One client's shared state; each part changes only what is its own."""
 
-    def __init__(self, options: Options, network: Network, wall_offset_ms: int) -> None:
+    def __init__(
+        self, options: Options, network: Network, wall_offset_ms: int, random: Random | None = None
+    ) -> None:
         self.options = options
         self.network = network
         self.wall_offset_ms = wall_offset_ms
         self.now = 0
-        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.random = random or Random()
+        self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
+        self.partitions = Positions()
+        self.standing = Standing()
         self.actions: list[Action] = []
         # Raised by the next poll, each once.
         self.errors: deque[KprotoError] = deque()
-        self.identity: Callable[[], tuple[str, int]] = lambda: ("", -1)
 
     @property
     def view(self) -> ClusterView:
@@ -111,7 +119,7 @@ class Core(Generic[Options]):
         reason: str = "",
         offset: int | None = None,
     ) -> None:
-        member_id, generation = self.identity()
+        member_id, generation = self.standing.who
         change = GroupChange(
             self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset
         )
@@ -120,24 +128,31 @@ class Core(Generic[Options]):
 
 class MetadataKeeper:
     """Keeps the metadata of the topics of interest fresh: regularly, and soon when somebody misses
-    something."""
+    something; less and less soon when the answers don't help (M197)."""
 
-    def __init__(self, core: Core[Any]) -> None:
+    def __init__(
+        self, core: Core[Any], changed: Callable[[frozenset[str] | None], None] = lambda asked: None
+    ) -> None:
         self._core = core
         self.topics: frozenset[str] = frozenset()
         self.everything = False
-        self.changed: Callable[[frozenset[str] | None], None] = lambda asked: None
+        # Told after each answer: the topics that were asked for, None for all.
+        self.changed = changed
         self._call: Call | None = None
         self._asked: frozenset[str] | None = frozenset()
         self._next_at: int | None = None
         self._last_at = -(10**9)
         self._fails = 0
+        self._vain = 0  # answers in a row that somebody needed, and that told nothing new
+        self._needed = False
         self._since = 1 << 62  # when it was asked for the first time
         # Topic -> (error code, how many answers in a row said so).
         self.refusals: dict[str, tuple[int, int]] = {}
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
         """These topics matter from now on; asks at once for a new one."""
+        if topics == self.topics and everything == self.everything:
+            return
         if (everything and not self.everything) or (
             not everything and topics - self._core.view.topics.keys()
         ):
@@ -146,11 +161,16 @@ class MetadataKeeper:
         self.everything = everything
         self.refusals = {name: refusal for name, refusal in self.refusals.items() if name in topics}
         if not topics and not everything:
-            self._next_at = None
+            self._next_at, self._needed = None, False
 
     def need(self) -> None:
         """Something is missing (a leader, a partition): ask again, but not too often."""
-        self._soon(max(0, self._last_at + self._core.options.retry_backoff_ms - self._core.now))
+        if self._needed or self._call is not None:
+            self._needed = True
+            return
+        self._needed = True
+        at = self._last_at + self._core.backoff.after(self._vain)
+        self._soon(max(0, at - self._core.now))
 
     def _soon(self, wait: int) -> None:
         at = self._core.now + wait
@@ -176,19 +196,21 @@ class MetadataKeeper:
         core = self._core
         self._call = None
         response = call.response
+        needed, self._needed = self._needed, False
         if not isinstance(response, MetadataResponse):
+            self._soon(core.backoff.after(self._fails))
             self._fails += 1
-            options = core.options
-            wait = min(options.retry_backoff_max_ms, options.retry_backoff_ms << min(self._fails - 1, 10))
-            self._soon(wait)
+            self._needed = needed
             if call.error is not None:
                 core.report("unreachable", reason=str(call.error))
                 # Java would wait for ever; a cluster that was there before is waited for here too.
-                if not core.view.brokers and core.now - self._since >= BOOTSTRAP_PATIENCE_MS:
+                late = not core.view.brokers and core.now - self._since >= BOOTSTRAP_PATIENCE_MS
+                if late or call.how is not How.silent:
                     core.fail(call.error)
             return
         self._fails = 0
-        core.view.update(response, core.now, version=call.version, everything=self._asked is None)
+        news = core.view.update(response, core.now, version=call.version, everything=self._asked is None)
+        self._vain = self._vain + 1 if needed and not news else 0
         core.network.metadata_changed(core.now)
         self._soon(core.options.metadata_max_age_ms)
         if self._asked is not None and self.topics - self._asked:
@@ -203,19 +225,19 @@ class MetadataKeeper:
             if name is None or name not in self.topics:
                 continue
             code = topic.error_code
-            if code == 0:
+            if code == ErrorCode.NONE:
                 self.refusals.pop(name, None)
                 if any(entry.leader_id < 0 for entry in topic.partitions):
-                    self._soon(core.options.retry_backoff_ms)
+                    self.need()
                 continue
             before, looks = self.refusals.get(name, (0, 0))
             looks = looks + 1 if before == code else 1
             self.refusals[name] = (code, looks)
-            wait = core.options.retry_backoff_ms << min(looks - 1, 10)
-            self._soon(min(core.options.retry_backoff_max_ms, wait))
+            doubled = core.options.retry_backoff_ms << min(looks - 1, 16)
+            self._soon(core.backoff.spread(min(MISSING_MAX_MS, doubled)))
             if looks > 1:
                 continue
-            if code == UNKNOWN_TOPIC_OR_PARTITION:
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 core.report("missing", reason=f"topic {name!r} doesn't exist (yet)")
-            elif code in (INVALID_TOPIC, TOPIC_AUTHORIZATION_FAILED):
+            elif to_do(METADATA, code) is Do.told:
                 core.fail(broker_error(code, "Metadata", f"topic {name!r}"))

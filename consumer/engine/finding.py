@@ -16,17 +16,21 @@ Rules that hold here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from kproto.error_codes import ErrorCode
 from kproto.errors import OffsetOutOfRange
 from kproto.group.subscription import TopicPartition
 from kproto.messages.list_offsets import ListOffsetsResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
-from ..errors import broker_error, is_retriable
+from ..errors import broker_error
 from ..options import ConsumerOptions, duration_ms
-from .connection import Call
-from .core import Core, MetadataKeeper
+from .answers import LIST_OFFSETS, OFFSET_FETCH, Do, to_do
+from .committing import Committer
+from .connection import Call, How
+from .coordinator import Coordinator
+from .core import Core, MetadataKeeper, Then
 from .positions import PartitionState, Phase, Reset
 from .requests import (
     EARLIEST,
@@ -39,122 +43,138 @@ from .requests import (
     offset_fetch_result,
 )
 
-OFFSET_OUT_OF_RANGE = 1
-COORDINATOR_TROUBLE = (14, 15, 16)  # loading, not available, not coordinator
-UNKNOWN_TOPIC_OR_PARTITION = 3
+Waiting = dict[TopicPartition, PartitionState]
 
 
 class Finder:
     """Moves partitions from finding and listing to ready."""
 
-    def __init__(self, core: Core[ConsumerOptions], metadata: MetadataKeeper) -> None:
+    def __init__(
+        self,
+        core: Core[ConsumerOptions],
+        metadata: MetadataKeeper,
+        coordinator: Coordinator,
+        committer: Committer,
+    ) -> None:
         self._core = core
         self._metadata = metadata
-        self.coordinator: Callable[[], int | None] = lambda: None
-        self.coordinator_lost: Callable[[str], None] = lambda why: None
-        self.save: Callable[[PartitionState], None] = lambda state: None
+        self._coordinator = coordinator
+        self._committer = committer
+        self._finding: Waiting = {}
+        self._listing: Waiting = {}
         # Of the last assignment: the group's first generation, and what its topics had then.
         self.first = False
         self.existed: Mapping[str, int] = {}
-        self.subscribed = False
 
-    def due(self) -> int | None:
-        waiting = [
-            state.retry_at
-            for state in self._core.partitions.values()
-            if state.phase is not Phase.ready and not state.asking and state.retry_at > self._core.now
-        ]
-        return min(waiting, default=None)
+    def look(self, state: PartitionState) -> None:
+        """Something about this partition changed."""
+        idle = state.gone or state.asking or state.error is not None or state.retry_at > self._core.now
+        for phase, waiting in ((Phase.finding, self._finding), (Phase.listing, self._listing)):
+            if not idle and state.phase is phase:
+                waiting[state.partition] = state
+            else:
+                waiting.pop(state.partition, None)
 
     def pump(self) -> None:
-        now = self._core.now
-        finding: list[PartitionState] = []
-        listing: list[PartitionState] = []
-        for state in self._core.partitions.values():
-            if state.phase is Phase.ready or state.asking or state.retry_at > now or state.error is not None:
-                continue
-            (finding if state.phase is Phase.finding else listing).append(state)
-        if finding:
+        if self._finding:
             if self._core.options.group_id is None:
-                for state in finding:
+                states, self._finding = list(self._finding.values()), {}
+                for state in states:
                     self._without_commit(state, others=False)
-                listing = [state for state in finding if state.phase is Phase.listing]
             else:
-                self._ask_group(finding)
-        if listing:
-            self._ask_leaders(listing)
+                self._ask_group()
+        if self._listing:
+            self._ask_leaders()
 
     # ---- the group
 
-    def _ask_group(self, states: list[PartitionState]) -> None:
+    def _ask_group(self) -> None:
         core = self._core
-        node = self.coordinator()
+        node = self._coordinator.want()
         if node is None:
             return
         group = core.options.group_id
         assert group is not None
-        topics = {state.partition.topic for state in states}
-        wanted = {state.partition for state in states}
-        for topic in topics:
-            known = core.view.topics.get(topic)
-            if known is not None:
-                wanted.update(TopicPartition(topic, index) for index in known.partitions)
-        asked = {state.partition: state.epoch for state in states}
-        for state in states:
-            state.asking = True
+        states, self._finding = self._finding, {}
+        topics = {partition.topic for partition in states}
+        wanted = set(states)
+        if core.options.on_new_partition != core.options.auto_offset_reset:
+            # Whether others of the topic have commits says whether one without is new.
+            for topic in topics:
+                known = core.view.topics.get(topic)
+                if known is not None:
+                    wanted.update(TopicPartition(topic, index) for index in known.partitions)
         core.ask(
             offset_fetch_request(group, wanted, core.view),
-            lambda call: self._group_answered(asked, call),
+            self._waits_for(states, self._group_answered),
             node=node,
             max_version=most_for_ids(core.view, topics, 9),
         )
 
-    def _still(self, asked: Mapping[TopicPartition, int], phase: Phase) -> list[PartitionState]:
-        """The states that still wait for this answer."""
-        found: list[PartitionState] = []
-        for partition, epoch in asked.items():
-            state = self._core.partitions.get(partition)
-            if state is not None and state.epoch == epoch and state.phase is phase:
-                state.asking = False
-                found.append(state)
-        return found
+    def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
+        asked = [(state, state.epoch) for state in states.values()]
+        for state in states.values():
+            state.asking = True
 
-    def _group_answered(self, asked: Mapping[TopicPartition, int], call: Call) -> None:
+        def answered(call: Call) -> None:
+            still = {s.partition: s for s, epoch in asked if s.epoch == epoch and s.asking and not s.gone}
+            for state in still.values():
+                state.asking = False
+            then(still, call)
+
+        return answered
+
+    def _group_answered(self, states: Waiting, call: Call) -> None:
         core = self._core
-        states = self._still(asked, Phase.finding)
-        later = core.now + core.options.retry_backoff_ms
         if not isinstance(call.response, OffsetFetchResponse):
-            for state in states:
-                state.retry_at = later
-            self.coordinator_lost(str(call.error))
+            self._again(states.values())
+            if call.how is How.silent:
+                self._coordinator.lost(call.node, str(call.error))
+            elif call.error is not None:
+                self._seldom(states.values())
+                core.fail(call.error)
             return
         code, found = offset_fetch_result(core.view, call.response, call.version)
-        if code:
-            for state in states:
-                state.retry_at = later
-            if code in COORDINATOR_TROUBLE:
-                self.coordinator_lost(f"OffsetFetch was answered with error {code}")
-            elif not is_retriable(code):
-                for state in states:
-                    state.retry_at = core.now + core.options.retry_backoff_max_ms
+        do = to_do(OFFSET_FETCH, code)
+        if do is not Do.take:
+            self._again(states.values())
+            if do is Do.find:
+                self._coordinator.lost(call.node, f"OffsetFetch was answered with {ErrorCode(code).name}")
+            elif do is Do.told:
+                self._seldom(states.values())
                 core.fail(broker_error(code, "OffsetFetch", f"group {core.options.group_id!r}"))
             return
-        committed_topics = {
-            partition.topic for partition, value in found.items() if isinstance(value, CommittedOffset)
-        }
-        for state in states:
-            value = found.get(state.partition, UNKNOWN_TOPIC_OR_PARTITION)
+        self._coordinator.heard()
+        committed = {p.topic for p, value in found.items() if isinstance(value, CommittedOffset)}
+        for partition, state in states.items():
+            value = found.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if isinstance(value, CommittedOffset):
                 state.start_at(value.offset, value.leader_epoch)
-                state.committed = value.offset
+                state.committed_at(value.offset)
+                if value.leader_epoch is not None:
+                    state.check()
             elif value is None:
-                self._without_commit(state, others=state.partition.topic in committed_topics)
+                self._without_commit(state, others=partition.topic in committed)
             else:
-                state.retry_at = later
+                self._again([state])
                 self._metadata.need()
-                if not is_retriable(value):
-                    state.retry_at = core.now + core.options.retry_backoff_max_ms
-                    core.fail(broker_error(value, "OffsetFetch", str(state.partition)))
+                if to_do(OFFSET_FETCH, value) is Do.told:
+                    self._seldom([state])
+                    core.fail(broker_error(value, "OffsetFetch", str(partition)))
+
+    def _again(self, states: Iterable[PartitionState]) -> None:
+        now, backoff = self._core.now, self._core.backoff
+        waits: dict[int, int] = {}  # one moment for those that failed together, so that they ask together
+        for state in states:
+            wait = waits.setdefault(state.failures, backoff.after(state.failures))
+            state.failures += 1
+            state.rest(now + wait)
+
+    def _seldom(self, states: Iterable[PartitionState]) -> None:
+        """The application was told; nobody expects that it works soon."""
+        until = self._core.now + self._core.options.retry_backoff_max_ms
+        for state in states:
+            state.rest(until)
 
     # ---- policies
 
@@ -166,14 +186,17 @@ class Finder:
             policy, reason = options.auto_offset_reset, "no committed offset"
         if policy == "none":
             detail = f"{state.partition}: {reason}, and the policy is none: seek, or choose another policy"
-            state.error = OffsetOutOfRange(OFFSET_OUT_OF_RANGE, "OffsetFetch", detail)
+            state.fail(OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "OffsetFetch", detail))
             self._core.wake()
             return
-        save = self.subscribed and options.group_id is not None
-        state.find_out(Reset(self._timestamp(policy), f"{reason}: {policy}", save))
+        state.find_out(Reset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))
+
+    def _saves(self) -> bool:
+        options = self._core.options
+        return self._core.standing.in_group and options.group_id is not None and not options.as_java
 
     def _is_new(self, state: PartitionState, others: bool) -> bool:
-        if not self.subscribed:
+        if not self._core.standing.in_group:
             return False
         if state.new:
             return True
@@ -194,7 +217,7 @@ class Finder:
         policy = options.on_out_of_range or options.auto_offset_reset
         if policy == "none":
             detail = f"{state.partition} has no offset {state.position} (any more, or yet)"
-            state.error = OffsetOutOfRange(OFFSET_OUT_OF_RANGE, "Fetch", detail)
+            state.fail(OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "Fetch", detail))
             self._core.wake()
             return
         reason = f"offset {state.position} is out of range: {policy}"
@@ -206,57 +229,60 @@ class Finder:
         if policy == "none":
             policy = "earliest"
         reason = f"the topic was created anew: {policy}"
-        state.find_out(Reset(self._timestamp(policy), reason, save=self.subscribed))
+        state.find_out(Reset(self._timestamp(policy), reason, self._saves()))
 
     # ---- the leaders
 
-    def _ask_leaders(self, states: list[PartitionState]) -> None:
+    def _ask_leaders(self) -> None:
         core = self._core
-        nodes: dict[int, list[PartitionState]] = {}
-        for state in states:
-            leader = core.view.leader(state.partition)
+        listing, self._listing = self._listing, {}
+        nodes: dict[int, Waiting] = {}
+        for partition, state in listing.items():
+            leader = core.view.leader(partition)
             if leader is None:
-                state.retry_at = core.now + core.options.retry_backoff_ms
+                self._again([state])
                 self._metadata.need()
             else:
-                nodes.setdefault(leader, []).append(state)
+                nodes.setdefault(leader, {})[partition] = state
         level = ISOLATION[core.options.isolation_level]
-        for node, group in nodes.items():
-            timestamps = {
-                state.partition: state.reset.timestamp for state in group if state.reset is not None
-            }
-            asked = {state.partition: state.epoch for state in group}
-            for state in group:
-                state.asking = True
+        for node, states in nodes.items():
+            timestamps = {p: s.reset.timestamp for p, s in states.items() if s.reset is not None}
             core.ask(
                 list_offsets_request(core.view, timestamps, level, core.options.request_timeout_ms),
-                lambda call, asked=asked: self._leader_answered(asked, call),  # type: ignore[misc]
+                self._waits_for(states, self._leader_answered),
                 node=node,
             )
 
-    def _leader_answered(self, asked: Mapping[TopicPartition, int], call: Call) -> None:
+    def _leader_answered(self, states: Waiting, call: Call) -> None:
         core = self._core
-        states = {state.partition: state for state in self._still(asked, Phase.listing)}
-        for state in states.values():
-            state.retry_at = core.now + core.options.retry_backoff_ms
         if not isinstance(call.response, ListOffsetsResponse):
-            for partition in states:
-                core.view.forget_leader(partition)
-            self._metadata.need()
+            self._again(states.values())
+            if call.how is How.silent:
+                for partition in states:
+                    core.view.forget_leader(partition)
+                self._metadata.need()
+            elif call.error is not None:
+                self._seldom(states.values())
+                core.fail(call.error)
             return
+        unanswered = dict(states)
         for topic in call.response.topics:
             for entry in topic.partitions:
-                waiting = states.get(TopicPartition(topic.name, entry.partition_index))
-                if waiting is None or waiting.reset is None:
+                state = unanswered.pop(TopicPartition(topic.name, entry.partition_index), None)
+                if state is None or state.reset is None:
                     continue
-                if entry.error_code == 0:
-                    self._listed(waiting, waiting.reset, entry.offset)
-                elif is_retriable(entry.error_code):
-                    core.view.forget_leader(waiting.partition)
-                    self._metadata.need()
+                do = to_do(LIST_OFFSETS, entry.error_code)
+                if do is Do.take:
+                    self._listed(state, state.reset, entry.offset)
+                elif do is Do.told:
+                    self._seldom([state])
+                    core.fail(broker_error(entry.error_code, "ListOffsets", str(state.partition)))
                 else:
-                    waiting.retry_at = core.now + core.options.retry_backoff_max_ms
-                    core.fail(broker_error(entry.error_code, "ListOffsets", str(waiting.partition)))
+                    self._again([state])
+                    if do is Do.refresh:
+                        core.view.forget_leader(state.partition)
+                        self._metadata.need()
+        self._again(unanswered.values())
 
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
         if offset < 0:
@@ -267,6 +293,5 @@ class Finder:
         if reset.reason:
             self._core.report("reset", [state.partition], reason=reset.reason, offset=offset)
         if reset.save:
-            state.unsaved = True
-            self.save(state)
+            self._committer.save(state)
         self._core.wake()

@@ -6,38 +6,42 @@ Rules that hold here:
   closes, or unsubscribes). Until the callback has returned the member waits; heartbeats go on.
 * Inside poll the application is alive, however long it waits; inside a callback only for
   max.poll.interval.ms (as Java's).
-* Revoked: nothing more is handed out; the callback runs; what was processed is committed, if commits are
-  automatic; only then the partitions are given back (so nobody else reads them before the commit arrived). A
-  commit that fails doesn't stop the rebalance.
+* Revoked: nothing more is handed out of these; the callback runs; what was processed is committed, if commits
+  are automatic, and every commit that the application asked for is over; only then the partitions are given
+  back (so nobody else reads them before the commit arrived). A commit that fails doesn't stop the rebalance,
+  and is told. The partitions that stay are read on all the while.
 * Lost: the partitions are gone at once; nothing is committed; then the callback runs.
 * Assigned: partitions are looked up and fetched at once, but handed out only after the callback returned,
   so a seek inside it comes first.
+* As Java: what was processed is committed before the callback of a revocation, before each JoinGroup and when
+  closing, and not by unsubscribe.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kproto.errors import KprotoError
 from kproto.group import member as machine
-from kproto.group.member import Member, MemberConfig, MemberState
+from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.subscription import TopicPartition
-from kproto.messages.find_coordinator import FindCoordinatorResponse
+from kproto.messages.join_group import JoinGroupRequest
 
-from ..errors import broker_error, is_retriable
 from ..options import ConsumerOptions
-from .committing import Committer
-from .connection import Call
+from .committing import Committer, offsets_of
+from .connection import Call, How, Prepared
+from .coordinator import Coordinator
 from .core import Core, MetadataKeeper
 from .events import CallListener
 from .finding import Finder
-from .metadata import BrokerAddress
 from .network import GROUP, MAIN
 from .positions import PartitionState
-from .requests import coordinator_of, coordinator_request
+from .standing import Place
+
+LETTING_GO = (MemberState.unsubscribing, MemberState.closing)
 
 
 @dataclass(slots=True, eq=False)
@@ -47,67 +51,80 @@ class _Callback:
     reason: str
     # Commit and tell the member when the callback has returned.
     release: bool = False
+    # As Java: what is to be committed is committed before the callback.
+    committed: bool = False
 
 
 class Membership:
-    """The member, its coordinator, and the callbacks that wait for the application."""
+    """The member, and the callbacks that wait for the application. `left()` is called when it has left."""
 
     def __init__(
-        self, core: Core[ConsumerOptions], metadata: MetadataKeeper, finder: Finder, committer: Committer
+        self,
+        core: Core[ConsumerOptions],
+        metadata: MetadataKeeper,
+        coordinator: Coordinator,
+        finder: Finder,
+        committer: Committer,
+        left: Callable[[], None],
     ) -> None:
         self._core = core
+        self._standing = core.standing
         self._metadata = metadata
+        self._coordinator = coordinator
         self._finder = finder
         self._committer = committer
-        self.member: Member | None = None
+        self._left = left
         self.pattern: str | None = None
         self.topics: frozenset[str] = frozenset()
-        self.active = False
-        # Why the member will never join again; every poll says so, as silence would look like an empty topic.
-        self.over: KprotoError | None = None
-        self.left: Callable[[], None] = lambda: None
-        self.coordinator: int | None = None
-        self._lookup: Call | None = None
-        self._lookup_at = 0
-        self._wanted = False
+        # Why the last commit before a revocation or the end failed; told by close.
+        self.uncommitted: KprotoError | None = None
         self._callbacks: deque[_Callback] = deque()
         self._running: _Callback | None = None
         self._letting_go: _Callback | None = None
         self._in_poll = False
         self._seeks: dict[TopicPartition, Callable[[PartitionState], None]] = {}
-        core.identity = self._who
+
+    @property
+    def member(self) -> Member | None:
+        return self._standing.member
 
     # ---- the application
 
     def subscribe(self, topics: frozenset[str], pattern: str | None) -> None:
-        options = self._core.options
-        assert options.group_id is not None
         if self.member is None:
-            self.member = Member(
-                MemberConfig(
-                    group_id=options.group_id,
-                    group_instance_id=options.group_instance_id,
-                    client_id=options.client_id,
-                    session_timeout_ms=options.session_timeout_ms,
-                    rebalance_timeout_ms=options.max_poll_interval_ms,
-                    heartbeat_interval_ms=options.heartbeat_interval_ms,
-                    retry_backoff_ms=options.retry_backoff_ms,
-                    retry_backoff_max_ms=options.retry_backoff_max_ms,
-                    assignors=options.partition_assignment_strategy,
-                    rack_id=options.client_rack or None,
-                )
-            )
-        self.active = True
-        self._finder.subscribed = True
+            self._standing.member = self._made()
+        self._standing.place = Place.group
         self.pattern = pattern
         self.topics = topics
         self._committer.restart_timer()
+        if self._in_poll:
+            self._alive()
         if pattern is None:
             self.feed(machine.Subscribe(topics))
             self._watch()
         else:
             self._metadata.watch(frozenset(), everything=True)
             self._match()
+
+    def _made(self) -> Member:
+        options = self._core.options
+        assert options.group_id is not None
+        return Member(
+            MemberConfig(
+                group_id=options.group_id,
+                group_instance_id=options.group_instance_id,
+                client_id=options.client_id,
+                session_timeout_ms=options.session_timeout_ms,
+                rebalance_timeout_ms=options.max_poll_interval_ms,
+                heartbeat_interval_ms=options.heartbeat_interval_ms,
+                retry_backoff_ms=options.retry_backoff_ms,
+                retry_backoff_max_ms=options.retry_backoff_max_ms,
+                assignors=options.partition_assignment_strategy,
+                rack_id=options.client_rack or None,
+                policy=machine.JAVA if options.as_java else machine.Policy(lose_on_session_timeout=True),
+                spread=self._core.backoff.spread,
+            )
+        )
 
     def unsubscribe(self) -> None:
         """Starts letting go; `settled` says when it is over."""
@@ -121,7 +138,7 @@ class Membership:
         """True when nothing is left to be told, committed or given back."""
         if self._callbacks or self._running is not None or self._letting_go is not None:
             return False
-        if self.member is None or self.over is not None:
+        if self.member is None or self._standing.over is not None:
             return True
         return self.member.state in (MemberState.idle, MemberState.closed)
 
@@ -161,8 +178,8 @@ class Membership:
 
     @property
     def busy(self) -> bool:
-        """True while a callback is running or partitions are being let go: nothing is handed out then."""
-        return self._running is not None or bool(self._callbacks) or self._letting_go is not None
+        """True while a callback runs, or waits to: nothing is handed out before it returned."""
+        return self._running is not None or bool(self._callbacks)
 
     def callback_returned(self) -> None:
         callback, self._running = self._running, None
@@ -174,20 +191,57 @@ class Membership:
             for partition in callback.partitions:
                 state = self._core.partitions.get(partition)
                 if state is not None:
-                    state.announced = True
+                    state.announce()
             self._core.wake()
+        elif callback.kind == "lost":
+            self._committer.forget_lost()
         if callback.release and callback is self._letting_go:
-            self._commit_and_release(callback)
+            if callback.kind == "lost" or callback.committed:
+                self._release(callback)
+            else:
+                self._commit_then(callback, self._release)
 
-    def _commit_and_release(self, callback: _Callback) -> None:
-        options = self._core.options
-        states = self._committer.consumed(callback.partitions) if callback.kind == "revoked" else {}
-        if not states or not options.enable_auto_commit:
-            self._release(callback)
+    # ---- letting go
+
+    def _revoke(self, action: machine.Revoke) -> None:
+        for partition in action.partitions:
+            if (state := self._core.partitions.get(partition)) is not None:
+                state.revoke()
+        callback = _Callback("revoked", action.partitions, action.reason, release=True)
+        self._letting_go = callback
+        if not self._core.options.as_java:
+            self._call(callback)
             return
+        callback.committed = True
+        assert self.member is not None
+        if self.member.state in (MemberState.releasing, MemberState.closing):
+            self._commit_then(callback, self._call)
+        else:
+            self._call(callback)  # Java's unsubscribe, and its second step of a cooperative rebalance
+
+    def _commit_then(self, callback: _Callback, then: Callable[[_Callback], None]) -> None:
+        """Commits what was processed of these, waits for every commit that is under way, then goes on."""
+        options, positions = self._core.options, self._core.partitions
         timeout = min(options.request_timeout_ms, options.max_poll_interval_ms)
-        offsets = self._committer.offsets_of(states)
-        self._committer.commit(offsets, timeout, lambda error: self._release(callback))
+        states: dict[TopicPartition, PartitionState] = {}
+        if options.enable_auto_commit:
+            states = (
+                positions.processed_at_all() if options.as_java else positions.to_commit(callback.partitions)
+            )
+
+        def done(error: KprotoError | None) -> None:
+            if error is not None:
+                self._not_committed(states, error)
+            then(callback)
+
+        if states:
+            self._committer.commit(offsets_of(states), timeout, done)
+        else:
+            self._committer.drain(timeout, lambda error: then(callback))
+
+    def _not_committed(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
+        self.uncommitted = error
+        self._core.report("uncommitted", partitions, owned=self._core.partitions, reason=str(error))
 
     def _release(self, callback: _Callback) -> None:
         if callback is not self._letting_go:
@@ -195,43 +249,62 @@ class Membership:
         self._letting_go = None
         if callback.kind == "revoked":
             for partition in callback.partitions:
-                self._core.partitions.pop(partition, None)
+                self._core.partitions.drop(partition)
             if callback.partitions:
                 self._core.report(
                     "revoked", callback.partitions, owned=self._core.partitions, reason=callback.reason
                 )
         self.feed(machine.Released())
 
+    def _lose(self, action: machine.Lose) -> None:
+        core = self._core
+        for partition in action.partitions:
+            if (state := core.partitions.drop(partition)) is not None:
+                self._committer.lost(state)
+        core.report("lost", action.partitions, owned=core.partitions, reason=action.reason)
+        if self._letting_go is not None and self._letting_go in self._callbacks:
+            self._callbacks.remove(self._letting_go)
+        self._letting_go = _Callback("lost", action.partitions, action.reason, release=True)
+        self._call(self._letting_go)
+
+    def _call(self, callback: _Callback) -> None:
+        if not callback.release or callback is self._letting_go:
+            self._callbacks.append(callback)
+            self._core.wake()
+
     # ---- the member
 
     def feed(self, event: machine.Event) -> None:
         if self.member is None:
             return
-        for action in machine.step(self.member, event, self._core.now):
+        actions = machine.step(self.member, event, self._core.now)
+        for action in actions:
             self._do(action)
-        self._watch()
+        if actions:
+            self._watch()
+
+    def tick(self) -> None:
+        if self.member is not None:
+            at = machine.next_deadline(self.member)
+            if at is not None and at <= self._core.now:
+                self.feed(machine.Tick())
+
+    def due(self) -> int | None:
+        return machine.next_deadline(self.member) if self.member is not None else None
 
     def _do(self, action: machine.Action) -> None:
         core = self._core
         match action:
+            case machine.Send(request=JoinGroupRequest()):
+                self._join(action)
             case machine.Send():
                 self._send(action)
             case machine.FindCoordinator():
-                self._forget_coordinator("the coordinator is looked up again")
-                self._wanted = True
-                self.pump()
-            case machine.Revoke(partitions=partitions, reason=reason):
-                for partition in partitions:
-                    if (state := core.partitions.get(partition)) is not None:
-                        state.revoking = True
-                self._let_go(_Callback("revoked", partitions, reason, release=True))
-            case machine.Lose(partitions=partitions, reason=reason):
-                for partition in partitions:
-                    core.partitions.pop(partition, None)
-                core.report("lost", partitions, owned=core.partitions, reason=reason)
-                if self._letting_go is not None and self._letting_go in self._callbacks:
-                    self._callbacks.remove(self._letting_go)
-                self._let_go(_Callback("lost", partitions, reason, release=True))
+                self._coordinator.again("the coordinator is looked up again")
+            case machine.Revoke():
+                self._revoke(action)
+            case machine.Lose():
+                self._lose(action)
             case machine.Assign():
                 self._assign(action)
             case machine.WantMetadata():
@@ -240,16 +313,11 @@ class Membership:
             case machine.Rejoining(reason=reason):
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case machine.Fatal(error=error, final=final):
-                self.over = error if final else None
+                self._standing.over = error if final else None
                 core.fail(error)
             case machine.Left():
                 core.report("left")
-                self.left()
-
-    def _let_go(self, callback: _Callback) -> None:
-        self._letting_go = callback
-        self._callbacks.append(callback)
-        self._core.wake()
+                self._left()
 
     def _assign(self, action: machine.Assign) -> None:
         core = self._core
@@ -257,132 +325,78 @@ class Membership:
         self._finder.existed = action.existed
         owned = set(action.owned)
         for partition in [partition for partition in core.partitions if partition not in owned]:
-            del core.partitions[partition]
+            core.partitions.drop(partition)
         for partition in action.owned:
             if partition not in core.partitions:
-                state = PartitionState(partition, new=partition in action.new)
-                core.partitions[partition] = state
+                state = core.partitions.add(partition, new=partition in action.new)
                 if (seek := self._seeks.pop(partition, None)) is not None:
                     seek(state)
         self._committer.restart_timer()
         core.report("assigned", action.added, owned=action.owned)
-        self._callbacks.append(_Callback("assigned", action.added, ""))
-        core.wake()
+        self._call(_Callback("assigned", action.added, ""))
+
+    def _join(self, action: machine.Send) -> None:
+        """As Java: who keeps partitions over the join commits first, and joins when that is over."""
+        core, member = self._core, self.member
+        assert member is not None
+        states = core.partitions.processed_at_all()
+        options = core.options
+        if not (options.as_java and options.enable_auto_commit and states and member.generation is not None):
+            self._send(action)
+            return
+        who = Identity(member.generation, member.member_id, options.group_instance_id, member.protocol or "")
+        timeout = min(options.request_timeout_ms, options.max_poll_interval_ms)
+
+        def done(error: KprotoError | None) -> None:
+            if error is not None:
+                self._not_committed(states, error)
+            if member.open is action.request:
+                self._send(action)
+
+        self._committer.commit_as(who, offsets_of(states), timeout, done)
 
     def _send(self, action: machine.Send) -> None:
         core, request = self._core, action.request
-        if self.coordinator is None:
+        node = self._coordinator.node
+        if node is None:
             self.feed(machine.Failed(request, "the coordinator is not known"))
             return
         core.ask(
-            request,
-            self._answered,
-            node=self.coordinator,
+            Prepared(type(request), lambda version: machine.in_version(request, version)),
+            lambda call: self._answered(action, call),
+            node=node,
             lane=MAIN if action.urgent else GROUP,
             timeout_ms=max(core.options.request_timeout_ms, action.timeout_ms or 0),
         )
 
-    def _answered(self, call: Call) -> None:
-        assert call.request is not None
+    def _answered(self, action: machine.Send, call: Call) -> None:
         if call.response is not None:
-            self.feed(machine.Received(call.request, call.response))
+            self.feed(machine.Received(action.request, call.response))
+        elif call.how is How.silent or call.error is None:
+            self.feed(machine.Failed(action.request, str(call.error)))
         else:
-            self.feed(machine.Failed(call.request, str(call.error)))
+            self.feed(machine.Refused(action.request, call.error))
 
-    def commit_answered(self, code: int, identity: machine.Identity) -> None:
+    def commit_answered(self, code: int, identity: Identity) -> None:
         self.feed(machine.CommitAnswered(code, identity.generation, identity.member_id))
 
-    def _who(self) -> tuple[str, int]:
-        member = self.member
-        if member is None:
-            return "", -1
-        return member.member_id, -1 if member.generation is None else member.generation
-
-    # ---- the coordinator
+    def coordinator_found(self, node: int) -> None:
+        if self._standing.in_group:
+            self.feed(machine.CoordinatorFound(node))
 
     def coordinator_lost(self, why: str) -> None:
-        """Somebody who talked to the coordinator says that it is gone."""
-        self._forget_coordinator(why)
-        self._wanted = True
-        if self.active:
+        if self._standing.in_group:
             self.feed(machine.CoordinatorLost(why))
-
-    def want_coordinator(self) -> int | None:
-        """The coordinator's node; looks for it when it isn't known."""
-        if self.coordinator is None:
-            self._wanted = True
-            self.pump()
-        return self.coordinator
-
-    def _forget_coordinator(self, why: str) -> None:
-        if self.coordinator is not None:
-            node, self.coordinator = self.coordinator, None
-            self._core.network.disconnect(node, GROUP, why, self._core.now)
-
-    def due(self) -> int | None:
-        times: list[int] = []
-        if self.member is not None and (at := machine.next_deadline(self.member)) is not None:
-            times.append(at)
-        if self._wanted and self._lookup is None and self.coordinator is None:
-            times.append(self._lookup_at)
-        return min(times, default=None)
-
-    def pump(self) -> None:
-        core = self._core
-        if not self._wanted or self._lookup is not None or self._lookup_at > core.now:
-            return
-        if self.coordinator is not None:
-            self._wanted = False
-            return
-        group = core.options.group_id
-        assert group is not None
-        self._lookup = core.ask(coordinator_request(group), self._found)
-
-    def tick(self) -> None:
-        if self.member is not None:
-            at = machine.next_deadline(self.member)
-            if at is not None and at <= self._core.now:
-                self.feed(machine.Tick())
-
-    def _found(self, call: Call) -> None:
-        core = self._core
-        self._lookup = None
-        self._lookup_at = core.now + core.options.retry_backoff_ms
-        error: KprotoError | None = call.error
-        if isinstance(call.response, FindCoordinatorResponse):
-            found = coordinator_of(call.response, call.version)
-            if isinstance(found, int):
-                self._wanted = False
-                self._know(found, call.response, call.version)
-                self.coordinator = found
-                core.report("coordinator", reason=f"node {found} coordinates the group")
-                if self.active:
-                    self.feed(machine.CoordinatorFound(found))
-                return
-            code, words = found
-            error = broker_error(code, "FindCoordinator", words)
-            if not is_retriable(code):
-                self._lookup_at = core.now + core.options.retry_backoff_max_ms
-                core.fail(error)
-        if self.active:
-            self._wanted = False
-            self.feed(machine.CoordinatorLost(str(error)))
-
-    def _know(self, node: int, response: FindCoordinatorResponse, version: int) -> None:
-        """The answer tells the address; metadata may not list it yet."""
-        first = response.coordinators[0] if version >= 4 else response
-        if node not in self._core.view.brokers:
-            self._core.view.brokers[node] = BrokerAddress(node, first.host, first.port)
 
     # ---- metadata
 
     def _watch(self) -> None:
-        if self.member is not None and self.active and self.pattern is None:
+        if self.member is not None and self._standing.in_group and self.pattern is None:
             self._metadata.watch(self.member.topics_of_interest | self.topics)
 
     def metadata_changed(self, asked: frozenset[str] | None) -> None:
         core = self._core
-        if self.member is None or not self.active:
+        if self.member is None or not self._standing.in_group:
             return
         known = core.view.topics
         names = frozenset(known) if asked is None else asked

@@ -64,9 +64,10 @@ class ClusterView:
         self.updated_at: int | None = None
         self.version = 0
 
-    def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> None:
-        """Takes an answer in. `everything`: it lists all topics, so what is missing doesn't exist any
-        more."""
+    def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
+        """Takes an answer in; True when it told something new. `everything`: it lists all topics, so what is
+        missing doesn't exist any more."""
+        brokers, news = self.brokers, False
         self.brokers = {
             broker.node_id: BrokerAddress(broker.node_id, broker.host, broker.port, broker.rack)
             for broker in response.brokers
@@ -99,22 +100,26 @@ class ClusterView:
                     and epoch < known.leader_epoch
                 ):
                     fresh = known
+                else:
+                    news = news or known is None or _moved(known, fresh)
                 view.partitions[entry.partition_index] = fresh
             if old is not None and same and old.id is not None and topic.error_code and not topic.partitions:
                 # A broker that restarts may deny topics for a moment; what was known stays, with the error.
                 view.partitions = old.partitions
             if old is not None and old.id is not None and not same:
                 self.names.pop(old.id, None)
+            news = news or not same or (old is not None and old.error_code != view.error_code)
             self.topics[name] = view
             if topic_id is not None:
                 self.names[topic_id] = name
         if everything:
             for name in [name for name in self.topics if name not in seen]:
-                gone = self.topics.pop(name)
+                gone, news = self.topics.pop(name), True
                 if gone.id is not None:
                     self.names.pop(gone.id, None)
         self.updated_at = now
         self.version += 1
+        return news or brokers != self.brokers
 
     def leader(self, partition: TopicPartition) -> int | None:
         """The node id of the partition's leader, None when it is not known or there is none."""
@@ -154,6 +159,10 @@ class ClusterView:
             for name in topics
             if (view := self.topics.get(name)) and view.partitions
         }
+
+
+def _moved(old: PartitionView, new: PartitionView) -> bool:
+    return (old.leader, old.leader_epoch) != (new.leader, new.leader_epoch)
 
 
 def metadata_request(topics: Iterable[str] | None, *, allow_auto_topic_creation: bool = False) -> Prepared:

@@ -8,7 +8,8 @@ Rules that hold here:
   behind a fetch or an open JoinGroup.
 * Connections are opened when the first call needs them, and known by a number that is never used twice:
   events of a connection that is gone are ignored.
-* After a failure a broker is left alone for a while that doubles from reconnect.backoff.ms to its maximum.
+* After a failure a broker is left alone for a while that doubles from reconnect.backoff.ms to its maximum,
+  each time a little more or less than that (the jitter of `backoff`).
   Calls to it fail at once when the connection fails, and wait while the broker is being left alone.
 * A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
   a client whose brokers have all moved finds them again through the bootstrap addresses (KIP-899).
@@ -19,11 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from kproto.errors import ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
 from kproto.wire.message import Message
 
+from .backoff import Backoff
 from .connection import Call, Connection, Prepared
 from .metadata import ClusterView
 
@@ -107,6 +110,7 @@ class Network:
         reconnect_backoff_ms: int = RECONNECT_BACKOFF_MS,
         reconnect_backoff_max_ms: int = RECONNECT_BACKOFF_MAX_MS,
         connection_setup_timeout_ms: int = CONNECTION_SETUP_TIMEOUT_MS,
+        random: Random | None = None,
     ) -> None:
         self.bootstrap = list(bootstrap)
         self.client_id = client_id
@@ -116,7 +120,7 @@ class Network:
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
-        self._backoff = (reconnect_backoff_ms, reconnect_backoff_max_ms)
+        self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, random or Random())
         self._setup_timeout = connection_setup_timeout_ms
         self._connections: dict[int, Connection] = {}
         self._lanes: dict[tuple[str, int, int], Connection] = {}
@@ -246,7 +250,7 @@ class Network:
                         self._peers[(connection.host, connection.port)] = _Peer()
                 except DecodeError as error:
                     self._collect(connection)
-                    self._drop(connection, f"the answer makes no sense: {error}", now)
+                    self._drop(connection, f"the answer makes no sense: {error}", now, garbled=error)
                     return
                 self._collect(connection)
             case Broken(why=why):
@@ -315,7 +319,14 @@ class Network:
         self.finished.append(call)
 
     def _drop(
-        self, connection: Connection, why: str, now: int, *, shut: bool = True, punish: bool = True
+        self,
+        connection: Connection,
+        why: str,
+        now: int,
+        *,
+        shut: bool = True,
+        punish: bool = True,
+        garbled: DecodeError | None = None,
     ) -> None:
         was_ready = connection.ready
         address = (connection.host, connection.port)
@@ -326,7 +337,7 @@ class Network:
             self.actions.append(Shut(connection.key))
         if punish:
             self._leave_alone(address, now)
-        connection.broken(why)
+        connection.broken(why, garbled)
         for call in connection.finished:
             call.tried.add(address)
             untried = [address for address in self._addresses() if address not in call.tried]
@@ -346,6 +357,5 @@ class Network:
 
     def _leave_alone(self, address: tuple[str, int], now: int) -> None:
         peer = self._peers.setdefault(address, _Peer())
-        base, most = self._backoff
-        peer.not_before = now + min(most, base << min(peer.failures, 16))
+        peer.not_before = now + self._backoff.after(peer.failures)
         peer.failures += 1

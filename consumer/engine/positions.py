@@ -5,17 +5,22 @@ Rules that hold here:
 * `position` is the offset of the next record to hand out; `fetch_offset` runs ahead of it by what is
   buffered. `processed` is the position at the last poll: what an automatic commit may say, because the
   application came back for more.
-* Every seek, reset or new assignment raises `epoch`; an answer that was asked for in an earlier epoch is
-  ignored. So the last seek wins over whatever is under way (I8).
+* Every seek, reset or new assignment gives the partition a new `epoch`, which no partition ever had; an
+  answer that was asked for in an earlier epoch is ignored. So the last seek wins over whatever is under way
+  (I8).
 * A partition hands out records only when it is ready, not paused, not being revoked, its assigned callback
   has returned, and the offset it starts from is committed where that is asked for (`unsaved`, rule M206).
 * Pausing changes nothing else: buffered records stay, positions stay.
+* Whoever changes a partition *touches* it, and the parts look at what was touched only: so an event costs
+  nothing for partitions that it isn't about. What waits for a moment is kept in the order of the moments.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 
 from kproto.errors import KprotoError
@@ -32,6 +37,7 @@ class Phase(Enum):
 
     finding = "finding"  # the group's committed offset
     listing = "listing"  # where the reset policy points
+    checking = "checking"  # whether the leader's log still has what the position stands on (KIP-320)
     ready = "ready"  # nothing: it has a position
 
 
@@ -45,36 +51,76 @@ class Reset:
     save: bool = False
 
 
-@dataclass(slots=True, eq=False)
 class PartitionState:
-    """One assigned partition."""
+    """One assigned partition. Read what you like; change it through its methods."""
 
-    partition: TopicPartition
-    phase: Phase = Phase.finding
-    position: int = 0
-    processed: int | None = None
-    leader_epoch: int | None = None
-    fetch_offset: int = 0
-    committed: int | None = None
-    reset: Reset | None = None
-    unsaved: bool = False
-    paused: bool = False
-    revoking: bool = False
-    announced: bool = False
-    new: bool = False
-    epoch: int = 0
-    asking: bool = False
-    fetching: bool = False
-    retry_at: int = 0
-    # The offset at which a fetch beside the waiting one found nothing.
-    dry_at: int = -1
-    error: KprotoError | None = None
-    chunks: deque[Chunk] = field(default_factory=deque[Chunk])
-    high_watermark: int | None = None
-    last_stable_offset: int | None = None
-    log_start_offset: int | None = None
-    replica: int | None = None
-    replica_until: int = 0
+    __slots__ = (
+        "_home",
+        "announced",
+        "asking",
+        "beside",
+        "chunks",
+        "committed",
+        "dry_at",
+        "epoch",
+        "error",
+        "failures",
+        "fetch_offset",
+        "gone",
+        "handed_out",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "new",
+        "partition",
+        "paused",
+        "phase",
+        "position",
+        "processed",
+        "replica",
+        "replica_until",
+        "reset",
+        "retry_at",
+        "revoking",
+        "unsaved",
+        "validated",
+    )
+
+    def __init__(self, home: Positions, partition: TopicPartition, *, announced: bool, new: bool) -> None:
+        self._home = home
+        self.partition = partition
+        self.phase = Phase.finding
+        self.position = 0
+        self.processed: int | None = None
+        self.leader_epoch: int | None = None  # of the last record before the position
+        self.validated: int | None = None  # the leader's epoch that the position was checked against
+        self.fetch_offset = 0
+        self.handed_out = False  # some records from where it started
+        self.committed: int | None = None
+        self.reset: Reset | None = None
+        self.unsaved = False
+        self.paused = False
+        self.revoking = False
+        self.announced = announced
+        self.new = new
+        self.gone = False
+        self.epoch = home.next_epoch()
+        self.asking = False
+        self.beside = False  # a fetch beside the waiting one is open for it
+        self.retry_at = 0
+        self.failures = 0
+        # The offset at which a fetch beside the waiting one found nothing.
+        self.dry_at = -1
+        self.error: KprotoError | None = None
+        self.chunks: deque[Chunk] = deque()
+        self.high_watermark: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+        self.replica: int | None = None
+        self.replica_until = 0
+
+    # ---- where it starts
 
     def start_at(self, offset: int, leader_epoch: int | None = None) -> None:
         """The position is known: from the group, from a leader, or from a seek."""
@@ -82,7 +128,10 @@ class PartitionState:
         self.phase = Phase.ready
         self.position = self.fetch_offset = offset
         self.processed = offset
+        self.handed_out = False
         self.leader_epoch = leader_epoch
+        self.validated = None
+        self._home.processed(self)
 
     def find_out(self, reset: Reset) -> None:
         """The position has to be asked of the leader."""
@@ -95,29 +144,122 @@ class PartitionState:
         self._forget()
         self.phase = Phase.finding
 
-    def _forget(self) -> None:
-        self.epoch += 1
+    def check(self) -> None:
+        """The position stands on an epoch that another leader may have cut: ask before anything else is read.
+
+        What is buffered is fetched again, as it may come from what was cut off.
+        """
+        unsaved, processed, committed = self.unsaved, self.processed, self.committed
+        self._forget()
+        self.phase = Phase.checking
+        self.unsaved, self.processed, self.committed = unsaved, processed, committed
+        self.fetch_offset = self.position
+
+    def checked(self, leader_epoch: int | None) -> None:
+        """The leader of this epoch has what the position stands on."""
+        self.phase = Phase.ready
+        self.validated = leader_epoch
         self.asking = False
-        self.fetching = False
+        self.touch()
+
+    def _forget(self) -> None:
+        self.epoch = self._home.next_epoch()
+        self.asking = False
+        self.beside = False
         self.retry_at = 0
+        self.failures = 0
         self.reset = None
         self.error = None
         self.unsaved = False
         self.dry_at = -1
         self.chunks.clear()
+        self.touch()
+
+    # ---- what happens to it
+
+    def touch(self) -> None:
+        """Something about it changed: everybody looks at it again."""
+        home = self._home
+        if home.states.get(self.partition, self) is self:
+            home.touched[self.partition] = self
+
+    def fail(self, error: KprotoError) -> None:
+        """Nothing more is fetched until a seek; raised when everything before was handed out."""
+        self.error = error
+        self.touch()
+
+    def rest(self, until: int) -> None:
+        """It is left alone until then."""
+        self.retry_at = until
+        self._home.sleep(self, until)
+        self.touch()
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        self.touch()
+
+    def revoke(self) -> None:
+        self.revoking = True
+        self.touch()
+
+    def announce(self) -> None:
+        self.announced = True
+        self.touch()
+
+    def saved(self) -> None:
+        self.unsaved = False
+        self.touch()
+
+    def took(self, chunk: Chunk) -> None:
+        """A fetch brought this; it goes on behind it."""
+        self.chunks.append(chunk)
+        self.fetch_offset = chunk.end
+        self.failures = 0
+        self.touch()
+
+    def moved(self, chunk: Chunk) -> None:
+        """Some of its first chunk was handed out."""
+        self.position = chunk.position
+        if chunk.leader_epoch >= 0:
+            self.leader_epoch = chunk.leader_epoch
+        self.handed_out = True
+        self._home.handed[self.partition] = self
+        if chunk.exhausted and self.chunks:
+            self.chunks.popleft()
+            self.touch()
+
+    def give_back(self, offset: int) -> None:
+        """Records from `offset` on were handed out in vain: they come again."""
+        committed, processed, validated = self.committed, self.processed, self.validated
+        self.start_at(offset, self.leader_epoch)
+        self.committed, self.validated, self.handed_out = committed, validated, True
+        self.processed = processed if processed is None else min(processed, offset)
+        self._home.processed(self)
+
+    def committed_at(self, offset: int) -> None:
+        self.committed = offset
+        self._home.processed(self)
+
+    # ---- to look at
 
     @property
     def known(self) -> bool:
-        return self.phase is Phase.ready
+        return self.phase is Phase.ready or self.phase is Phase.checking
+
+    @property
+    def to_commit(self) -> bool:
+        """Something was processed that isn't committed."""
+        return self.known and self.processed is not None and self.processed != self.committed
 
     @property
     def fetchable(self) -> bool:
         return (
             self.phase is Phase.ready
+            and not self.gone
             and not self.paused
             and not self.revoking
             and self.error is None
-            and not self.fetching
+            and not self.beside
             and len(self.chunks) < PREFETCH
         )
 
@@ -132,6 +274,7 @@ class PartitionState:
     def deliverable(self) -> bool:
         return (
             self.phase is Phase.ready
+            and not self.gone
             and not self.paused
             and not self.revoking
             and self.announced
@@ -144,3 +287,105 @@ class PartitionState:
         """Records behind the end, as the last fetch told it."""
         end = self.last_stable_offset if self.last_stable_offset is not None else self.high_watermark
         return None if end is None or not self.known else max(0, end - self.position)
+
+
+class Positions:
+    """All partitions of one consumer, and which of them somebody has to look at."""
+
+    def __init__(self) -> None:
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self.touched: dict[TopicPartition, PartitionState] = {}
+        # Handed out since the last poll, and processed but not committed.
+        self.handed: dict[TopicPartition, PartitionState] = {}
+        self._uncommitted: dict[TopicPartition, PartitionState] = {}
+        self._asleep: list[tuple[int, int, PartitionState]] = []
+        self._epochs = 0
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        return partition in self.states
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.states)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        return self.states.get(partition)
+
+    def add(self, partition: TopicPartition, *, announced: bool = False, new: bool = False) -> PartitionState:
+        """Takes a partition in; it starts by finding out where."""
+        state = self.states[partition] = PartitionState(self, partition, announced=announced, new=new)
+        state.touch()
+        return state
+
+    def drop(self, partition: TopicPartition) -> PartitionState | None:
+        """Lets a partition go, with all that was buffered of it."""
+        state = self.states.pop(partition, None)
+        if state is not None:
+            state.gone = True
+            state.chunks.clear()
+            state.touch()
+            self.handed.pop(partition, None)
+            self._uncommitted.pop(partition, None)
+        return state
+
+    def clear(self) -> None:
+        for partition in list(self.states):
+            self.drop(partition)
+
+    def touch_all(self) -> None:
+        """Something about the cluster changed."""
+        self.touched.update(self.states)
+
+    def take_touched(self) -> Iterable[PartitionState]:
+        """What changed since the last time, each once."""
+        touched, self.touched = self.touched, {}
+        return touched.values()
+
+    # ---- time
+
+    def sleep(self, state: PartitionState, until: int) -> None:
+        self._epochs += 1
+        heapq.heappush(self._asleep, (until, self._epochs, state))
+
+    def wake(self, now: int) -> None:
+        """Touches those whose moment has come."""
+        while self._asleep and self._asleep[0][0] <= now:
+            heapq.heappop(self._asleep)[2].touch()
+
+    def due(self) -> int | None:
+        return self._asleep[0][0] if self._asleep else None
+
+    # ---- what there is to commit
+
+    def mark_processed(self) -> None:
+        """The application came back: what was handed out is processed."""
+        handed, self.handed = self.handed, {}
+        for state in handed.values():
+            if state.known and not state.gone:
+                state.processed = state.position
+                self.processed(state)
+
+    def processed(self, state: PartitionState) -> None:
+        """What is processed or committed of it changed."""
+        if state.to_commit and not state.gone:
+            self._uncommitted[state.partition] = state
+        else:
+            self._uncommitted.pop(state.partition, None)
+
+    def to_commit(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionState]:
+        """The partitions (of these, or all) with something processed that isn't committed."""
+        if partitions is None:
+            return {p: state for p, state in self._uncommitted.items() if state.to_commit}
+        return {p: state for p in partitions if (state := self._uncommitted.get(p)) and state.to_commit}
+
+    def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
+        """All partitions with a position, also where nothing is new: what Java's consumer commits."""
+        return {p: s for p, s in self.states.items() if s.known and s.processed is not None}
+
+    def next_epoch(self) -> int:
+        self._epochs += 1
+        return self._epochs

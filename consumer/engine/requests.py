@@ -97,13 +97,13 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
 
 def timestamp_of(spec: str | int) -> int:
     """ListOffsets' timestamp for "earliest", "latest", "max_timestamp" or a time in milliseconds."""
-    if isinstance(spec, str):
-        if spec not in _SPECS:
-            raise ConfigError("offset", spec, f"allowed: {', '.join(_SPECS)} or a time in milliseconds")
+    if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
-    if spec < 0:
-        raise ConfigError("timestamp", spec, "a time in milliseconds since 1970, not negative")
-    return spec
+    given: object = spec
+    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+        return given
+    allowed = f"{', '.join(_SPECS)} or a time in whole milliseconds since 1970, not negative"
+    raise ConfigError("offset" if isinstance(spec, str) else "timestamp", spec, f"allowed: {allowed}")
 
 
 def list_offsets_request(

@@ -9,20 +9,21 @@ Rules that hold here (Java's FetchSessionHandler, M160 to M163):
 * An answer that doesn't fit the request is discarded, and the next request is a full one. The broker's
   FETCH_SESSION_ID_NOT_FOUND forgets the id; every other error closes it and asks for a new one.
 * Session id 0 in an answer means that the broker keeps none: its records are good, the next fetch is full.
+* What is wanted is told change by change (`want`, `forget`), so that a request costs what changed, and not
+  what there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 from .metadata import NO_TOPIC_ID
 
-FETCH_SESSION_ID_NOT_FOUND = 70
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -32,70 +33,157 @@ TOPIC_IDS_FROM = 13
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What is asked of one partition; any difference is news to the session."""
+    """What is asked of one partition; any difference is news to the session.
+
+    `asked_in` is the partition's epoch here: an answer to another one means nothing any more.
+    """
 
     topic_id: UUID | None
     offset: int
     max_bytes: int
     leader_epoch: int | None
+    asked_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One fetch that was decided on, for whatever version it will be sent in."""
+
+    session_id: int
+    session_epoch: int
+    send: dict[TopicPartition, Want]
+    forget: dict[TopicPartition, Want]
+
+    def request(
+        self,
+        version: int,
+        *,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        isolation_level: int,
+        rack_id: str,
+    ) -> FetchRequest:
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=isolation_level,
+            topics=_topics(self.send, version),
+            forgotten_topics_data=_forgotten(self.forget, version) if version >= 7 else [],
+        )
+        if version >= 7:
+            request.session_id = self.session_id
+            request.session_epoch = self.session_epoch
+        if version >= 11:
+            request.rack_id = rack_id
+        return request
 
 
 class FetchSession:
-    """The session with one broker. `request` for each fetch, then `accepts` its answer or `failed`."""
+    """The session with one broker: `want` and `forget` what changes, `plan` each fetch, then `accepts` its
+    answer or `failed`."""
 
     def __init__(self, *, once: bool = False) -> None:
         self.id = NO_SESSION
         # `once`: a single fetch that neither has nor makes a session.
         self.epoch = FINAL_EPOCH if once else INITIAL_EPOCH
-        self.partitions: dict[TopicPartition, Want] = {}
+        self.wanted: dict[TopicPartition, Want] = {}
+        # As the last request left it at the broker.
+        self.told: dict[TopicPartition, Want] = {}
+        self._names: dict[tuple[UUID, int], TopicPartition] = {}
+        self._news: dict[TopicPartition, None] = {}
+        self._nameless: set[TopicPartition] = set()
         self._full = True
 
-    def request(
-        self, wants: Mapping[TopicPartition, Want], version: int, **settings: int | str
-    ) -> FetchRequest:
-        """The fetch for exactly these partitions, as full or as a difference."""
+    # ---- what is wanted
+
+    def want(self, partition: TopicPartition, want: Want) -> None:
+        if self.wanted.get(partition) != want:
+            self.wanted[partition] = want
+            if want.topic_id is None:
+                self._nameless.add(partition)
+            else:
+                self._nameless.discard(partition)
+            self._news[partition] = None
+
+    def forget(self, partition: TopicPartition) -> None:
+        if self.wanted.pop(partition, None) is not None:
+            self._nameless.discard(partition)
+            self._news[partition] = None
+
+    def asks(self, partition: TopicPartition) -> bool:
+        """Whether the last request asked for the partition as it is wanted now."""
+        want = self.wanted.get(partition)
+        return want is not None and self.told.get(partition) == want
+
+    @property
+    def named(self) -> bool:
+        """Whether some topic is known by its name only."""
+        return bool(self._nameless)
+
+    # ---- asking
+
+    def plan(self) -> Plan:
+        """The next fetch, for exactly the partitions that are wanted now, as full or as a difference."""
         self._full = self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        send: dict[TopicPartition, Want] = {}
+        forget: dict[TopicPartition, Want] = {}
         if self._full:
-            send = dict(wants)
-            forget: dict[TopicPartition, Want] = {}
+            send.update(self.wanted)
+            self.told = dict(send)
+            self._names = {_name(p, want): p for p, want in send.items()}
         else:
-            send = {
-                partition: want for partition, want in wants.items() if self.partitions.get(partition) != want
-            }
-            forget = {
-                partition: old
-                for partition, old in self.partitions.items()
-                if partition not in wants or wants[partition].topic_id != old.topic_id
-            }
-        self.partitions = dict(wants)
-        request = FetchRequest(
-            max_wait_ms=int(settings["max_wait_ms"]),
-            min_bytes=int(settings["min_bytes"]),
-            max_bytes=int(settings["max_bytes"]),
-            isolation_level=int(settings["isolation_level"]),
-            topics=_topics(send, version),
-            forgotten_topics_data=_forgotten(forget, version) if version >= 7 else [],
-        )
-        if version >= 7:
-            request.session_id = self.id
-            request.session_epoch = self.epoch
-        if version >= 11:
-            request.rack_id = str(settings["rack_id"])
-        return request
+            for partition in self._news:
+                self._tell(partition, send, forget)
+        self._news = {}
+        return Plan(self.id, self.epoch, send, forget)
+
+    def _tell(
+        self,
+        partition: TopicPartition,
+        send: dict[TopicPartition, Want],
+        forget: dict[TopicPartition, Want],
+    ) -> None:
+        new, old = self.wanted.get(partition), self.told.get(partition)
+        if new == old:
+            return
+        if old is not None and (new is None or new.topic_id != old.topic_id):
+            forget[partition] = old
+            self._names.pop(_name(partition, old), None)
+            del self.told[partition]
+        if new is not None:
+            send[partition] = new
+            self.told[partition] = new
+            self._names[_name(partition, new)] = partition
+
+    # ---- answers
+
+    def name(self, topic: str, topic_id: UUID, index: int, version: int) -> TopicPartition | None:
+        """Which partition an entry of the answer is about; None when it was not asked for."""
+        if version >= TOPIC_IDS_FROM:
+            return self._names.get((topic_id, index))
+        partition = TopicPartition(topic, index)
+        return partition if partition in self.told else None
 
     def accepts(self, response: FetchResponse, version: int) -> bool:
         """Takes the answer in; False when its records must not be used."""
         if response.error_code:
-            if response.error_code == FETCH_SESSION_ID_NOT_FOUND:
+            if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self.id = NO_SESSION
             self.epoch = INITIAL_EPOCH
             return False
         if version < 7 or self.epoch == FINAL_EPOCH:
             return True
-        answered = _answered(response, version)
-        known = _known(self.partitions, version)
+        answered, fits = 0, True
+        for topic in response.responses:
+            for entry in topic.partitions:
+                answered += 1
+                fits = fits and (
+                    self.name(topic.topic, topic.topic_id, entry.partition_index, version) is not None
+                )
         if self._full:
-            if answered != known:
+            if not fits or answered != len(self.told):
                 self._reset()
                 return False
             if response.session_id == NO_SESSION:
@@ -103,7 +191,7 @@ class FetchSession:
                 return True
             self.id, self.epoch = response.session_id, 1
             return True
-        if answered - known:
+        if not fits:
             self.epoch = INITIAL_EPOCH
             return False
         if response.session_id == NO_SESSION:
@@ -131,7 +219,11 @@ class FetchSession:
         self.epoch = INITIAL_EPOCH
 
 
-def _topics(wants: Mapping[TopicPartition, Want], version: int) -> list[FetchTopic]:
+def _name(partition: TopicPartition, want: Want) -> tuple[UUID, int]:
+    return want.topic_id or NO_TOPIC_ID, partition.partition
+
+
+def _topics(wants: dict[TopicPartition, Want], version: int) -> list[FetchTopic]:
     topics: dict[str, FetchTopic] = {}
     for partition, want in wants.items():
         topic = topics.get(partition.topic)
@@ -150,7 +242,7 @@ def _topics(wants: Mapping[TopicPartition, Want], version: int) -> list[FetchTop
     return list(topics.values())
 
 
-def _forgotten(forget: Mapping[TopicPartition, Want], version: int) -> list[ForgottenTopic]:
+def _forgotten(forget: dict[TopicPartition, Want], version: int) -> list[ForgottenTopic]:
     topics: dict[tuple[str, UUID | None], ForgottenTopic] = {}
     for partition, want in forget.items():
         key = (partition.topic, want.topic_id)
@@ -163,22 +255,3 @@ def _forgotten(forget: Mapping[TopicPartition, Want], version: int) -> list[Forg
             topics[key] = topic
         topic.partitions.append(partition.partition)
     return list(topics.values())
-
-
-def _answered(response: FetchResponse, version: int) -> set[tuple[str | UUID, int]]:
-    found: set[tuple[str | UUID, int]] = set()
-    for topic in response.responses:
-        name: str | UUID = topic.topic_id if version >= TOPIC_IDS_FROM else topic.topic
-        found.update((name, entry.partition_index) for entry in topic.partitions)
-    return found
-
-
-def _known(partitions: Mapping[TopicPartition, Want], version: int) -> set[tuple[str | UUID, int]]:
-    if version >= TOPIC_IDS_FROM:
-        return {(want.topic_id or NO_TOPIC_ID, p.partition) for p, want in partitions.items()}
-    return {(p.topic, p.partition) for p in partitions}
-
-
-def by_id(partitions: Iterable[tuple[TopicPartition, Want]]) -> dict[tuple[UUID, int], TopicPartition]:
-    """(topic id, index) -> partition, for reading an answer that has no names."""
-    return {(want.topic_id or NO_TOPIC_ID, p.partition): p for p, want in partitions}

@@ -56,6 +56,7 @@ from .member_events import (
     PollBegan,
     PollEnded,
     Received,
+    Refused,
     Rejoining,
     Released,
     RequestRejoin,
@@ -72,9 +73,11 @@ from .member_leaving import (
     close_now,
     close_sooner,
     encountered,
+    fail,
     fence,
     forget_let_go,
     forget_membership,
+    in_version,
     join_answered_leaving,
     leave_answered,
     let_go,
@@ -139,6 +142,7 @@ __all__ = [
     "PollBegan",
     "PollEnded",
     "Received",
+    "Refused",
     "Rejoining",
     "Released",
     "RequestRejoin",
@@ -148,6 +152,7 @@ __all__ = [
     "Tick",
     "Unsubscribe",
     "WantMetadata",
+    "in_version",
     "kind",
     "next_deadline",
     "step",
@@ -166,10 +171,10 @@ def next_deadline(member: Member) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     found: list[int | None] = [member.close_at]
     known = member.coordinator is not None
-    if known and heartbeats(member):
+    if heartbeats(member) and (known or member.config.policy.lose_on_session_timeout):
         found.append(member.session_at)
-        if member.heartbeat is None:
-            found.append(member.heartbeat_at)
+    if heartbeats(member) and known and member.heartbeat is None:
+        found.append(member.heartbeat_at)
     if member.state in POLL_WATCHED:
         found.append(member.poll_at)
     if known and member.state is S.unjoined:
@@ -260,7 +265,7 @@ def _released_to_adopt(member: Member, event: Released, now: int, out: Out) -> N
 def _coordinator_found(member: Member, event: CoordinatorFound, now: int, out: Out) -> None:
     member.coordinator, member.finding, member.find_at = event.node, False, None
     member.finds_failed = 0
-    if member.session_at is not None:
+    if member.session_at is not None and not member.config.policy.lose_on_session_timeout:
         member.session_at = now + member.config.session_timeout_ms
 
 
@@ -282,6 +287,22 @@ def _failed(member: Member, event: Failed, now: int, out: Out) -> None:
         if event.request is member.heartbeat:
             heartbeat_failed(member, now)
         lose_coordinator(member, now)
+
+
+def _refused(member: Member, event: Refused, now: int, out: Out) -> None:
+    if event.request is member.open:
+        member.open = None
+        fail(member, event.error, type(event.error).__name__, out)
+
+
+def _refused_leaving(member: Member, event: Refused, now: int, out: Out) -> None:
+    if event.request is member.open:
+        member.open = None
+
+
+def _leave_refused(member: Member, event: Refused, now: int, out: Out) -> None:
+    if event.request is member.leave:
+        close_now(member, out)
 
 
 def _leave_failed(member: Member, event: Failed, now: int, out: Out) -> None:
@@ -345,11 +366,14 @@ def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
     if member.state in POLL_WATCHED and member.poll_at is not None and now >= member.poll_at:
         _drop(member, out)
         return
-    if member.coordinator is None or not heartbeats(member):
+    known = member.coordinator is not None
+    if not heartbeats(member) or not (known or member.config.policy.lose_on_session_timeout):
         return
     if member.session_at is not None and now >= member.session_at:
         _session_timed_out(member, now, out)
-    elif member.heartbeat is None and member.heartbeat_at is not None and now >= member.heartbeat_at:
+    elif (
+        known and member.heartbeat is None and member.heartbeat_at is not None and now >= member.heartbeat_at
+    ):
         _beat(member, now, out)
 
 
@@ -444,6 +468,14 @@ TABLE: dict[str, dict[MemberState, Handler]] = {
     "CoordinatorFound": _row(_coordinator_found, closed=_ignored),
     "CoordinatorLost": _row(_coordinator_lost, leaving=_coordinator_lost_leaving, closed=_ignored),
     "Failed": _row(_failed, leaving=_leave_failed, closed=_ignored),
+    "Refused": _only(
+        _refused,
+        S.joining,
+        S.syncing,
+        unsubscribing=_refused_leaving,
+        closing=_refused_leaving,
+        leaving=_leave_refused,
+    ),
     "JoinGroupAnswered": _only(
         join_answered, S.joining, unsubscribing=join_answered_leaving, closing=join_answered_leaving
     ),

@@ -5,7 +5,7 @@ Times are milliseconds. Events are what happened; actions are what the engine ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import KprotoError
@@ -31,6 +31,11 @@ class Policy:
 JAVA = Policy()
 
 
+def as_it_is(wait_ms: int) -> int:
+    """No jitter."""
+    return wait_ms
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
     """What a member is told once. Times are milliseconds; the names are Kafka's options."""
@@ -46,6 +51,8 @@ class MemberConfig:
     assignors: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
     rack_id: str | None = None
     policy: Policy = field(default_factory=lambda: JAVA)
+    spread: Callable[[int], int] = as_it_is
+    """Gives each backoff its jitter: milliseconds to milliseconds, by whoever has a random source."""
 
 
 # -- events: what happened --------------------------------------------------------------------------------
@@ -103,6 +110,15 @@ class Failed:
 
     request: Message
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A `Send` that can't be sent: the broker knows no version that says what it says (a static member before
+    JoinGroup v5). No other try would do better."""
+
+    request: Message
+    error: KprotoError
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +183,7 @@ Event = (
     | CoordinatorLost
     | Received
     | Failed
+    | Refused
     | Released
     | Metadata
     | CommitAnswered
@@ -191,6 +208,7 @@ class FindCoordinator:
 class Send:
     """Send `request` to the coordinator and bring back `Received` or `Failed`.
 
+    `request` is as the newest version says it; `in_version` says it as an older one does.
     `timeout_ms`: wait at least so long (a JoinGroup stays open until the whole group has gathered); None is
     request.timeout.ms. `urgent`: a JoinGroup or SyncGroup is parked on the connection, and the broker reads
     nothing behind it; use a connection of its own for this one.

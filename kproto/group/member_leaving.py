@@ -22,6 +22,8 @@ from .reasons import (
 )
 from .subscription import TopicPartition
 
+LEAVE_SEVERAL = 3
+
 # Letting go
 
 
@@ -84,6 +86,16 @@ def send_leave(member: Member, reason: str, out: Out) -> Message | None:
     who = MemberIdentity(member_id=member.member_id, group_instance_id=None, reason=reason[:MAX_REASON])
     request = LeaveGroupRequest(group_id=member.config.group_id, members=[who])
     out.append(Send(request, urgent=member.open is not None))
+    return request
+
+
+def in_version(request: Message, version: int) -> Message:
+    """One of a member's requests as this version says it; EncodeError comes later, where none can.
+
+    Only LeaveGroup was ever said otherwise: up to version 2 it names one member, then several (KIP-345).
+    """
+    if isinstance(request, LeaveGroupRequest) and version < LEAVE_SEVERAL and request.members:
+        return LeaveGroupRequest(group_id=request.group_id, member_id=request.members[0].member_id)
     return request
 
 

@@ -207,9 +207,9 @@ def heartbeat_failed(member: Member, now: int) -> None:
 
 
 def growing(member: Member, failures: int) -> int:
-    """Java's exponential backoff without its jitter."""
-    backoff_ms: int = member.config.retry_backoff_ms * 2 ** min(failures, 16)
-    return min(backoff_ms, max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms))
+    """Java's exponential backoff, with the jitter that the configuration gives it."""
+    most: int = max(member.config.retry_backoff_max_ms, member.config.retry_backoff_ms)
+    return min(most, member.config.spread(member.config.retry_backoff_ms * 2 ** min(failures, 16)))
 
 
 def is_present(member: Member, generation: int, member_id: str) -> bool:

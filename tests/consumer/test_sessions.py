@@ -17,8 +17,12 @@ def want(offset: int = 0, topic_id: UUID = A) -> Want:
 
 
 def ask(session: FetchSession, wants: dict[int, Want], version: int = VERSION) -> FetchRequest:
-    return session.request(
-        {tp("t", index): one for index, one in wants.items()},
+    """The next fetch when these are wanted."""
+    for partition in [partition for partition in session.wanted if partition.partition not in wants]:
+        session.forget(partition)
+    for index, one in wants.items():
+        session.want(tp("t", index), one)
+    return session.plan().request(
         version,
         max_wait_ms=1,
         min_bytes=1,

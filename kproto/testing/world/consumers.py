@@ -43,7 +43,7 @@ class Consumer(Client):
         super().__init__(world, name)
         self.options = consumer_options({"client_id": name, **options})
         self.group = self.options.group_id
-        self.engine = Engine(world.addresses, self.options)
+        self.engine = Engine(world.addresses, self.options, random=self.random)
         self.records: list[Any] = []
         self.batches: list[Any] = []
         self.changes: list[GroupChange] = []

@@ -1,0 +1,94 @@
+"""What each part of a client does about each error code: the one table.
+
+Kafka says of each code whether it is worth another try and whether metadata is stale (`kproto.error_codes`).
+That is the rule; a request's own row holds only where its meaning is another one. Codes that this release
+doesn't know are raised.
+
+    to_do(FETCH, code) is Do.refresh
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from kproto.error_codes import REFRESH_METADATA, RETRIABLE, ErrorCode
+
+E = ErrorCode
+
+
+class Do(Enum):
+    """What to do about an error code."""
+
+    take = "take"  # no error: use the answer
+    retry = "retry"  # the same request to the same broker, after a backoff
+    refresh = "refresh"  # ask for metadata, then whoever leads now, after a backoff
+    find = "find"  # look the coordinator up, then ask it, after a backoff
+    reset = "reset"  # the position is not in the log: what the reset policy says
+    rejoin = "rejoin"  # a rebalance is under way: again, as a member of the next generation
+    lose = "lose"  # this member is none any more: what it had belongs to others
+    told = "raise"  # the application has to know; trying again is slow, and useless until somebody acts
+
+
+Row = Mapping[int, Do]
+
+_GROUP: Row = {
+    E.COORDINATOR_NOT_AVAILABLE: Do.find,
+    E.NOT_COORDINATOR: Do.find,
+    # The right broker, still reading: looking it up again finds the same one.
+    E.COORDINATOR_LOAD_IN_PROGRESS: Do.retry,
+}
+
+# FetchCollector.handleInitializeErrors. Java knows no way on for CORRUPT_MESSAGE either, and tells.
+FETCH: Row = {
+    E.OFFSET_OUT_OF_RANGE: Do.reset,
+    E.CORRUPT_MESSAGE: Do.told,
+    # Not retriable by itself, but metadata of a newer epoch is on its way to us, or to the broker.
+    E.UNKNOWN_LEADER_EPOCH: Do.refresh,
+    E.OFFSET_NOT_AVAILABLE: Do.refresh,
+    E.TOPIC_AUTHORIZATION_FAILED: Do.told,
+}
+
+# OffsetFetcherUtils and OffsetsForLeaderEpochUtils.
+LIST_OFFSETS: Row = {E.UNKNOWN_LEADER_EPOCH: Do.refresh, E.OFFSET_NOT_AVAILABLE: Do.refresh}
+EPOCHS: Row = {E.UNKNOWN_LEADER_EPOCH: Do.refresh, E.OFFSET_NOT_AVAILABLE: Do.refresh}
+
+# ConsumerCoordinator.OffsetFetchResponseHandler; each partition may have an error of its own.
+OFFSET_FETCH: Row = _GROUP
+
+# ConsumerCoordinator.OffsetCommitResponseHandler.
+OFFSET_COMMIT: Row = {
+    **_GROUP,
+    E.REQUEST_TIMED_OUT: Do.find,
+    # The topic is gone, and whoever commits for it should hear of it: no retry brings it back.
+    E.UNKNOWN_TOPIC_OR_PARTITION: Do.told,
+    E.UNKNOWN_TOPIC_ID: Do.refresh,
+    E.REBALANCE_IN_PROGRESS: Do.rejoin,
+    E.ILLEGAL_GENERATION: Do.lose,
+    E.UNKNOWN_MEMBER_ID: Do.lose,
+    E.FENCED_INSTANCE_ID: Do.lose,
+}
+
+# AbstractCoordinator.FindCoordinatorResponseHandler: any other broker may know better.
+FIND_COORDINATOR: Row = {**_GROUP, E.COORDINATOR_NOT_AVAILABLE: Do.retry, E.NOT_COORDINATOR: Do.retry}
+
+# A topic of a Metadata answer.
+METADATA: Row = {
+    E.INVALID_TOPIC_EXCEPTION: Do.told,
+    E.TOPIC_AUTHORIZATION_FAILED: Do.told,
+}
+
+# Sender.completeBatch: who leads is asked again wherever Kafka's metadata is stale.
+PRODUCE: Row = {}
+
+
+def to_do(row: Row, code: int) -> Do:
+    """What to do about `code`, by this request's row."""
+    if code == E.NONE:
+        return Do.take
+    found = row.get(code)
+    if found is not None:
+        return found
+    if code in REFRESH_METADATA:
+        return Do.refresh
+    return Do.retry if code in RETRIABLE else Do.told

@@ -1,0 +1,122 @@
+"""Who coordinates the group: looked up in one place, with one backoff.
+
+Rules that hold here:
+
+* It is looked up when somebody wants it, and not otherwise: a consumer without a group never does.
+* A broker is the coordinator until it says that it isn't, or can't be reached; calls that were open on the
+  group's connection to it fail at once then (M26).
+* The wait between two look-ups grows with every failure, and a coordinator that was found counts as one until
+  it answers something: brokers that send a client round in circles are not asked faster and faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kproto.errors import KprotoError
+from kproto.messages.find_coordinator import FindCoordinatorResponse
+
+from ..errors import broker_error
+from ..options import ConsumerOptions
+from .answers import FIND_COORDINATOR, Do, to_do
+from .connection import Call, How
+from .core import Core
+from .metadata import BrokerAddress
+from .network import GROUP
+from .requests import coordinator_of, coordinator_request
+
+
+class Coordinator:
+    """The node that coordinates this consumer's group, None while it isn't known.
+
+    `found(node)` and `lost(why)` are called when that changes.
+    """
+
+    def __init__(
+        self, core: Core[ConsumerOptions], found: Callable[[int], None], lost: Callable[[str], None]
+    ) -> None:
+        self._core = core
+        self._found = found
+        self._lost = lost
+        self.node: int | None = None
+        self._wanted = False
+        self._call: Call | None = None
+        self._asked_at = 0
+        self._not_before = 0
+        self._failures = 0
+
+    def want(self) -> int | None:
+        """The coordinator's node; looks for it when it isn't known."""
+        if self.node is None:
+            self._wanted = True
+        return self.node
+
+    def again(self, why: str) -> None:
+        """Looks it up again, whoever it is: the member says so, and need not be told."""
+        self._wanted = True
+        self._forget(why)
+
+    def lost(self, node: int | None, why: str) -> None:
+        """Somebody who talked to `node` says that it isn't the coordinator any more, or doesn't answer."""
+        if node is None or node != self.node:
+            return  # that is known already
+        self._wanted = True
+        self._forget(why)
+        self._lost(why)
+
+    def _forget(self, why: str) -> None:
+        core, node = self._core, self.node
+        if node is None:
+            return
+        self.node = None
+        # A coordinator that is lost after it worked is looked up at once.
+        self._not_before = max(core.now, self._asked_at + core.backoff.after(self._failures))
+        self._failures += 1
+        core.network.disconnect(node, GROUP, why, core.now)
+
+    def heard(self) -> None:
+        """It answered as a coordinator does."""
+        self._failures = 0
+
+    def due(self) -> int | None:
+        waits = self._wanted and self._call is None and self.node is None
+        return self._not_before if waits else None
+
+    def pump(self) -> None:
+        core = self._core
+        if not self._wanted or self.node is not None or self._call is not None:
+            return
+        if self._not_before > core.now:
+            return
+        group = core.options.group_id
+        assert group is not None
+        self._asked_at = core.now
+        self._call = core.ask(coordinator_request(group), self._answered)
+
+    def _answered(self, call: Call) -> None:
+        core = self._core
+        self._call = None
+        error: KprotoError | None = call.error
+        told = call.how is not How.silent
+        if isinstance(call.response, FindCoordinatorResponse):
+            found = coordinator_of(call.response, call.version)
+            if isinstance(found, int):
+                self._know(found, call.response, call.version)
+                self.node, self._wanted = found, False
+                core.report("coordinator", reason=f"node {found} coordinates the group")
+                self._found(found)
+                return
+            code, words = found
+            error = broker_error(code, "FindCoordinator", words)
+            told = to_do(FIND_COORDINATOR, code) is Do.told
+        self._not_before = core.now + core.backoff.after(self._failures)
+        self._failures += 1
+        if told and error is not None:
+            self._not_before = core.now + core.options.retry_backoff_max_ms
+            core.fail(error)
+
+    def _know(self, node: int, response: FindCoordinatorResponse, version: int) -> None:
+        """The answer tells the address; metadata may not list it yet."""
+        first = response.coordinators[0] if version >= 4 else response
+        if node not in self._core.view.brokers:
+            self._core.view.brokers[node] = BrokerAddress(node, first.host, first.port)

@@ -1,0 +1,87 @@
+"""Handing out what was fetched.
+
+Rules that hold here:
+
+* The next poll takes up where the last one stopped, so that no partition starves behind a busy one.
+* An error of a partition is raised when everything before it was handed out, and again by every poll until a
+  seek passes it; the other partitions are read on.
+"""
+
+from __future__ import annotations
+
+from kproto.errors import KprotoError
+from kproto.group.subscription import TopicPartition
+
+from ..records import ColumnBatch, ConsumerRecord
+from .positions import PartitionState
+
+
+class Deliveries:
+    """The partitions that have something to hand out, the next one first."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[TopicPartition, PartitionState] = {}
+        self._broken: dict[TopicPartition, PartitionState] = {}
+
+    def look(self, state: PartitionState) -> None:
+        """Something about this partition changed."""
+        partition = state.partition
+        if state.chunks and state.deliverable:
+            self._loaded.setdefault(partition, state)
+        else:
+            self._loaded.pop(partition, None)
+        if state.error is not None and not state.gone:
+            self._broken[partition] = state
+        else:
+            self._broken.pop(partition, None)
+
+    @property
+    def error(self) -> KprotoError | None:
+        """What stops a partition, if anything does."""
+        for state in self._broken.values():
+            return state.error
+        return None
+
+    def rows(self, limit: int) -> list[ConsumerRecord]:
+        """At most `limit` records, in turn from the partitions that have some."""
+        found: list[ConsumerRecord] = []
+        while self._loaded and len(found) < limit:
+            self._rows_of(self._next(), limit, found)
+        return found
+
+    def _next(self) -> PartitionState:
+        """The partition whose turn it is; it goes to the end of the line if something is left of it."""
+        partition = next(iter(self._loaded))
+        state = self._loaded.pop(partition)
+        state.touch()
+        return state
+
+    def _rows_of(self, state: PartitionState, limit: int, found: list[ConsumerRecord]) -> None:
+        topic, partition = state.partition
+        while state.chunks and len(found) < limit:
+            chunk = state.chunks[0]
+            try:
+                found += chunk.rows(topic, partition, limit - len(found))
+            except KprotoError as error:
+                state.fail(error)
+            state.moved(chunk)
+            if state.error is not None:
+                return
+
+    def columns(self) -> list[ColumnBatch]:
+        """Everything that is buffered, one batch of columns for each fetched piece."""
+        found: list[ColumnBatch] = []
+        while self._loaded:
+            state = self._next()
+            topic, partition = state.partition
+            while state.chunks and state.error is None:
+                chunk = state.chunks[0]
+                try:
+                    columns = chunk.columns()
+                except KprotoError as error:
+                    state.fail(error)
+                    break
+                if columns is not None:
+                    found.append(ColumnBatch(topic, partition, columns))
+                state.moved(chunk)
+        return found
