@@ -49,7 +49,7 @@ class Consumer(Client):
         self.changes: list[GroupChange] = []
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.errors: list[KprotoError] = []
-        self.done: dict[object, tuple[Any, KprotoError | None]] = {}
+        self.done: dict[object, tuple[Any, Exception | None]] = {}
         self.asked: dict[object, dict[TopicPartition, int]] = {}
         """What each commit means, by token."""
         self.deadlines: dict[object, int] = {}
@@ -146,7 +146,7 @@ class Consumer(Client):
         if change.kind == "reset":
             self.saw("reset", change.partitions, (change.offset, change.reason))
 
-    def _done(self, token: object, value: Any, error: KprotoError | None) -> None:
+    def _done(self, token: object, value: Any, error: Exception | None) -> None:
         if token in self.done:
             raise AssertionError(f"{self.name}: {token!r} was done twice")
         self.done[token] = (value, error)
