@@ -54,6 +54,11 @@ def read(text: str) -> bytes | None:
         return None
 
 
+def is_base64(text: str) -> bool:
+    """Whether `read` takes it for base64: text that could as well be the name of a file that isn't there."""
+    return re.fullmatch("[0-9A-Fa-f]*", _BETWEEN.sub("", text)) is None and text[:2] not in ("b'", 'b"')
+
+
 def _dump(text: str, base: int) -> bytes | None:
     out = bytearray()
     pattern = _ROW_OF_SEVERAL if "\n" in text else _ROW

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import kproto
 from kproto.cli import main
 from kproto.messages.headers import encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -82,6 +84,14 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode --lines 00", "the lines come from stdin"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
         ("demo --records x", "a number of at least 1"),
+        ("demo --seconds 0", "0 is not a number of seconds above 0"),
+        ("demo --seconds -1", "-1 is not a number of seconds above 0"),
+        ("demo --seconds nan", "nan is not a number of seconds"),
+        ("broker --listen 192.0.2.1:9092", "an address of this machine, such as 127.0.0.1:9092"),
+        ("broker --listen nowhere.invalid:9092", "an address of this machine"),
+        ("brokr", "there is no command 'brokr'; did you mean broker?"),
+        ("xyzzy", "there are demo, broker,"),
+        ("versions JoinGruop", "JoinGroup"),
     ],
 )
 def test_words_that_are_off_end_with_2_and_what_is_allowed(
@@ -99,6 +109,45 @@ def test_words_that_are_off_end_with_2_and_what_is_allowed(
 def test_an_api_is_named_in_any_way(api: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", "--response", f"{api}:4", "00000001 00 00000000 0019 00"]) == 0
     assert "UNKNOWN_MEMBER_ID" in capsys.readouterr().out
+
+
+def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["broker", "--listen", f"127.0.0.1:{taken.getsockname()[1]}"]) == 2
+    assert "somebody listens there already; 127.0.0.1:0 takes any free port" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_named_where_its_name_was_read_as_base64(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["decode", "capture1"]) == 1
+    assert "there is no file 'capture1', so it was read as base64" in capsys.readouterr().err
+
+
+def test_a_request_that_is_cut_off_is_still_a_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decode", BEAT[:-8]]) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "COMMAND" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"kproto {kproto.__version__}\n"
+
+
+def test_versions_of_some_apis(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["versions", "joingroup", "SyncGroupRequest"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "API",
+        "JoinGroup",
+        "SyncGroup",
+    ]
 
 
 def test_hex_may_be_longer_than_a_file_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,17 +10,32 @@ Exit codes: 0 all is well, 1 the command found something wrong or failed, 2 the 
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 
+from .. import __version__
 from ..errors import ConfigError, KprotoError
 from . import broker, decode, demo, encode, member, versions
+
+_COMMANDS = (demo, broker, member, decode, encode, versions)
+_NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser()
+    if not words:
+        parser.print_help()
+        return 0
+    if not words[0].startswith("-") and words[0] not in _NAMES:
+        near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_NAMES)}"
+        print(f"kproto: there is no command {words[0]!r}; {hint}", file=sys.stderr)
+        return 2
+    options = parser.parse_args(words)
     run: Callable[[argparse.Namespace], int] = options.run
     out: object = sys.stdout
     if isinstance(out, TextIOWrapper):  # whatever a terminal can't show is escaped, and JSON is UTF-8
@@ -44,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in (demo, broker, member, decode, encode, versions):
+    parser.add_argument("--version", action="version", version=f"kproto {__version__}")
+    for command in _COMMANDS:
         command.add(commands)
     return parser

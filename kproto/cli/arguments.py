@@ -19,6 +19,16 @@ def positive(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0, at most a day (86400)")
+    return number
+
+
 def port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
@@ -32,19 +42,27 @@ def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
     return name, int(version)
 
 
+def api(text: str) -> str:
+    """An API by its name, in any case and with or without Request or Response behind it, or by its key."""
+    from ..messages.index import API_NAMES, no_message
+
+    wanted = text.lower().removesuffix("response").removesuffix("request")
+    for key, name in API_NAMES.items():
+        if wanted in (name.lower(), str(key)):
+            return name
+    raise argparse.ArgumentTypeError(no_message(text))
+
+
 def api_version(text: str) -> tuple[str, int]:
-    """An API by its name, in any case and with or without Response behind it, or by its key."""
-    from ..messages.index import API_NAMES, no_message, response_class
+    """The response of an API in a version."""
+    from ..messages.index import message_class
 
     name, version = _name_and_version(text, "Fetch:17")
-    wanted = name.lower().removesuffix("response")
-    for key, api in API_NAMES.items():
-        if wanted in (api.lower(), str(key)):
-            versions = response_class(key).__versions__
-            if version not in versions:
-                raise argparse.ArgumentTypeError(f"{api} has the versions {versions}, not {version}")
-            return api, version
-    raise argparse.ArgumentTypeError(no_message(name))
+    found = api(name)
+    versions = message_class(f"{found}Response").__versions__
+    if version not in versions:
+        raise argparse.ArgumentTypeError(f"{found} has the versions {versions}, not {version}")
+    return found, version
 
 
 def message_version(text: str) -> tuple[str, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 
+from ..errors import ConfigError
 from .arguments import Commands, address, setting, topic
 
 
@@ -41,7 +43,6 @@ def add(commands: Commands) -> None:
 
 def _broker(options: argparse.Namespace) -> int:
     import asyncio
-    import contextlib
 
     from ..broker.server import Server
 
@@ -53,6 +54,19 @@ def _broker(options: argparse.Namespace) -> int:
             print(f"listening on {server.bootstrap}; Ctrl-C ends it", flush=True)
             await asyncio.Event().wait()
 
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         asyncio.run(serve())
+    except KeyboardInterrupt:
+        pass
+    except OSError as error:
+        raise ConfigError("--listen", "{}:{}".format(*options.listen), _cure(error)) from None
     return 0
+
+
+def _cure(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "somebody listens there already; 127.0.0.1:0 takes any free port"
+    unknown = error.errno is not None and error.errno < 0  # a code of getaddrinfo's
+    if error.errno == errno.EADDRNOTAVAIL or unknown:
+        return "an address of this machine, such as 127.0.0.1:9092 or, for all of its addresses, 0.0.0.0:9092"
+    return f"an address that can be listened on ({error.strerror or error})"

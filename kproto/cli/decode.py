@@ -80,7 +80,7 @@ def _decode(options: argparse.Namespace) -> int:
     data = _bytes(" ".join(options.data) if options.data else "-")
     if options.records:
         return _decode_records(data, options)
-    from .. import dissect
+    from .. import dissect, pasted
 
     if options.message:
         return _tell(dissect.dissect_message(data, *options.message), options)
@@ -89,8 +89,12 @@ def _decode(options: argparse.Namespace) -> int:
     if options.response:
         return _tell(dissect.dissect(data, options.response), options)
     frames = dissect.split(data)
-    wrong = max(_tell(dissect.dissect(frame), options) for frame in frames)
-    if wrong:
+    found = [dissect.dissect(frame) for frame in frames]
+    wrong = max(_tell(one, options) for one in found)
+    word = " ".join(options.data)
+    if wrong and pasted.is_base64(word):
+        print(f"kproto decode: there is no file {word!r}, so it was read as base64", file=sys.stderr)
+    elif any(one.error is not None and len(one.parts) < 2 for one in found):  # no header of a request
         print(
             "kproto decode: this was read as a request. If it is a response, say --response API:VERSION; "
             "a body without header, --message NAME:VERSION; a record set, --records",

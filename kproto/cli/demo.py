@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import Commands, positive
+from .arguments import Commands, positive, seconds
 
 
 def add(commands: Commands) -> None:
@@ -34,7 +34,7 @@ def add(commands: Commands) -> None:
     demo.add_argument("--no-spark", action="store_true", help="leave the Spark query out (no Java needed)")
     demo.add_argument(
         "--seconds",
-        type=float,
+        type=seconds,
         default=30.0,
         metavar="S",
         help="how long producing shall take (default: %(default)s)",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from .arguments import Commands
+from .arguments import Commands, api
 
 
 def add(commands: Commands) -> None:
     versions = commands.add_parser("versions", help="the APIs and versions that kproto's codecs know")
+    versions.add_argument("api", nargs="*", type=api, metavar="API", help="only these; default: all")
     versions.set_defaults(run=_versions)
 
 
@@ -17,6 +18,8 @@ def _versions(options: argparse.Namespace) -> int:
 
     print(f"{'key':>4}  {'API':<30} {'versions':<9} flexible from")
     for key, name in sorted(API_NAMES.items()):
+        if options.api and name not in options.api:
+            continue
         request = request_class(key)
         flexible = request.__flexible__
         first = "-" if flexible.max < flexible.min else str(max(flexible.min, request.__versions__.min))
