@@ -1,8 +1,15 @@
-"""Blocking I/O for the engines: sockets and a selector, nothing that knows Kafka.
+"""Blocking I/O for the engines: sockets and a selector, nothing that knows Kafka but its frames.
 
     sockets = Sockets()
     for action in network.actions: sockets.perform(action)
     for event in sockets.wait(timeout): network.happened(event, sockets.now())
+
+Rules that hold here:
+
+* Whatever goes wrong with a connection is `Broken(key, why)`, once, and never an exception: also no free file
+  descriptor, no buffers, no local port, a socket that died between two calls, a name that is none.
+* Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`).
+* Bytes are received where they stay (`Gathered`), so the engine sees whole answers.
 
 `wake` may be called from any thread; everything else belongs to one thread at a time. TLS and SASL would wrap
 `_connect`; they are not here yet.
@@ -14,31 +21,49 @@ import contextlib
 import os
 import selectors
 import socket
+import time
+from collections import deque
+
+from kproto.errors import FrameError
+from kproto.wire.frame import Gathered
 
 from . import clock
-from .engine.network import Broken, Data, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from .engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from .resolving import PATIENCE, Failures, Found, Place, Resolver, reason
 
-# One read: large enough that a full fetch answer takes few of them.
-READ_SIZE = 256 * 1024
+MOST_READS = 16
+"""Reads of one connection before the others have their turn."""
 
 
 class _Socket:
-    __slots__ = ("connected", "pending", "sock")
+    __slots__ = ("connected", "gathered", "host", "pending", "places", "sock", "tried", "until", "why")
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    def __init__(self, host: tuple[str, int]) -> None:
+        self.host = host
+        self.sock: socket.socket | None = None
         self.connected = False
         self.pending = bytearray()
+        self.gathered = Gathered()
+        self.places: deque[Place] = deque()
+        self.tried: Place | None = None
+        self.until = float("inf")  # when the next address is tried
+        self.why = ""
 
 
 class Sockets:
-    """The sockets of one engine."""
+    """The sockets of one engine. Raises OSError where not even these few files can be had."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
         self._sockets: dict[int, _Socket] = {}
         self._early: list[NetworkEvent] = []
-        self._waker, self._woken = socket.socketpair()
+        self._failures = Failures()
+        self._resolver = Resolver(self.wake)
+        self._selector = selectors.DefaultSelector()
+        try:
+            self._waker, self._woken = socket.socketpair()
+        except OSError:
+            self._selector.close()
+            raise
         self._waker.setblocking(False)
         self._woken.setblocking(False)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
@@ -57,7 +82,10 @@ class Sockets:
     def perform(self, action: NetworkAction) -> None:
         match action:
             case Open(key=key, host=host, port=port):
-                self._connect(key, host, port)
+                self._sockets[key] = _Socket((host, port))
+                found = self._resolver.ask(key, host, port)
+                if found is not None:
+                    self._found(found, self._early)
             case Write(key=key, data=data):
                 self._write(key, data)
             case Shut(key=key):
@@ -67,22 +95,25 @@ class Sockets:
         """What happened, after at most `timeout` seconds (None: until something does)."""
         events = self._early
         self._early = []
-        for ready, mask in self._selector.select(0 if events else timeout):
+        for ready, mask in self._selector.select(0 if events else self._limited(timeout)):
             key = ready.data
             if key is None:
-                with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(OSError):
                     self._woken.recv(4096)
                 continue
             known = self._sockets.get(key)
-            if known is None:
+            if known is None or known.sock is None:
                 continue
             if not known.connected:
-                self._finish_connect(key, known, events)
+                self._finish_connect(key, known, known.sock, events)
                 continue
             if mask & selectors.EVENT_WRITE:
-                self._flush(key, known, events)
+                self._flush(key, known, known.sock, events)
             if mask & selectors.EVENT_READ and key in self._sockets:
-                self._read(key, known, events)
+                self._read(key, known, known.sock, events)
+        for found in self._resolver.take():
+            self._found(found, events)
+        self._next_places(events)
         return events
 
     def close(self) -> None:
@@ -96,92 +127,147 @@ class Sockets:
         self._waker.close()
         self._woken.close()
 
-    # ---- inside
+    # ---- connecting
 
-    def _connect(self, key: int, host: str, port: int) -> None:
-        # Name resolution blocks; it is done once for each connection.
-        try:
-            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            self._early.append(Broken(key, f"the name can't be resolved ({error.strerror or error})"))
-            return
-        # IPv4 first: brokers that listen on one family nearly always listen on that one.
-        places.sort(key=lambda place: place[0] != socket.AF_INET)
-        family, kind, proto, _, address = places[0]
-        sock = socket.socket(family, kind, proto)
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        known = _Socket(sock)
-        self._sockets[key] = known
-        self._selector.register(sock, selectors.EVENT_WRITE, key)
-        try:
-            sock.connect(address)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._broke(key, error, self._early)
+    def _limited(self, timeout: float | None) -> float | None:
+        until = min((known.until for known in self._sockets.values()), default=float("inf"))
+        if until == float("inf"):
+            return timeout
+        left = max(0.0, until - time.monotonic())
+        return left if timeout is None else min(timeout, left)
 
-    def _finish_connect(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
-        code = known.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code:
-            self._broke(key, OSError(code, os.strerror(code)), events)
+    def _found(self, found: Found, events: list[NetworkEvent]) -> None:
+        known = self._sockets.get(found.key)
+        if known is None:
+            return  # given up meanwhile
+        known.places.extend(self._failures.last(known.host, found.places))
+        known.why = found.why
+        self._connect(found.key, known, events)
+
+    def _connect(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
+        """Tries the next address, and the ones behind it as long as each fails at once."""
+        while known.places:
+            family, address = known.tried = known.places.popleft()
+            try:
+                known.sock = sock = socket.socket(family, socket.SOCK_STREAM)
+                sock.setblocking(False)
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._selector.register(sock, selectors.EVENT_WRITE, key)
+                with contextlib.suppress(BlockingIOError):
+                    sock.connect(address)
+            except (OSError, ValueError, OverflowError) as error:
+                self._failed(known, reason(error))
+                continue
+            known.until = time.monotonic() + PATIENCE if known.places else float("inf")
+            return
+        self._broke(key, known.why or "the name has no address", events)
+
+    def _failed(self, known: _Socket, why: str) -> None:
+        """One address doesn't work."""
+        known.why = why
+        known.until = float("inf")
+        self._let_go(known)
+        if known.tried is not None:
+            self._failures.failed(known.host, known.tried)
+
+    def _next_places(self, events: list[NetworkEvent]) -> None:
+        late = [pair for pair in self._sockets.items() if pair[1].until <= time.monotonic()]
+        for key, known in late:
+            self._failed(known, f"no answer within {PATIENCE:g} s")
+            self._connect(key, known, events)
+
+    def _finish_connect(
+        self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]
+    ) -> None:
+        try:
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+            self._selector.modify(sock, selectors.EVENT_READ, key)
+        except OSError as error:
+            self._failed(known, reason(error))
+            self._connect(key, known, events)
             return
         known.connected = True
-        self._selector.modify(known.sock, selectors.EVENT_READ, key)
+        known.until = float("inf")
+        self._failures.worked(known.host)
         events.append(Opened(key))
+
+    # ---- bytes
 
     def _write(self, key: int, data: bytes) -> None:
         known = self._sockets.get(key)
-        if known is None:
+        if known is None or known.sock is None:
             return
         if known.pending:
             known.pending += data
             return
-        sent = 0
         try:
             sent = known.sock.send(data)
         except BlockingIOError:
-            pass
+            sent = 0
         except OSError as error:
-            self._broke(key, error, self._early)
+            self._broke(key, reason(error), self._early)
             return
         if sent < len(data):
-            known.pending += data[sent:]
-            self._selector.modify(known.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, key)
+            known.pending += memoryview(data)[sent:]
+            self._watch(key, known.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self._early)
 
-    def _flush(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
+    def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
         try:
-            sent = known.sock.send(known.pending)
+            sent = sock.send(known.pending)
         except BlockingIOError:
             return
         except OSError as error:
-            self._broke(key, error, events)
+            self._broke(key, reason(error), events)
             return
         del known.pending[:sent]
         if not known.pending:
-            self._selector.modify(known.sock, selectors.EVENT_READ, key)
+            self._watch(key, sock, selectors.EVENT_READ, events)
 
-    def _read(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
+    def _watch(self, key: int, sock: socket.socket, mask: int, events: list[NetworkEvent]) -> None:
         try:
-            data = known.sock.recv(READ_SIZE)
+            self._selector.modify(sock, mask, key)
+        except (OSError, ValueError, KeyError) as error:
+            self._broke(key, reason(error), events)
+
+    def _read(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
+        gathered = known.gathered
+        try:
+            for _ in range(MOST_READS):
+                with gathered.room() as room:
+                    size, most = sock.recv_into(room), len(room)
+                if not size:
+                    self._broke(key, "the broker closed the connection", events)
+                    return
+                events.extend(Answer(key, body) for body in gathered.took(size))
+                if size < most:
+                    return
         except BlockingIOError:
             return
-        except OSError as error:
-            self._broke(key, error, events)
-            return
-        if data:
-            events.append(Data(key, data))
-        else:
-            self._shut(key)
-            events.append(Broken(key, "the broker closed the connection"))
+        except FrameError as error:
+            self._broke(key, f"the answer makes no sense: {error}", events)
+        except (OSError, MemoryError) as error:
+            self._broke(key, reason(error), events)
 
-    def _broke(self, key: int, error: OSError, events: list[NetworkEvent]) -> None:
+    # ---- the end
+
+    def _broke(self, key: int, why: str, events: list[NetworkEvent]) -> None:
         self._shut(key)
-        events.append(Broken(key, (error.strerror or str(error)).lower()))
+        events.append(Broken(key, why))
 
     def _shut(self, key: int) -> None:
         known = self._sockets.pop(key, None)
         if known is not None:
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(known.sock)
-            known.sock.close()
+            if known.sock is not None and not known.connected:
+                self._failed(known, "")  # the next try begins with another address
+            self._let_go(known)
+
+    def _let_go(self, known: _Socket) -> None:
+        sock, known.sock = known.sock, None
+        if sock is not None:
+            with contextlib.suppress(KeyError, ValueError, OSError):
+                self._selector.unregister(sock)
+            with contextlib.suppress(OSError):
+                sock.close()

@@ -1,37 +1,63 @@
-"""asyncio I/O for the engines: sockets as protocols, nothing that knows Kafka.
+"""asyncio I/O for the engines: sockets as protocols, nothing that knows Kafka but its frames.
 
 The owner gives `Streams` a function that is told every `NetworkEvent`; it calls `perform` for every
-action. All of it runs in one event loop.
+action. All of it runs in one event loop; the rules are those of `sockets`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable
 
-from .engine.network import Broken, Data, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from kproto.errors import FrameError
+from kproto.wire.frame import Gathered
+
+from .engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from .resolving import PATIENCE, Failures, Place, in_order, reason
+
+_ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
+"""What opening a connection may raise: no file, a name or port that is none, no thread to ask."""
 
 
-class _Protocol(asyncio.Protocol):
+class _Protocol(asyncio.BufferedProtocol):
     def __init__(self, key: int, tell: Callable[[NetworkEvent], object]) -> None:
         self.key = key
         self.tell = tell
         self.silent = False
+        self.gathered = Gathered()
+        self.transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):  # dead already: connection_lost comes next
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def data_received(self, data: bytes) -> None:
-        if not self.silent:
-            self.tell(Data(self.key, data))
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.gathered.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            bodies = self.gathered.took(nbytes)
+        except FrameError as error:
+            self._broke(f"the answer makes no sense: {error}")
+            return
+        for body in bodies:
+            if not self.silent:
+                self.tell(Answer(self.key, body))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._broke("the broker closed the connection" if exc is None else reason(exc))
+
+    def _broke(self, why: str) -> None:
         if not self.silent:
-            why = "the broker closed the connection" if exc is None else str(exc).lower()
+            self.silent = True
             self.tell(Broken(self.key, why))
+        if isinstance(self.transport, asyncio.Transport):
+            self.transport.abort()
 
 
 class Streams:
@@ -41,6 +67,7 @@ class Streams:
         self._tell = tell
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
+        self._failures = Failures()
 
     def perform(self, action: NetworkAction) -> None:
         match action:
@@ -53,18 +80,51 @@ class Streams:
                 self._shut(key)
 
     async def _open(self, key: int, host: str, port: int) -> None:
-        protocol = _Protocol(key, self._tell)
         try:
-            transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, host, port)
-        except socket.gaierror as error:
-            self._failed(key, f"the name can't be resolved ({error.strerror or error})")
+            answer = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except _ERRORS as error:
+            self._failed(key, reason(error))
             return
-        except OSError as error:
-            self._failed(key, (error.strerror or str(error)).lower())
-            return
-        self._opening.pop(key, None)
-        self._transports[key] = (transport, protocol)
-        self._tell(Opened(key))
+        places = self._failures.last((host, port), in_order(answer))
+        why = "the name has no address"
+        while places:
+            place = places.pop(0)
+            try:
+                opened = await self._connect(key, place, PATIENCE if places else None)
+            except TimeoutError:
+                why = f"no answer within {PATIENCE:g} s"
+            except _ERRORS as error:
+                why = reason(error)
+            except asyncio.CancelledError:
+                self._failures.failed((host, port), place)
+                raise
+            else:
+                self._failures.worked((host, port))
+                self._opening.pop(key, None)
+                if not opened[1].silent:  # else it broke already, and that was told
+                    self._transports[key] = opened
+                    self._tell(Opened(key))
+                return
+            self._failures.failed((host, port), place)
+        self._failed(key, why)
+
+    async def _connect(
+        self, key: int, place: Place, patience: float | None
+    ) -> tuple[asyncio.Transport, _Protocol]:
+        loop = asyncio.get_running_loop()
+        sock = socket.socket(place[0], socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await asyncio.wait_for(loop.sock_connect(sock, place[1]), patience)
+            return await loop.create_connection(lambda: _Protocol(key, self._forward), sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _forward(self, event: NetworkEvent) -> None:
+        if isinstance(event, Broken):
+            self._transports.pop(event.key, None)
+        self._tell(event)
 
     def _failed(self, key: int, why: str) -> None:
         self._opening.pop(key, None)

@@ -29,7 +29,7 @@ from kproto.errors import (
     UnsupportedVersion,
 )
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kproto.messages.headers import decode_response, encode_request
+from kproto.messages.headers import decode_response, decode_response_views, encode_request
 from kproto.messages.index import API_NAMES, response_class
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
@@ -40,6 +40,12 @@ SOFTWARE_VERSION = "0.1.0"
 
 UNSUPPORTED_VERSION = 35
 API_VERSIONS = 18
+FETCH = 1
+
+# The largest answer of a broker that has shown that it is one: what a size can say, as in Java's clients. A
+# fetch brings its first batch whole, however large that is, so fetch.max.bytes bounds nothing. What hasn't
+# arrived takes no memory.
+MOST = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -145,7 +151,8 @@ def api_name(message: type[Message]) -> str:
 class Connection:
     """The protocol on one connection. The owner moves the bytes and calls, in this order:
 
-    `opened()` when the socket is connected, `received(data)` for every chunk, `broken(why)` when it ends.
+    `opened()` when the socket is connected, `received(data)` for every chunk or `answered(body)` for every
+    whole frame, `broken(why)` when it ends.
     `ask(call)` at any time. Each returns the bytes to write; finished calls are appended to `finished`.
     """
 
@@ -234,11 +241,17 @@ class Connection:
         """Feeds bytes. Raises DecodeError when they can't be an answer: then call `broken` and close."""
         out: list[bytes] = []
         for body in self._frames.feed(data):
-            if self._negotiating >= 0:
-                out.append(self._negotiated(body))
-            else:
-                self._answered(body)
+            out.append(self.answered(body))
+            if self.ready:
+                self._frames.max_size = MOST
         return b"".join(out)
+
+    def answered(self, body: bytes | bytearray) -> bytes:
+        """Takes a whole answer in; the records of a fetch point into it. Raises as `received` does."""
+        if self._negotiating >= 0:
+            return self._negotiated(bytes(body))
+        self._answered(body)
+        return b""
 
     def _negotiated(self, body: bytes) -> bytes:
         version = self._negotiating
@@ -260,7 +273,7 @@ class Connection:
         self.waiting.clear()
         return b"".join(out)
 
-    def _answered(self, body: bytes) -> None:
+    def _answered(self, body: bytes | bytearray) -> None:
         if not self.in_flight:
             raise DecodeError("ResponseHeader", -1, "correlation_id", 0, "an answer that nobody asked for")
         expected, call = self.in_flight[0]
@@ -269,7 +282,8 @@ class Connection:
             raise DecodeError("ResponseHeader", -1, "correlation_id", 0, detail)
         key = call.message.__api_key__
         assert key is not None
-        _, call.response = decode_response(body, response_class(key), call.version)
+        decode = decode_response_views if key == FETCH else decode_response
+        _, call.response = decode(body, response_class(key), call.version)
         self.in_flight.popleft()
         self.finished.append(call)
 

@@ -38,7 +38,7 @@ from .events import Action, Deliver, Done, Event, Raise
 from .fetching import Fetcher
 from .finding import Finder
 from .membership import Membership
-from .network import Broken, Data, Network, Opened
+from .network import Answer, Broken, Data, Network, Opened
 from .positions import PartitionState, Reset
 from .requests import timestamp_of
 from .runner import Runner
@@ -439,7 +439,7 @@ def _must_be_offset(partition: TopicPartition, offset: object, what: str = "offs
         raise ConfigError(what, offset, allowed)
 
 
-def _network(engine: Engine, event: Opened | Data | Broken) -> None:
+def _network(engine: Engine, event: Opened | Data | Answer | Broken) -> None:
     engine.core.network.happened(event, engine.core.now)
 
 
@@ -450,6 +450,7 @@ def _tick(engine: Engine, event: ev.Tick) -> None:
 TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
     Opened: _network,
     Data: _network,
+    Answer: _network,
     Broken: _network,
     ev.Tick: _tick,
     ev.Subscribe: Engine.subscribe,
@@ -477,6 +478,7 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
 AFTER_THE_END = (
     Opened,
     Data,
+    Answer,
     Broken,
     ev.Tick,
     ev.Close,

@@ -76,8 +76,18 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Data:
+    """Bytes as the network cut them; `Answer` is the other way to say what came."""
+
     key: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole frame, without its size. Where it is large, records point into `body`: nobody may change it."""
+
+    key: int
+    body: bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +97,7 @@ class Broken:
 
 
 NetworkAction = Open | Write | Shut
-NetworkEvent = Opened | Data | Broken
+NetworkEvent = Opened | Data | Answer | Broken
 
 
 @dataclass(slots=True)
@@ -242,10 +252,13 @@ class Network:
         match event:
             case Opened():
                 self._write(connection, connection.opened())
-            case Data(data=data):
+            case Data() | Answer():
                 try:
                     was_ready = connection.ready
-                    self._write(connection, connection.received(data))
+                    if isinstance(event, Answer):
+                        self._write(connection, connection.answered(event.body))
+                    else:
+                        self._write(connection, connection.received(event.data))
                     if connection.ready and not was_ready:
                         self._peers[(connection.host, connection.port)] = _Peer()
                 except DecodeError as error:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..errors import DecodeError, EncodeError, UnsupportedVersion
-from ..wire.message import Message, decode_from, field
+from ..wire.message import Message, decode_from, decode_views, field
 from ..wire.types import Int16, Int32, String
 from . import index
 
@@ -131,6 +131,15 @@ def decode_response(frame: bytes | bytearray | memoryview, response: type[R], ve
     """
     header, end = decode_from(ResponseHeader, frame, 0, response_header_version(response, version))
     body, _ = decode_from(response, frame, end, version)
+    return header.correlation_id, body
+
+
+def decode_response_views(frame: bytes | bytearray, response: type[R], version: int) -> tuple[int, R]:
+    """`decode_response`, whose records fields may be views into `frame`: see `decode_views`."""
+    header, end = decode_from(
+        ResponseHeader, bytes(frame[:64]), 0, response_header_version(response, version)
+    )
+    body, _ = decode_views(response, frame, end, version)
     return header.correlation_id, body
 
 

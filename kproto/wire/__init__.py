@@ -1,6 +1,15 @@
-"""Bytes <-> values: how messages are declared, encoded and decoded. Knows no message by name."""
+"""Bytes <-> values: how messages are declared, encoded and decoded. Knows no message by name.
 
-from .message import FRESH, Array, Field, Message, Struct, decode_from, field
+`message` declares, `interpret` and `compile` read the declarations, and here the codecs are bound to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from .message import FRESH, Array, Codecs, Field, Message, Struct, bind, decode_from, decode_views, field
 from .types import (
     ZERO_UUID,
     Bool,
@@ -41,5 +50,26 @@ __all__ = [
     "Uuid",
     "Versions",
     "decode_from",
+    "decode_views",
     "field",
 ]
+
+
+def _late(module: str, name: str) -> Callable[..., Any]:
+    """A function of a codec, which is imported when it is first needed: importing a message stays cheap."""
+
+    def call(*arguments: object) -> Any:
+        return getattr(import_module(f".{module}", __name__), name)(*arguments)
+
+    return call
+
+
+bind(
+    Codecs(
+        decoder=_late("compile", "decoder"),
+        encoder=_late("compile", "encoder"),
+        view_decoder=_late("compile", "view_decoder"),
+        read=_late("interpret", "decode"),
+        write=_late("interpret", "encode"),
+    )
+)

@@ -86,7 +86,7 @@ class Tags:
             q = p + size
             f = self.fields.get(tag)
             if f is None:
-                target.__unknown_tags__[tag] = buf[p:q]
+                target.__unknown_tags__[tag] = bytes(buf[p:q])
                 p = q
                 continue
             if self.version not in f.tagged:

@@ -53,13 +53,10 @@ from typing import Any
 
 from . import calls
 from .interpret import smallest, uvarint
-from .message import LATE, Array, Field, Message, Struct, check_version
+from .message import LATE, Array, Decoder, Encoder, Field, Message, Struct, check_version
 from .shapes import FEW, Fill, Layouts, Part, Pattern
 from .source import build
 from .types import Primitive
-
-Decoder = Callable[[bytes, int], tuple[Any, int]]
-Encoder = Callable[[Any], bytes]
 
 
 def decoder(message: type[Message], version: int) -> Decoder:
@@ -69,6 +66,12 @@ def decoder(message: type[Message], version: int) -> Decoder:
     """
     check_version(message, version)
     return DecoderSource(message, version).message_decoder()
+
+
+def view_decoder(message: type[Message], version: int) -> Decoder:
+    """`decoder`, for a buffer that may be a bytearray, with views into it instead of copies of records."""
+    check_version(message, version)
+    return _ViewSource(message, version).message_decoder()
 
 
 def encoder(message: type[Message], version: int) -> Encoder:
@@ -157,6 +160,9 @@ class _Source:
 
 
 class DecoderSource(_Source):
+    title = "decode"
+    opening = ""
+
     def __init__(self, message: type[Message], version: int) -> None:
         super().__init__(message, version)
         self.after: list[str] = []
@@ -167,12 +173,13 @@ class DecoderSource(_Source):
     def message_decoder(self) -> Decoder:
         self.lines.append("def decode(buf, p):")
         self.line("end = len(buf)")
+        self.line(self.opening)
         root = self.object_variable(self.message)
         self.struct(self.message, f"{root} = %s", root)
         self.flush()
         self.line("if p > end: raise Malformed")
         self.line(f"return {root}, p")
-        decode: Decoder = self.function("decode")
+        decode: Decoder = self.function(self.title)
         return decode
 
     def flush(self) -> None:
@@ -267,11 +274,15 @@ class DecoderSource(_Source):
         """An expression for an array of values of fixed size: `values` are "a, b, c", or "*all"."""
         return f"[*map(uuid_of, {values[1:]})]" if kind.name == "uuid" and values else f"[{values}]"
 
+    def cut(self, kind: Primitive, places: str) -> str:
+        """An expression for the bytes at these places of the buffer."""
+        return f"buf[{places}]"
+
     def content(self, kind: Primitive, store: str, nullable: bool, compact: bool) -> None:
         """Read a string or bytes."""
         text = kind.name == "string"
         with self.length("h" if text else "i", store, nullable, compact):
-            content = f"buf[p : (p := p + n{' - 1' if compact else ''})]"
+            content = self.cut(kind, f"p : (p := p + n{' - 1' if compact else ''})")
             self.line(store % (self.text(content) if text else content))
 
     @contextmanager
@@ -441,6 +452,20 @@ class DecoderSource(_Source):
         self.line("return 0")
         fill: Fill = self.function(f"fill {cls.__name__} {pattern}")
         return fill
+
+
+class _ViewSource(DecoderSource):
+    title = "decode views"
+    opening = "view = memoryview(buf)"
+
+    def __init__(self, message: type[Message], version: int) -> None:
+        super().__init__(message, version)
+        self.variables.add("view")
+
+    def cut(self, kind: Primitive, places: str) -> str:
+        if kind.name == "string":
+            return f"buf[{places}]"
+        return f"view[{places}]" if kind.name == "records" else f"bytes(buf[{places}])"
 
 
 class _Encoder(_Source):

@@ -29,8 +29,8 @@ from typing import Any, cast
 
 from . import interpret
 from .calls import REMEMBERED
-from .compile import Decoder, DecoderSource
-from .message import UNREADABLE, Array, Field, Message, Struct, check_version, fresh
+from .compile import DecoderSource
+from .message import UNREADABLE, Array, Decoder, Field, Message, Struct, check_version, fresh
 from .shapes import Fill, Layout, Layouts, Part, Pattern
 from .types import Primitive
 

@@ -3,6 +3,7 @@
 Kafka puts an int32 in front of every request and response: the number of bytes that follow. `Frames` cuts a
 stream at these sizes, however the network has cut it before. A size is checked as soon as its four bytes
 are there, so a stream never makes us hold more than one frame of the allowed size and the last piece of data.
+`Gathered` does the same where the network can write to where it is told, and copies nothing that is large.
 """
 
 from __future__ import annotations
@@ -82,3 +83,87 @@ class Frames:
             return _SIZE.size - len(self._held)
         size: int = _SIZE.unpack_from(self._held)[0]
         return _SIZE.size + size - len(self._held)
+
+
+class Gathered:
+    """Collects the bytes of one connection in place, and gives whole frames away without a copy.
+
+    gathered = Gathered()
+    size = sock.recv_into(gathered.room())
+    for body in gathered.took(size): ...
+
+    A body is the `bytearray` that the network wrote into. A size alone allocates nothing: the room for a
+    frame is at most twice what of it has arrived, what this connection has brought before, or `LEAST`.
+    """
+
+    __slots__ = ("_body", "_filled", "_first", "_held", "_most", "_size")
+
+    LEAST = 64 * 1024
+
+    def __init__(self) -> None:
+        self._first: bytearray | None = None  # where frames begin: small ones, and the start of a large one
+        self._held = 0  # bytes in it that are no whole frame yet
+        self._body = bytearray()  # of the large frame in progress
+        self._size = -1  # of that; -1 between large frames
+        self._filled = 0
+        self._most = -1  # bytes of the largest frame that this connection brought
+
+    def room(self) -> memoryview:
+        """Where the next bytes go; to be used before the next call, and to be let go of then."""
+        if self._size < 0:
+            if self._first is None:
+                self._first = bytearray(self.LEAST)
+            return memoryview(self._first)[self._held :]
+        if self._filled == len(self._body):
+            self._grow()
+        return memoryview(self._body)[self._filled :]
+
+    def took(self, count: int) -> list[bytearray]:
+        """`count` bytes were written to the room: the bodies that are whole with them.
+
+        Raises FrameError at a size that is negative, or above `MAX_FRAME_SIZE` before the first whole frame:
+        whoever says that speaks another protocol. Close the connection then.
+        """
+        if self._size >= 0:
+            self._filled += count
+            if self._filled < self._size:
+                return []
+            body, self._body, self._size = self._body, bytearray(), -1
+            self._most = max(self._most, len(body))
+            return [body]
+        assert self._first is not None
+        return self._cut(self._first, self._held + count)
+
+    def _cut(self, first: bytearray, end: int) -> list[bytearray]:
+        found: list[bytearray] = []
+        at = 0
+        while end - at >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(first, at)
+            if size < 0 or (size > MAX_FRAME_SIZE and self._most < 0 and not found):
+                detail = f"a size of {size}; allowed are 0 to {MAX_FRAME_SIZE}, and more behind a first frame"
+                raise FrameError("frame", -1, "size", at, detail)
+            stop = at + _SIZE.size + size
+            if stop > end:
+                if _SIZE.size + size > len(first):  # it has a room of its own
+                    self._begin(size, first[at + _SIZE.size : end])
+                    at = end
+                break
+            found.append(first[at + _SIZE.size : stop])
+            at = stop
+        self._most = max(self._most, *map(len, found)) if found else self._most
+        self._held = end - at
+        if not self._held:
+            self._first = None  # a quiet connection keeps no room
+        elif at:
+            first[: self._held] = first[at:end]
+        return found
+
+    def _begin(self, size: int, start: bytearray) -> None:
+        self._body = bytearray(min(size, max(2 * len(start), self._most, self.LEAST)))
+        self._body[: len(start)] = start
+        self._size, self._filled = size, len(start)
+
+    def _grow(self) -> None:
+        larger = bytearray(min(self._size, 2 * self._filled))
+        larger[: self._filled] = self._body
+        self._body = larger

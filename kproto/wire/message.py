@@ -37,7 +37,7 @@ import struct
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
 
@@ -315,30 +315,42 @@ class Struct(_Slots, metaclass=_Declaring):
         return f"{type(self).__qualname__}({', '.join(parts)})"
 
 
-class _Decoders(dict[int, Callable[[bytes, int], tuple[Any, int]]]):
-    """version -> compiled decoder, made at its first use."""
+Decoder = Callable[[Any, int], tuple[Any, int]]
+Encoder = Callable[[Any], bytes]
 
-    def __init__(self, message: type[Message]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Codecs:
+    """What messages are encoded and decoded with. The codecs read declarations, so they come after them, and
+    the package binds them (`bind`)."""
+
+    decoder: Callable[[Any, int], Decoder]
+    encoder: Callable[[Any, int], Encoder]
+    view_decoder: Callable[[Any, int], Decoder]
+    read: Callable[[Any, bytes, int, int], tuple[Any, int]]
+    """Read a message slowly, and say what is wrong with it, and where."""
+    write: Callable[[Any, int], bytes]
+    """The same for writing."""
+
+
+_bound: list[Codecs] = []
+
+
+def bind(codecs: Codecs) -> None:
+    """Let all messages use these."""
+    _bound[:] = [codecs]
+
+
+class _Compiled(dict[int, Any]):
+    """version -> compiled function, made at its first use; `kind` is the name of its maker in `Codecs`."""
+
+    def __init__(self, message: Any, kind: str) -> None:
         self.message = message
+        self.kind = kind
 
-    def __missing__(self, version: int) -> Callable[[bytes, int], tuple[Any, int]]:
-        from .compile import decoder
-
-        self[version] = decode = decoder(self.message, version)
-        return decode
-
-
-class _Encoders(dict[int, Callable[[Any], bytes]]):
-    """version -> compiled encoder, made at its first use."""
-
-    def __init__(self, message: type[Message]) -> None:
-        self.message = message
-
-    def __missing__(self, version: int) -> Callable[[Any], bytes]:
-        from .compile import encoder
-
-        self[version] = encode = encoder(self.message, version)
-        return encode
+    def __missing__(self, version: int) -> Any:
+        self[version] = made = getattr(_bound[0], self.kind)(self.message, version)
+        return made
 
 
 class Message(Struct):
@@ -351,8 +363,9 @@ class Message(Struct):
     __api_key__: ClassVar[int | None] = None
     __versions__: ClassVar[Versions] = NO_VERSIONS
     __flexible__: ClassVar[Versions] = NO_VERSIONS
-    __decoders__: ClassVar[_Decoders]
-    __encoders__: ClassVar[_Encoders]
+    __decoders__: ClassVar[Mapping[int, Decoder]]
+    __encoders__: ClassVar[Mapping[int, Encoder]]
+    __view_decoders__: ClassVar[Mapping[int, Decoder]]
 
     if typing.TYPE_CHECKING:
 
@@ -370,9 +383,7 @@ class Message(Struct):
             return type(self).__encoders__[version](self)
         except Exception:  # whatever it is, the slow codec finds the field and says what is wrong with it
             pass
-        from . import interpret
-
-        return interpret.encode(self, version)
+        return _bound[0].write(self, version)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
@@ -387,7 +398,8 @@ class Message(Struct):
             return message
         except UNREADABLE:
             pass
-        return _locate_error(cls, buffer, 0, version)[0]
+        message = _bound[0].read(cls, buffer, 0, version)[0]  # which says what is wrong, and where
+        return message
 
 
 def _set_versions(
@@ -397,8 +409,9 @@ def _set_versions(
     cls.__api_key__ = api_key
     cls.__versions__ = Versions.parse(versions)
     cls.__flexible__ = Versions.parse(flexible)
-    cls.__decoders__ = _Decoders(cls)
-    cls.__encoders__ = _Encoders(cls)
+    cls.__decoders__ = _Compiled(cls, "decoder")
+    cls.__encoders__ = _Compiled(cls, "encoder")
+    cls.__view_decoders__ = _Compiled(cls, "view_decoder")
 
 
 M = TypeVar("M", bound=Message)
@@ -416,14 +429,20 @@ def decode_from(
         return message.__decoders__[version](buffer, offset)
     except UNREADABLE:
         pass
-    return _locate_error(message, buffer, offset, version)
+    return _bound[0].read(message, buffer, offset, version)
 
 
-def _locate_error(message: type[M], buffer: bytes, offset: int, version: int) -> tuple[M, int]:
-    """Let the slow codec say what is wrong, and where."""
-    from . import interpret
+def decode_views(message: type[M], data: bytes | bytearray, offset: int, version: int) -> tuple[M, int]:
+    """`decode_from` without a copy of `data` or of records: large fields of type `Records` are memoryviews.
 
-    return interpret.decode(message, buffer, offset, version)
+    `data` must not change as long as these are used. For readers that know what they got; to others, and to
+    type checkers, records are bytes.
+    """
+    try:
+        return message.__view_decoders__[version](data, offset)
+    except UNREADABLE:
+        pass
+    return _bound[0].read(message, bytes(data), offset, version)
 
 
 def check_version(message: type[Message], version: int) -> None:

@@ -149,12 +149,12 @@ def _length(buf: bytes, at: int, part: Part) -> tuple[bytes, int]:
 
     The value is -1 for null, and -2 for what isn't there, isn't allowed, or isn't how it is usually said.
     """
-    prefix = buf[at : at + (part.prefix or 1)]
+    prefix = bytes(buf[at : at + (part.prefix or 1)])
     if part.prefix:
         length = int.from_bytes(prefix, "big", signed=True) if len(prefix) == part.prefix else -2
     elif prefix < b"\x80":
         length = prefix[0] - 1 if prefix else -2
     else:
-        prefix = buf[at : at + 2]
+        prefix = bytes(buf[at : at + 2])
         length = (prefix[0] & 0x7F | prefix[1] << 7) - 1 if b"\0" < prefix[1:] < b"\x80" else -2
     return prefix, -2 if length == -1 and not part.nullable else length

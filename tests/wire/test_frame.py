@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproto.errors import FrameError
-from kproto.wire.frame import Frames, frame
+from kproto.wire.frame import Frames, Gathered, frame
 
 
 def test_a_frame_is_an_int32_size_and_the_body() -> None:
@@ -74,3 +74,87 @@ def test_no_frame_comes_twice_when_more_is_fed_before_the_first_ones_were_taken(
     assert next(early) == b"a"
     assert [*frames.feed(frame(b"c"))] == [b"b", b"c"]
     assert not [*early]
+
+
+def received(stream: bytes, edges: list[int]) -> tuple[list[bytes], int]:
+    """What comes out of a stream that arrives in these pieces at most, and the most room there ever was."""
+    gathered, found, at, most = Gathered(), list[bytes](), 0, 0
+    pieces = iter([*edges, *[len(stream)] * len(stream)])
+    while at < len(stream):
+        room = gathered.room()
+        most = max(most, len(room))
+        taken = stream[at : at + min(max(1, next(pieces)), len(room))]
+        room[: len(taken)] = taken
+        at += len(taken)
+        found += map(bytes, gathered.took(len(taken)))
+    return found, most
+
+
+@given(
+    st.lists(st.integers(0, 300_000), max_size=5),
+    st.lists(st.integers(1, 70_000), max_size=30),
+)
+def test_the_same_frames_are_gathered_however_the_stream_is_cut(sizes: list[int], pieces: list[int]) -> None:
+    bodies = [bytes([size % 251]) * size for size in sizes]
+    assert received(b"".join(map(frame, bodies)), pieces)[0] == bodies
+
+
+def test_the_last_bytes_of_a_large_frame_are_not_copied() -> None:
+    gathered = Gathered()
+    gathered.room()[:4] = (2 * Gathered.LEAST).to_bytes(4, "big")
+    gathered.took(4)
+    found: list[bytearray] = []
+    room = gathered.room()
+    while not found:
+        room = gathered.room()
+        found = gathered.took(len(room))
+    room[-1:] = b"x"
+    assert found[0][-1:] == b"x"
+
+
+@pytest.mark.parametrize("claimed", [2**20, 100 << 20])
+def test_a_size_alone_takes_no_memory(claimed: int) -> None:
+    gathered = Gathered()
+    gathered.room()[:4] = claimed.to_bytes(4, "big")
+    gathered.took(4)
+    arrived = 0
+    for _ in range(4):
+        room = gathered.room()
+        assert len(room) <= max(Gathered.LEAST, arrived)
+        arrived += len(room)
+        gathered.took(len(room))
+
+
+def test_a_connection_that_brought_a_large_frame_may_have_its_room_at_once() -> None:
+    gathered = Gathered()
+    big = frame(bytes(1 << 20))
+    for _ in range(2):
+        at, reads = 0, 0
+        while at < len(big):
+            room = gathered.room()
+            take = min(len(room), len(big) - at)
+            room[:take] = big[at : at + take]
+            gathered.took(take)
+            at, reads = at + take, reads + 1
+    assert reads == 2
+
+
+def test_the_first_frame_of_a_connection_may_not_be_larger_than_a_request() -> None:
+    gathered = Gathered()
+    gathered.room()[:4] = b"HTTP"
+    with pytest.raises(FrameError, match="a size of 1213486160"):
+        gathered.took(4)
+
+
+def test_a_later_frame_may_be_as_large_as_a_size_can_say() -> None:
+    gathered = Gathered()
+    gathered.room()[:9] = frame(b"a") + b"HTTP"
+    assert gathered.took(9) == [b"a"]
+    assert len(gathered.room()) == Gathered.LEAST
+
+
+def test_a_negative_size_is_refused_when_gathering_too() -> None:
+    gathered = Gathered()
+    gathered.room()[:9] = frame(b"a") + b"\xff\xff\xff\xff"
+    with pytest.raises(FrameError, match="a size of -1"):
+        gathered.took(9)

@@ -67,7 +67,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
         "} > end + 10**9: raise",
         stays_small,
     ),
-    "compact lengths are one too long": ("' - 1' if compact else ''})]", "'' if compact else ''})]", reads),
+    "compact lengths are one too long": ("' - 1' if compact else ''})\"", "'' if compact else ''})\"", reads),
     "long lengths are read as short ones": ("if n > 127: n, p", "if n > 255: n, p", reads),
     "a null struct is read as one that follows": ("else 'n < 0'}: {value}", "else 'n < -9'}: {value}", reads),
     "tags of elements of fixed size are skipped": ('"if buf[p + {size', '"if 0 and buf[p + {size', sees_tags),

@@ -1,0 +1,436 @@
+"""What a network does to clients, on real sockets: names, files, addresses, and peers that are no brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, Producer, TopicPartition
+from consumer.engine.network import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
+from consumer.resolving import in_order
+from consumer.sockets import Sockets
+from consumer.streams import Streams
+from kproto.broker.server import Server, running
+from kproto.errors import ConnectionFailed, KprotoError, RequestTimedOut
+from kproto.records import Record, encode_batch
+from kproto.wire.frame import frame
+
+Script = Callable[[socket.socket], object]
+
+
+@contextmanager
+def serving(script: Script) -> Generator[str]:
+    """HOST:PORT where each connection is given to `script` in a thread of its own."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    made: list[socket.socket] = []
+
+    def one(sock: socket.socket) -> None:
+        with suppress(OSError):
+            script(sock)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = listener.accept()
+                made.append(sock)
+                threading.Thread(target=one, args=(sock,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        for sock in (listener, *made):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+
+def told(perform: Callable[[Sockets], object], enough: Callable[[list[NetworkEvent]], bool]) -> list[Any]:
+    """What `Sockets` tell until it is enough."""
+    sockets, events = Sockets(), list[NetworkEvent]()
+    try:
+        perform(sockets)
+        end = time.monotonic() + 10
+        while not enough(events):
+            assert time.monotonic() < end, events
+            events += sockets.wait(0.1)
+    finally:
+        sockets.close()
+    return events
+
+
+async def told_async(
+    perform: Callable[[Streams], object], enough: Callable[[list[NetworkEvent]], bool]
+) -> list[Any]:
+    """The same of `Streams`."""
+    events: list[NetworkEvent] = []
+    streams = Streams(events.append)
+    perform(streams)
+    async with asyncio.timeout(10):
+        while not enough(events):
+            await asyncio.sleep(0.01)
+    streams.close()
+    await asyncio.sleep(0)
+    return events
+
+
+BAD_PLACES = {
+    "an empty label": ("a..b", 9092),
+    "a label of 64 letters": ("a" * 64 + ".example", 9092),
+    "half a surrogate pair": ("\udcff.example", 9092),
+    "a zero byte": ("a\0b", 9092),
+    "a port beyond 65535": ("127.0.0.1", 70_000),
+    "a port that nobody listens on": ("127.0.0.1", 1),
+}
+
+
+@pytest.mark.parametrize("place", BAD_PLACES.values(), ids=BAD_PLACES)
+def test_a_place_that_is_none_is_a_broken_connection(place: tuple[str, int]) -> None:
+    [event] = told(lambda sockets: sockets.perform(Open(1, *place)), bool)
+    assert isinstance(event, Broken)
+    assert event.why
+
+
+@pytest.mark.parametrize("place", BAD_PLACES.values(), ids=BAD_PLACES)
+def test_a_place_that_is_none_is_a_broken_connection_to_asyncio(place: tuple[str, int]) -> None:
+    [event] = asyncio.run(told_async(lambda streams: streams.perform(Open(1, *place)), bool))
+    assert isinstance(event, Broken)
+    assert event.why
+
+
+def several(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Let the name `broker.test` have these addresses."""
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *rest: Any, **named: Any) -> Any:
+        if host != "broker.test":
+            return real(host, port, *rest, **named)
+        if named.get("flags", 0) & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "a name")
+        found = [real(address, port, type=socket.SOCK_STREAM)[0] for address in addresses]
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    several(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.1")
+    with serving(lambda sock: sock.recv(1)) as place:
+        port = int(place.rpartition(":")[2])
+        [event] = told(lambda sockets: sockets.perform(Open(1, "broker.test", port)), bool)
+        assert event == Opened(1)
+        [event] = asyncio.run(told_async(lambda streams: streams.perform(Open(1, "broker.test", port)), bool))
+        assert event == Opened(1)
+
+
+def test_an_address_of_the_other_family_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    several(monkeypatch, "127.0.0.1", "::1")
+    try:
+        listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with listener:
+        [event] = told(
+            lambda sockets: sockets.perform(Open(1, "broker.test", listener.getsockname()[1])), bool
+        )
+    assert event == Opened(1)
+
+
+def test_the_address_that_was_given_up_is_tried_last_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    several(monkeypatch, "127.0.0.1", "127.0.0.2")
+    tried: list[Any] = []
+
+    class Silent(socket.socket):
+        def connect(self, address: Any) -> None:
+            tried.append(address[0])
+            raise BlockingIOError
+
+    monkeypatch.setattr(socket, "socket", Silent)
+    sockets = Sockets()
+    for key in (1, 2):
+        sockets.perform(Open(key, "broker.test", 9))
+        end = time.monotonic() + 5
+        while len(tried) < key and time.monotonic() < end:
+            sockets.wait(0.05)
+        sockets.perform(Shut(key))
+    sockets.close()
+    assert tried == ["127.0.0.1", "127.0.0.2"]
+
+
+def test_ipv4_comes_first() -> None:
+    answer = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9, 0, 0)),
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9)),
+    ]
+    assert [address for _, address in in_order(answer)] == [("127.0.0.1", 9), ("::1", 9, 0, 0)]
+
+
+def test_a_slow_name_server_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *rest: Any, **named: Any) -> Any:
+        if host == "slow.test" and not named.get("flags", 0) & socket.AI_NUMERICHOST:
+            asked.set()
+            go_on.wait(10)
+            return real("127.0.0.1", port, type=socket.SOCK_STREAM)
+        return real(host, port, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    sockets = Sockets()
+    with serving(lambda sock: sock.recv(1)) as place:
+        port = int(place.rpartition(":")[2])
+        sockets.perform(Open(1, "slow.test", port))
+        sockets.perform(Open(2, "127.0.0.1", port))
+        assert asked.wait(5)
+        assert sockets.wait(5) == [Opened(2)]
+        go_on.set()
+        events: list[NetworkEvent] = []
+        while not events:
+            events += sockets.wait(5)
+        assert events == [Opened(1)]
+    sockets.close()
+
+
+# ---- files
+
+
+@contextmanager
+def no_free_files() -> Generator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def broker() -> Iterator[Server]:
+    with running(topics={"t": 1}) as server:
+        yield server
+
+
+def read(consumer: Consumer, count: int) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    end = time.monotonic() + 15
+    while len(found) < count and time.monotonic() < end:
+        found += [record.value for record in consumer.poll(0.2)]
+    return found
+
+
+def test_a_consumer_outlives_a_time_without_free_files(broker: Server) -> None:
+    with (
+        Producer(broker.bootstrap) as producer,
+        Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([TopicPartition("t", 0)])
+        producer.send("t", b"before").result(5)
+        assert read(consumer, 1) == [b"before"]
+        with no_free_files():
+            broker.drop_connections()
+            for _ in range(3):
+                with suppress(KprotoError):
+                    consumer.poll(0.1)
+                with suppress(KprotoError):
+                    producer.send("t", b"while").result(0.1)
+        producer.send("t", b"after").result(10)
+        found: list[bytes | None] = []
+        while b"after" not in found:
+            more = read(consumer, 1)
+            assert more
+            found += more
+
+
+def test_an_async_consumer_outlives_a_time_without_free_files(broker: Server) -> None:
+    async def play() -> list[bytes | None]:
+        found: list[bytes | None] = []
+        async with AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            await consumer.poll(0.3)
+            with no_free_files():
+                broker.drop_connections()
+                for _ in range(3):
+                    with suppress(KprotoError):
+                        await consumer.poll(0.1)
+            await asyncio.to_thread(fill, broker)
+            async with asyncio.timeout(15):
+                while not found:
+                    found += [record.value for record in await consumer.poll(0.2)]
+        return found
+
+    assert asyncio.run(play()) == [b"after"]
+
+
+def fill(broker: Server) -> None:
+    with Producer(broker.bootstrap) as producer:
+        producer.send("t", b"after").result(10)
+
+
+# ---- peers that are no brokers
+
+
+def hears(sock: socket.socket) -> None:
+    while sock.recv(4096):
+        pass
+
+
+def answers(data: bytes) -> Script:
+    def script(sock: socket.socket) -> None:
+        sock.recv(4096)
+        sock.sendall(data)
+        hears(sock)
+
+    return script
+
+
+def hangs_up(sock: socket.socket) -> None:
+    sock.recv(4096)
+    sock.shutdown(socket.SHUT_WR)
+    hears(sock)
+
+
+def resets(sock: socket.socket) -> None:
+    sock.recv(1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+STRANGE: dict[str, tuple[Script, str]] = {
+    "speaks another protocol": (answers(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "a size of 1213486160"),
+    "says a negative size": (answers(b"\xff\xff\xff\xff"), "a size of -1"),
+    "answers somebody else": (answers(frame(b"\0\0\0\x63" + bytes(10))), "makes no sense"),
+    "says too little": (answers(frame(b"\0")), "makes no sense"),
+    "hangs up": (hangs_up, "closed the connection"),
+    "resets the connection": (resets, "reset|closed"),
+    "never answers": (hears, "within 300 ms|in time"),
+    "stops in the middle of an answer": (answers(b"\0\0\1\0abc"), "within 300 ms|in time"),
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_peer_that_is_no_broker_is_an_error_soon(what: str) -> None:
+    script, why = STRANGE[what]
+    with serving(script) as place:
+        start = time.monotonic()
+        with (
+            Cluster(place, request_timeout_ms=300, timeout=0.6) as cluster,
+            pytest.raises((ConnectionFailed, RequestTimedOut)) as caught,
+        ):
+            cluster.metadata()
+        assert time.monotonic() - start < 5
+    if isinstance(caught.value, ConnectionFailed):
+        caught.match(why)
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_peer_that_is_no_broker_is_an_error_soon_to_asyncio(what: str) -> None:
+    script, why = STRANGE[what]
+
+    async def play(place: str) -> KprotoError:
+        async with asyncio.timeout(5), AsyncCluster(place, request_timeout_ms=300, timeout=0.6) as cluster:
+            with pytest.raises((ConnectionFailed, RequestTimedOut)) as caught:
+                await cluster.metadata()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left
+        return caught.value
+
+    with serving(script) as place:
+        error = asyncio.run(play(place))
+    assert not isinstance(error, ConnectionFailed) or re.search(why, str(error))
+
+
+def dribbling(bootstrap: str) -> Script:
+    """Between client and broker, byte by byte."""
+    host, _, port = bootstrap.rpartition(":")
+
+    def script(client: socket.socket) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with socket.create_connection((host, int(port))) as server:
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=drip, args=(client, server), daemon=True).start()
+            drip(server, client)
+
+    def drip(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(4096):
+                for byte in data:
+                    target.sendall(bytes((byte,)))
+
+    return script
+
+
+def test_answers_that_come_byte_by_byte_are_read(broker: Server) -> None:
+    with serving(dribbling(broker.bootstrap)) as place, Cluster(place) as cluster:
+        assert "t" in cluster.metadata().topics
+
+
+def test_what_a_peer_sends_byte_by_byte_is_one_answer() -> None:
+    body = bytes(range(256)) * 8
+
+    def script(sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in frame(body):
+            sock.sendall(bytes((byte,)))
+        hears(sock)
+
+    with serving(script) as place:
+        port = int(place.rpartition(":")[2])
+        events = told(
+            lambda sockets: sockets.perform(Open(1, "127.0.0.1", port)), lambda events: len(events) > 1
+        )
+    assert events == [Opened(1), Answer(1, body)]
+
+
+def test_what_is_written_to_a_peer_that_is_gone_breaks_the_connection_once() -> None:
+    with serving(resets) as place:
+        port = int(place.rpartition(":")[2])
+        sockets = Sockets()
+        sockets.perform(Open(1, "127.0.0.1", port))
+        events = list[NetworkEvent]()
+        end = time.monotonic() + 5
+        while time.monotonic() < end and not any(isinstance(event, Broken) for event in events):
+            sockets.perform(Write(1, b"x" * 100_000))
+            events += sockets.wait(0.05)
+        for _ in range(3):
+            sockets.perform(Write(1, b"x"))
+            events += sockets.wait(0)
+        sockets.close()
+    assert [type(event) for event in events] == [Opened, Broken]
+
+
+# ---- large answers
+
+
+def test_an_answer_above_100_mib_is_read() -> None:
+    settings = {
+        "fetch.max.bytes": "400000000",
+        "message.max.bytes": "30000000",
+        "socket.request.max.bytes": "400000000",
+    }
+    value = bytes(20 << 20)
+    batch = encode_batch([Record(0, 0, None, value)])
+    with running(topics={"t": 6}, settings=settings) as server, Cluster(server.bootstrap) as cluster:
+        for index in range(6):
+            cluster.produce(TopicPartition("t", index), batch)
+        with Consumer(
+            server.bootstrap,
+            auto_offset_reset="earliest",
+            fetch_max_bytes=300 << 20,
+            max_partition_fetch_bytes=25 << 20,
+        ) as consumer:
+            consumer.assign([TopicPartition("t", index) for index in range(6)])
+            assert read(consumer, 6) == [value] * 6

@@ -1,0 +1,59 @@
+"""Decoding without a copy of records: what comes out is the same, and points into the bytes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import DecodeError
+from kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kproto.messages.index import API_NAMES, response_class
+from kproto.testing.strategies import versioned
+from kproto.wire import decode_from, decode_views
+
+
+def answer(version: int, *records: bytes | None) -> FetchResponse:
+    partitions = [
+        PartitionData(
+            partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=one
+        )
+        for index, one in enumerate(records)
+    ]
+    topic = FetchableTopicResponse(partitions=partitions)
+    if version < 13:
+        topic.topic = "t"
+    return FetchResponse(throttle_time_ms=0, responses=[topic])
+
+
+@pytest.mark.parametrize("version", [*range(4, 19)])
+def test_large_records_are_views(version: int) -> None:
+    data = bytearray(answer(version, b"x" * 100_000, None).encode(version))
+    [topic] = decode_views(FetchResponse, data, 0, version)[0].responses
+    first, second = (entry.records for entry in topic.partitions)
+    assert isinstance(first, memoryview)
+    assert first.obj is data
+    assert second is None
+
+
+RESPONSES = [response_class(key) for key in sorted(API_NAMES)]
+
+
+@given(st.data())
+def test_whatever_is_decoded_with_views_equals_what_is_decoded_without(data: st.DataObject) -> None:
+    cls = data.draw(st.sampled_from(RESPONSES))
+    version, message = data.draw(versioned(cls, unknown_tags=True))
+    encoded = bytearray(message.encode(version))
+    seen, end = decode_views(cls, encoded, 0, version)
+    assert (seen, end) == decode_from(cls, encoded, 0, version)
+    assert seen.encode(version) == encoded
+
+
+def test_cut_bytes_are_the_same_error() -> None:
+    data = answer(12, b"x" * 100).encode(12)
+    for end in range(len(data)):
+        with pytest.raises(DecodeError) as told:
+            decode_from(FetchResponse, data[:end], 0, 12)
+        with pytest.raises(DecodeError) as seen:
+            decode_views(FetchResponse, bytearray(data[:end]), 0, 12)
+        assert str(seen.value) == str(told.value)
