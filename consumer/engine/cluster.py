@@ -15,7 +15,7 @@ from kproto.errors import IllegalState
 from . import events as ev
 from .events import Action, Event
 from .metadata import ClusterView
-from .network import Broken, Data, Network, Opened
+from .network import Answer, Broken, Data, Network, Opened
 from .runner import Runner
 
 # retry.backoff.ms and retry.backoff.max.ms, and the jitter of Java's ExponentialBackoff (KIP-580).
@@ -47,7 +47,7 @@ class ClusterEngine:
         wait = min(RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS << min(turn, 10))
         return round(wait * self._random.uniform(1 - JITTER, 1 + JITTER))
 
-    def happened(self, event: Opened | Data | Broken) -> None:
+    def happened(self, event: Opened | Data | Answer | Broken) -> None:
         self.network.happened(event, self.now)
 
     def tick(self, event: ev.Tick) -> None:
@@ -73,6 +73,7 @@ class ClusterEngine:
 TABLE: dict[type[Any], Callable[[ClusterEngine, Any], None]] = {
     Opened: ClusterEngine.happened,
     Data: ClusterEngine.happened,
+    Answer: ClusterEngine.happened,
     Broken: ClusterEngine.happened,
     ev.Tick: ClusterEngine.tick,
     ev.Run: ClusterEngine.run,
