@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kproto.errors import ConfigError
 
@@ -12,7 +13,14 @@ _ALLOWED = 'HOST:PORT, several with commas between them, or a list of such texts
 
 def addresses(bootstrap_servers: str | Iterable[str]) -> list[tuple[str, int]]:
     """[(host, port), ...]; raises ConfigError for anything that isn't an address."""
-    texts = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else list(bootstrap_servers)
+    whole: Any = bootstrap_servers
+    if isinstance(whole, str):
+        whole = whole.split(",")
+    elif isinstance(whole, bytes | Mapping) or not isinstance(whole, Iterable):
+        raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
+    texts: list[Any] = list(whole)  # pyright: ignore[reportUnknownArgumentType]
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
     found = [_address(text.strip(), bootstrap_servers) for text in texts if text.strip()]
     if not found:
         raise ConfigError("bootstrap_servers", bootstrap_servers, _ALLOWED)
@@ -29,6 +37,7 @@ def _address(text: str, whole: object) -> tuple[str, int]:
         raise ConfigError("bootstrap_servers", whole, _ALLOWED)
     else:
         host, _, port = text.partition(":")
-    if not host or (port and not port.isdigit()) or not 0 < int(port or DEFAULT_PORT) < 65536:
+    digits = not port or (port.isascii() and port.isdigit())
+    if not host or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
         raise ConfigError("bootstrap_servers", whole, _ALLOWED)
     return host, int(port or DEFAULT_PORT)

@@ -1,0 +1,246 @@
+"""Wrong arguments at the door of every public method: refused at once, with a text that says what is right."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, RebalanceListener, TopicPartition
+from consumer.arguments import TABLE
+from kproto.broker.server import running
+from kproto.errors import ConfigError, KprotoError
+
+P0 = TopicPartition("t", 0)
+
+
+class Foreign(RebalanceListener):
+    """What kafka-python's users write."""
+
+    def on_partitions_assigned(self, assigned: Any) -> None: ...
+
+
+class Awaited(RebalanceListener):
+    async def assigned(self, partitions: Any) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    with running(topics={"t": 2}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        yield server.bootstrap
+
+
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("assign", ([("t", 0)],), {}),
+    ("assign", (P0,), {}),
+    ("assign", ({P0: -1},), {}),
+    ("assign", ({P0: "earliest"},), {}),
+    ("assign", ("t",), {}),
+    ("subscribe", ([1],), {}),
+    ("subscribe", ([],), {}),
+    ("subscribe", ([" "],), {}),
+    ("subscribe", ({"t": 1},), {}),
+    ("subscribe", (["t"], print), {}),
+    ("subscribe", (["t"], Foreign()), {}),
+    ("subscribe", (["t"], RebalanceListener), {}),
+    ("subscribe", (), {"pattern": "("}),
+    ("subscribe", (), {"pattern": 1}),
+    ("subscribe", (), {"pattern": b"t.*"}),
+    ("subscribe", (["t"],), {"pattern": "t"}),
+    ("poll", ("1",), {}),
+    ("poll", (-1,), {}),
+    ("poll", (math.nan,), {}),
+    ("poll", (None,), {}),
+    ("poll", (1,), {"max_records": 0}),
+    ("poll", (1,), {"max_records": 1.5}),
+    ("poll_columns", ([],), {}),
+    ("pause", ("flights",), {}),
+    ("pause", (["flights"],), {}),
+    ("resume", (("t", 0),), {}),
+    ("seek", (P0, -2), {}),
+    ("seek", (P0, "earliest"), {}),
+    ("seek", (P0, True), {}),
+    ("seek", (P0, 2**63), {}),
+    ("seek", (("t", 0), 5), {}),
+    ("seek", (TopicPartition("t", "0"), 5), {}),  # type: ignore[arg-type]
+    ("seek_to", ("begin",), {}),
+    ("seek_to", (-2,), {}),
+    ("seek_to", (None,), {}),
+    ("seek_to", ("earliest", ["t"]), {}),
+    ("commit", ({P0: -1},), {}),
+    ("commit", ({P0: "5"},), {}),
+    ("commit", ({"t": 5},), {}),
+    ("commit", ([P0],), {}),
+    ("commit", ({P0: (5, 1)},), {}),
+    ("commit_async", (5,), {}),
+    ("committed", ("t",), {}),
+    ("position", ("t",), {}),
+    ("position", (P0, "soon"), {}),
+    ("lag", (0,), {}),
+    ("list_offsets", ([P0],), {}),
+    ("list_offsets", ({P0: "first"},), {}),
+    ("list_offsets", ({P0: 1.5},), {}),
+    ("partitions_for", (["t"],), {}),
+    ("run", (print,), {}),
+    ("rejoin", (1,), {}),
+    ("events", (None,), {}),
+    ("close", ("now",), {}),
+    ("close", (True, -1), {}),
+]
+WRONG_FOR_CLUSTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("request", ("x",), {}),
+    ("request", (None,), {}),
+    ("request_versioned", (print,), {}),
+    ("metadata", ("t",), {}),
+    ("topics", ("soon",), {}),
+    ("partitions", (1,), {}),
+    ("leader", ("t",), {}),
+    ("coordinator", (None,), {}),
+    ("create_topics", (["t"],), {}),
+    ("create_topics", ({"t": 0},), {}),
+    ("create_topics", ({"t": "3"},), {}),
+    ("create_topics", ({"t": 1},), {"replication_factor": 0}),
+    ("create_topics", ({"t": 1},), {"configs": {"retention.ms": 5}}),
+    ("create_topics", ({"t": 1},), {"exist_ok": 1}),
+    ("create_partitions", ({"": 4},), {}),
+    ("delete_topics", ("t",), {}),
+    ("list_offsets", ({P0: "latest"},), {"isolation": "serializable"}),
+    ("fetch", ({P0: "earliest"},), {}),
+    ("fetch", ({P0: 0},), {"max_wait_ms": -1}),
+    ("produce", (P0, "text"), {}),
+    ("produce", (P0, b""), {"acks": "all"}),
+    ("produce", (P0, b""), {"acks": 0}),
+    ("commit_offsets", ("g", {P0: None}), {}),
+    ("committed_offsets", ("g", [0]), {}),
+    ("run", ([],), {}),
+]
+
+
+@pytest.mark.parametrize(("method", "args", "kwargs"), WRONG)
+def test_a_consumer_refuses(broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    consumer = Consumer(broker, group_id="g")
+    try:
+        with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
+            getattr(consumer, method)(*args, **kwargs)
+        assert consumer.subscription() == set()
+        assert consumer.assignment() == set()
+        consumer.subscribe(["t"])  # it changed nothing: this is still allowed
+    finally:
+        consumer.kill()
+
+
+@pytest.mark.parametrize(("method", "args", "kwargs"), WRONG)
+def test_an_asyncio_consumer_refuses(
+    broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    async def story() -> None:
+        consumer = AsyncConsumer(broker, group_id="g")
+        with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
+            await _awaited(getattr(consumer, method)(*args, **kwargs))
+        consumer.subscribe(["t"])
+        consumer.kill()
+
+    asyncio.run(story())
+
+
+async def _awaited(found: Any) -> Any:
+    return await found if inspect.isawaitable(found) else found
+
+
+@pytest.mark.parametrize(("method", "args", "kwargs"), WRONG_FOR_CLUSTERS)
+def test_clusters_refuse(broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    with Cluster(broker) as cluster, pytest.raises(ConfigError, match="is not allowed"):
+        getattr(cluster, method)(*args, **kwargs)
+
+    async def story() -> None:
+        async with AsyncCluster(broker) as cluster:
+            with pytest.raises(ConfigError, match="is not allowed"):
+                await getattr(cluster, method)(*args, **kwargs)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "bootstrap", [None, {"bootstrap.servers": "x"}, 9092, [9092], [None], b"x:1", "", ":1"]
+)
+@pytest.mark.parametrize("kind", [Consumer, AsyncConsumer, Cluster, AsyncCluster])
+def test_addresses_of_another_type_are_refused(kind: Any, bootstrap: Any) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        kind(bootstrap)
+
+
+def test_a_coroutine_is_no_callback_of_a_blocking_consumer(broker: str) -> None:
+    consumer = Consumer(broker, group_id="g")
+    with pytest.raises(ConfigError, match=r"assigned\(\) is a coroutine"):
+        consumer.subscribe(["t"], Awaited())
+    consumer.kill()
+
+
+ODD: list[Any] = [
+    None, True, 0, -1, 2**70, 1.5, math.nan, math.inf, "", "x", "é" * 300, b"x", [], [1], ["x"], [None], [[]],
+    (), ("t", 0), {}, {"x": 1}, {1: 2}, {P0: 1}, {P0: None}, {P0: "latest"}, {P0: -1}, {None: None}, set(),
+    object(), print, type, Exception("x"), P0, [P0], TopicPartition("", 0), TopicPartition("t", -1),
+    TopicPartition("t", 99), TopicPartition(None, None), iter([P0]), (n for n in ["x"]), range(3), Foreign(),
+]  # fmt: skip
+EMPTY = inspect.Parameter.empty
+RIGHT: dict[str, Any] = {
+    "partition": P0,
+    "partitions": [P0],
+    "offset": 1,
+    "offsets": {P0: 1},
+    "where": "earliest",
+    "topic": "t",
+    "topics": ["t"],
+    "callback": print,
+    "wants": {P0: 0},
+    "request": None,
+    "group": "g",
+    "totals": {"t": 1},
+    "records": b"",
+    "plan": None,
+}
+
+
+@pytest.mark.parametrize("kind", [Consumer, Cluster])
+def test_no_odd_value_meets_python_from_inside(broker: str, kind: Any) -> None:
+    """Every parameter of every public method x every odd value: done, or an error of ours."""
+    methods = {
+        name: method
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and name not in ("close", "kill", "forked", "abandoned", "unsubscribe")
+    }
+    assert len(methods) > 15
+    tried = 0
+    for name, method in methods.items():
+        parameters = [p for p in inspect.signature(method).parameters.values() if p.name != "self"]
+        client: Any = kind(broker, group_id="g") if kind is Consumer else kind(broker)
+        if kind is Consumer and name not in ("assign", "subscribe"):
+            client.assign([P0])
+        for wrong, value in itertools.product(parameters, ODD):
+            given = {p.name: RIGHT[p.name] for p in parameters if p.default is EMPTY and p is not wrong}
+            if any(p.name == "timeout" for p in parameters):
+                given["timeout"] = 0.002
+            if name == "create_topics":
+                given["topics"] = {"t": 1}
+            if wrong.name == "timeout" and (value is True or value in (math.inf, 2**70, 1.5)):
+                continue  # these are right, and long
+            tried += 1
+            with contextlib.suppress(KprotoError):
+                getattr(client, name)(**given | {wrong.name: value})
+        client.kill()
+    assert tried > 700
+
+
+def test_every_row_of_the_table_is_somebodys() -> None:
+    names = {row.partition(":")[0] for row in TABLE}
+    used = set()
+    for kind in (Consumer, AsyncConsumer, Cluster, AsyncCluster):
+        for _, method in inspect.getmembers(kind, inspect.isfunction):
+            used |= set(inspect.signature(method).parameters)
+    assert names <= used
