@@ -1,4 +1,4 @@
-"""Wrong arguments at the door of every public method: refused at once, with a text that says what is right."""
+"""Wrong arguments at the door of every public method: refused at once, and told what is right."""
 
 from __future__ import annotations
 

@@ -1,0 +1,292 @@
+"""The application's code, called back: what it raises, what it may call, and what it can't take down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from consumer import AsyncConsumer, Consumer, GroupChange, Producer, RebalanceListener, TopicPartition
+from kproto.broker.server import running
+from kproto.errors import IllegalState
+
+P0 = TopicPartition("t", 0)
+GROUP: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 2000,
+    "heartbeat_interval_ms": 100,
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+    with running(topics={"t": 2}, settings=settings) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(100):
+                producer.send("t", b"%d" % number, partition=number % 2)
+        yield server.bootstrap
+
+
+def read(consumer: Consumer, count: int = 100, seconds: float = 10) -> set[tuple[int, int]]:
+    """Polls until so many different records came."""
+    found: set[tuple[int, int]] = set()
+    end = time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < end:
+        found |= {(record.partition, record.offset) for record in consumer.poll(0.1)}
+    return found
+
+
+# ---- what it raises
+
+
+def test_an_events_callback_that_always_raises_stops_nothing(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def callback(change: GroupChange) -> None:
+        raise ValueError("the metrics backend is down")
+
+    with Consumer(broker, group_id="events-raise", **GROUP) as consumer:
+        consumer.events(callback)
+        consumer.subscribe("t")
+        assert len(read(consumer)) == 100
+    told = [record for record in caplog.records if "events()" in record.message]
+    assert told
+    assert told[0].exc_info is not None
+
+
+def test_the_next_events_callback_is_called_all_the_same(broker: str) -> None:
+    kinds: list[str] = []
+    with Consumer(broker, group_id="events-next", **GROUP) as consumer:
+        consumer.events(lambda change: 1 / 0)  # type: ignore[arg-type, return-value]
+        consumer.events(lambda change: kinds.append(change.kind))
+        consumer.subscribe("t")
+        read(consumer)
+    assert kinds[0] == "coordinator"
+    assert kinds[-1] == "closed"
+
+
+@pytest.mark.parametrize("kind", ["assigned", "revoked"])
+def test_what_a_listener_raises_reaches_the_caller_and_the_group_goes_on(broker: str, kind: str) -> None:
+    class Listener(RebalanceListener):
+        raised = False
+
+        def assigned(self, partitions: Any) -> None:
+            if kind == "assigned" and not self.raised:
+                self.raised = True
+                raise RuntimeError("from the callback")
+
+        def revoked(self, partitions: Any) -> None:
+            if kind == "revoked":
+                raise RuntimeError("from the callback")
+
+    consumer = Consumer(broker, group_id=f"listener-raises-{kind}", **GROUP)
+    consumer.subscribe("t", Listener())
+    if kind == "assigned":
+        with pytest.raises(RuntimeError, match="from the callback"):
+            read(consumer)
+    assert len(read(consumer)) == 100
+    assert consumer.assignment() == {P0, TopicPartition("t", 1)}
+    if kind == "revoked":
+        with pytest.raises(RuntimeError, match="from the callback"):
+            consumer.close()
+    consumer.close()
+    with Consumer(broker, group_id=f"listener-raises-{kind}", **GROUP) as after:
+        assert sum(found.offset for found in after.committed([P0]).values() if found) == 50
+
+
+# ---- what it may call
+
+
+CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "poll": (lambda c: c.poll(5), "refused"),
+    "poll_columns": (lambda c: c.poll_columns(5), "refused"),
+    "iteration": (lambda c: next(c), "refused"),
+    "unsubscribe": (lambda c: c.unsubscribe(), "refused"),
+    "close": (lambda c: c.close(), "refused"),
+    "seek": (lambda c: c.seek(P0, 5), "works"),
+    "seek_to": (lambda c: c.seek_to("earliest"), "works"),
+    "pause": (lambda c: (c.pause([P0]), c.resume([P0])), "works"),
+    "position": (lambda c: c.position(P0), "works"),
+    "commit": (lambda c: c.commit({P0: 1}), "works"),
+    "commit_async": (lambda c: c.commit_async({P0: 1}), "works"),
+    "committed": (lambda c: c.committed(), "works"),
+    "list_offsets": (lambda c: c.list_offsets({P0: "latest"}), "works"),
+    "partitions_for": (lambda c: c.partitions_for("t"), "works"),
+    "assignment": (lambda c: c.assignment(), "works"),
+    "subscribe": (lambda c: c.subscribe("t"), "works"),
+    "rejoin": (lambda c: c.rejoin(), "either"),
+    "assign": (lambda c: c.assign([P0]), "refused"),
+}
+
+
+@pytest.mark.parametrize("where", ["assigned", "revoked", "events"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
+    act, expected = CALLS[call]
+    outcome: list[Any] = []
+    box: list[Consumer] = []
+
+    def once(kind: str) -> None:
+        if kind == where and not outcome and box[0].assignment():
+            began = time.monotonic()
+            try:
+                act(box[0])
+                outcome.append("works")
+            except IllegalState as error:
+                outcome.append(str(error))
+            outcome.append(time.monotonic() - began)
+
+    class Listener(RebalanceListener):
+        def assigned(self, partitions: Any) -> None:
+            once("assigned")
+
+        def revoked(self, partitions: Any) -> None:
+            once("revoked")
+
+    with Consumer(broker, group_id=f"callback-{where}-{call}", **GROUP) as consumer:
+        box.append(consumer)
+        consumer.events(lambda change: once("events") if change.kind == "assigned" else None)
+        consumer.subscribe("t", Listener())
+        assert len(read(consumer, 90)) >= 90
+    said, took = outcome
+    assert took < 2, "it waited a timeout out"
+    if expected == "works":
+        assert said == "works"
+    elif expected == "refused":
+        assert said != "works"
+
+
+def test_what_hangs_on_a_future_may_not_wait_but_may_do_the_rest(broker: str) -> None:
+    said: list[Any] = []
+    done = threading.Event()
+    with Consumer(broker, group_id="future", **GROUP) as consumer:
+        consumer.subscribe("t")
+        read(consumer)
+
+        def hanging(future: Any) -> None:
+            for act in (lambda: consumer.commit(), lambda: consumer.poll(5), lambda: consumer.position(P0)):
+                try:
+                    act()
+                except IllegalState as error:
+                    said.append(str(error))
+            consumer.seek(P0, 7)
+            said.append(consumer.commit_async({P0: 7}))
+            done.set()
+            raise ValueError("and then it raises")
+
+        future = consumer.commit_async()
+        future.add_done_callback(hanging)
+        assert done.wait(10)
+        assert [("own thread" in text) for text in said[:3]] == [True] * 3
+        assert said[3].result(5) is None
+        assert consumer.poll(5)[0].offset == 7
+
+
+# ---- in asyncio
+
+
+def test_a_coroutine_of_a_listener_runs_to_its_end_when_its_poll_is_cancelled(broker: str) -> None:
+    steps: list[str] = []
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            steps.append("began")
+            await asyncio.sleep(0.3)
+            steps.append("ended")
+
+    async def story() -> None:
+        async with AsyncConsumer(broker, group_id="shielded", **GROUP) as consumer:
+            consumer.subscribe("t", Listener())
+            while not steps:
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.poll(10), 0.05)
+            assert steps == ["began"]
+            assert await consumer.poll(5)
+            assert steps == ["began", "ended"]
+
+    asyncio.run(story())
+
+
+def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(broker: str) -> None:
+    began = asyncio.Event()
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            if not began.is_set():
+                began.set()
+                await asyncio.sleep(0.2)
+                raise RuntimeError("late")
+
+    async def story() -> None:
+        async with AsyncConsumer(broker, group_id="late", **GROUP) as consumer:
+            consumer.subscribe("t", Listener())
+            while not began.is_set():
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.poll(10), 0.05)
+            with pytest.raises(RuntimeError, match="late"):
+                await consumer.poll(5)
+            assert await consumer.poll(5)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", ["poll", "unsubscribe", "close"])
+def test_a_coroutine_that_would_wait_for_itself_is_refused(broker: str, name: str) -> None:
+    said: list[str] = []
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            await consumer.commit({P0: 1})
+            await consumer.position(P0)
+            try:
+                await getattr(consumer, name)()
+            except IllegalState as error:
+                said.append(str(error))
+
+    consumer: AsyncConsumer
+
+    async def story() -> None:
+        nonlocal consumer
+        async with AsyncConsumer(broker, group_id=f"itself-{name}", **GROUP) as consumer:
+            consumer.subscribe("t", Listener())
+            assert await consumer.poll(10)
+
+    asyncio.run(story())
+    assert said
+    assert "inside the listener's assigned()" in said[0]
+
+
+def test_handlers_of_logs_run_without_the_lock(broker: str) -> None:
+    """A handler may wait for another thread that asks the consumer something."""
+    free: list[bool] = []
+
+    def ask() -> None:
+        free.append(consumer._lock.acquire(timeout=5))
+        if free[-1]:
+            consumer._lock.release()
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            asker = threading.Thread(target=ask)
+            asker.start()
+            asker.join()
+
+    log = logging.getLogger("kproto.consumer")
+    handler, level = Handler(), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with Consumer(broker, group_id="logs", **GROUP) as consumer:
+            consumer.subscribe("t")
+            read(consumer)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    assert len(free) > 3
+    assert all(free)
