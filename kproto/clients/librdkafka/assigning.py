@@ -155,7 +155,7 @@ def fetched(state: State, entry: Open, answer: OffsetFetchResponse | None, code:
             continue  # unassigned meanwhile
         state.queried.discard(tp)
         one = offsets.get(tp)
-        if error or one is None:
+        if one is None or error not in (E.NONE, E.UNSTABLE_OFFSET_COMMIT):
             continue
         if one.error == E.UNSTABLE_OFFSET_COMMIT:
             state.pending[tp] = Position(STORED)

@@ -8,7 +8,7 @@ rdkafka.c, rdkafka_queue.c (rd_kafka_q_serve_rkmessages), rdkafka_cgrp.c (subscr
   in the poll; errors come out with the records.
 * Handing a record over stores its offset plus one. What an older version of a partition left in the queue is
   dropped.
-* close revokes, commits, leaves, and drops what is left in the queue.
+* close revokes, commits, leaves, and drops what is left in the queue. After a fatal error it only says so.
 """
 
 from __future__ import annotations
@@ -233,6 +233,10 @@ def close(state: State, out: Out) -> None:
     state.closing = state.terminating = True
     if state.polling is not None:
         _polled(state, state.polling, out)
+    if state.fatal is not None:
+        out.append(c.Report("error", "_FATAL", state.fatal))
+        _end(state, out)
+        return
     if state.subscription is not None:
         unsubscribe(state, True, out)
     if not state.waits_for_call:
@@ -249,6 +253,11 @@ def try_terminate(state: State, out: Out) -> None:
         return
     if assigning.in_progress(state) or state.wait_leave or state.refused or state.todo:
         return
+    _end(state, out)
+
+
+def _end(state: State, out: Out) -> None:
     state.coord, state.closed = CoordState.term, True
     state.open, state.retries = {}, []
+    state.todo.clear()
     out.append(c.Closed())

@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import partial
 from typing import NamedTuple
 
-from ...group.assignors import Assignor, chosen
+from ...group.assignors import Assignor, chosen, cooperative_sticky
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import Cluster
@@ -116,6 +117,8 @@ class Partition:
     low: int = INVALID
     eof: int = INVALID
     eof_told: int = INVALID
+    keeps_store: bool = False
+    """RD_KAFKA_TOPPAR_F_OFFSET_STORE: started at STORED itself, as only a consumer without a group is."""
     lib_paused: bool = False
     app_paused: bool = False
     queued: int = 0
@@ -411,6 +414,12 @@ _RESETS = {
 }
 
 
+STICKY = Assignor(
+    "cooperative-sticky", partial(cooperative_sticky.assign, one_by_one=True), cooperative=True, eager=False
+)
+"""rdkafka_sticky_assignor.c: always the general way, which moves partitions one by one from the first on."""
+
+
 def start(config: Config) -> State:
     """A consumer before its first event.
 
@@ -419,7 +428,9 @@ def start(config: Config) -> State:
     """
     version = config.extra.get("version")
     old = isinstance(version, str) and re.match(r"(1\.|2\.0)", version) is not None
-    state = State(config, chosen(config.assignors or ("range", "roundrobin")), old=old)
+    names = config.assignors or ("range", "roundrobin")
+    assignors = chosen(STICKY if one == STICKY.name else one for one in names)
+    state = State(config, assignors, old=old)
     state.versions = OLD_VERSIONS if old else VERSIONS
     return state
 

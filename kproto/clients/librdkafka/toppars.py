@@ -6,7 +6,8 @@
 * A position without a number is looked up by ListOffsets, one request per partition: after 100 ms when it
   comes from a missing or wrong offset, at once when somebody asked for it. The log's start that the last
   fetch told is taken without asking.
-* A stop stores the end of a partition that was read to its end and never gave a record.
+* A stop stores the end of a partition that was read to its end and never gave a record; but only where the
+  fetcher itself was started at STORED, and a group asks for the committed offset before it starts one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def start(state: State, one: Partition, position: Position, out: Out) -> None:
     one.started, one.lib_paused = True, False
     one.version += 1
     one.eof = one.eof_told = INVALID
+    one.keeps_store = position.offset == STORED
     if position.offset == INVALID:
         reset(
             state, one, position, f"no previously committed offset available: {name_of_error(0)}", True, out
@@ -52,7 +54,7 @@ def start(state: State, one: Partition, position: Position, out: Out) -> None:
 def stop(state: State, one: Partition) -> None:
     """rd_kafka_toppar_fetch_stop, with rd_kafka_offset_store_stop."""
     one.version += 1
-    if state.auto_store and one.stored.offset == INVALID and one.eof > 0:
+    if one.keeps_store and state.auto_store and one.stored.offset == INVALID and one.eof > 0:
         found = state.cluster.leader(one.tp)
         one.stored = Position(one.eof, found.epoch if found else -1)
     one.started, one.fetch_state = False, FetchState.none

@@ -18,10 +18,17 @@ from .sticky import divide
 
 
 def assign(
-    partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Racks | None = None
+    partitions: Mapping[str, int],
+    members: Mapping[str, Subscription],
+    racks: Racks | None = None,
+    *,
+    one_by_one: bool = False,
 ) -> dict[str, list[TopicPartition]]:
-    """Divide; see the package for the arguments. Withheld partitions are in nobody's list."""
-    plan, kept = divide(partitions, members, racks or {}, _claim)
+    """Divide; see the package for the arguments, and `sticky.divide` for `one_by_one`.
+
+    Withheld partitions are in nobody's list.
+    """
+    plan, kept = divide(partitions, members, racks or {}, _claim, one_by_one=one_by_one)
     holder: dict[TopicPartition, str] = {}
     contested: set[TopicPartition] = set()
     for member_id, subscription in members.items():

@@ -50,8 +50,14 @@ def divide(
     members: Mapping[str, Subscription],
     racks: Racks,
     claim: Callable[[Subscription], Claim],
+    *,
+    one_by_one: bool = False,
 ) -> Division:
-    """Divide, with `claim` to say what a member holds."""
+    """Divide, with `claim` to say what a member holds.
+
+    With `one_by_one` partitions are moved as if the members wanted different topics, whether they do or not:
+    so do clients that know only Kafka's first way (librdkafka).
+    """
     wants: dict[str, frozenset[str]] = {}
     topics: tuple[str, ...] = ()
     as_set = frozenset[str]()
@@ -65,7 +71,7 @@ def divide(
     wanting = {member_id: topics for member_id, topics in wants.items() if topics}
     if wanting:
         near = _Racks(partitions, members, wanting, racks)
-        if len(set(wanting.values())) == 1:
+        if len(set(wanting.values())) == 1 and not one_by_one:
             plan.update(_Alike(partitions, wanting, claims, near).build())
         else:
             plan.update(_Mixed(partitions, wanting, claims, near).build())
