@@ -182,7 +182,10 @@ class Checker:
             return
         position = state.position
         if diverging is None:
-            self._finder.out_of_range(state)
+            why = (
+                f"the log was cut below the position {position}: it has nothing of epoch {state.leader_epoch}"
+            )
+            self._finder.out_of_range(state, why)
             return
         reason = f"the log was cut at {diverging}, below the position {position}"
         committed = state.committed

@@ -211,8 +211,8 @@ class Finder:
             return max(0, self._core.wall() - duration)
         return EARLIEST if policy == "earliest" else LATEST
 
-    def out_of_range(self, state: PartitionState) -> None:
-        """A fetch from the leader said so; nothing is buffered any more."""
+    def out_of_range(self, state: PartitionState, why: str = "") -> None:
+        """The leader said so; nothing is buffered any more."""
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
         if policy == "none":
@@ -220,7 +220,7 @@ class Finder:
             state.fail(OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "Fetch", detail))
             self._core.wake()
             return
-        reason = f"offset {state.position} is out of range: {policy}"
+        reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
         state.find_out(Reset(self._timestamp(policy), reason))
 
     def created_anew(self, state: PartitionState) -> None:

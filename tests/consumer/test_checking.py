@@ -1,0 +1,222 @@
+"""Positions are checked against the log's leader epochs (KIP-320), on a log that really is cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.errors import LogTruncated, OffsetOutOfRange
+from kproto.messages.fetch import FetchRequest
+from kproto.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from tests.consumer.world import Client, Consumer, World, tp
+
+T0 = tp("t", 0)
+GROUP: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 3000,
+    "heartbeat_interval_ms": 500,
+    "metadata_max_age_ms": 1000,
+    "auto_commit_interval_ms": 100,
+}
+
+
+def numbers(*ends: int) -> list[str]:
+    return [str(number) for number in range(*ends)]
+
+
+def committed_world() -> World:
+    """Ten records of epoch 0 were read and committed."""
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 5))
+    world.write("t", 0, *numbers(5, 10))
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: world.committed("g", T0) == 10)
+    a.close()
+    assert world.run(until=lambda: not a.alive)
+    return world
+
+
+def again(world: World, **options: Any) -> Consumer:
+    b = world.consumer(**{**GROUP, **options})
+    b.subscribe("t")
+    return b
+
+
+def cut(world: World, offset: int) -> None:
+    """An unclean election: another epoch begins at this offset."""
+    world.truncate("t", 0, offset)
+
+
+def test_a_committed_offset_is_checked_before_the_first_fetch() -> None:
+    world = committed_world()
+    b = again(world)
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: b.values() == ["x"])
+    kinds = [type(request) for _, request, _ in world.requests if _asked_by(world, b, request)]
+    assert kinds.index(OffsetForLeaderEpochRequest) < kinds.index(FetchRequest)
+    [check] = world.asked(b, OffsetForLeaderEpochRequest)
+    assert check.topics[0].partitions[0].leader_epoch == 0
+
+
+def _asked_by(world: World, client: Client, request: Any) -> bool:
+    return any(request is one for one in world.asked(client, type(request)))
+
+
+def test_a_log_that_was_cut_below_the_commit_goes_on_where_it_was_cut_and_says_so() -> None:
+    world = committed_world()
+    cut(world, 5)
+    world.write("t", 0, *(f"new {number}" for number in range(8)))
+    b = again(world)
+    assert world.run(until=lambda: len(b.records) == 8)
+    assert b.values() == [f"new {number}" for number in range(8)]
+    [change] = b.heard("truncated")
+    assert (change.partitions, change.offset) == ((T0,), 5)
+    assert "position 10" in change.reason
+    assert b.errors == []
+
+
+def test_without_a_policy_truncation_is_raised_until_a_seek() -> None:
+    world = committed_world()
+    cut(world, 5)
+    world.write("t", 0, *(f"new {number}" for number in range(8)))
+    b = again(world, auto_offset_reset="none", on_new_partition="earliest")
+    world.run(2000)
+    assert b.records == []
+    assert b.errors
+    for error in b.errors:
+        assert isinstance(error, LogTruncated)
+        assert (error.partition, error.position, error.diverging_offset) == ("t-0", 10, 5)
+    assert isinstance(b.errors[0], OffsetOutOfRange)
+    b.seek(T0, 6)
+    assert world.run(2000, until=lambda: b.values() == [f"new {number}" for number in range(1, 8)])
+
+
+def test_a_log_that_is_cut_while_it_is_read_is_noticed_at_the_change_of_the_leader() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 5))
+    world.write("t", 0, *numbers(5, 10))
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(500)
+    cut(world, 5)
+    world.write("t", 0, *(f"new {number}" for number in range(8)))
+    assert world.run(until=lambda: len(a.records) == 18)
+    assert a.values()[10:] == [f"new {number}" for number in range(8)]
+    assert [change.offset for change in a.heard("truncated")] == [5]
+
+
+def test_a_clean_change_of_the_leader_loses_and_doubles_nothing() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.limit = 3
+    a.subscribe("t")
+    for number in range(100):
+        world.write("t", 0, str(number))
+        world.run(7)
+        if number % 20 == 10:
+            world.elect("t", 0)
+    assert world.run(until=lambda: len(a.records) >= 100)
+    world.run(2000)
+    assert a.values() == numbers(0, 100)
+    assert a.heard("truncated") == []
+    assert len(world.asked(a, OffsetForLeaderEpochRequest)) >= 5
+
+
+def test_nothing_that_was_buffered_from_the_cut_part_is_handed_out_after_the_change() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 5))
+    world.write("t", 0, *numbers(5, 10))
+    a = world.consumer(**GROUP)
+    a.limit = 2
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 2)
+    a.pause_polling()
+    cut(world, 5)
+    world.write("t", 0, *(f"new {number}" for number in range(3)))
+    world.run(1500)
+    a.go_on_polling()
+    assert world.run(until=lambda: len(a.records) >= 8)
+    assert a.values() == [*numbers(0, 5), "new 0", "new 1", "new 2"]
+
+
+def test_a_seek_is_believed() -> None:
+    world = committed_world()
+    b = world.consumer()
+    b.assign({T0: 5})
+    assert world.run(until=lambda: len(b.records) == 5)
+    assert world.asked(b, OffsetForLeaderEpochRequest) == []
+
+
+def test_a_leader_that_knows_nothing_of_the_epoch_leads_to_the_policy() -> None:
+    world = committed_world()
+
+    def forgetful(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, OffsetForLeaderEpochRequest):
+            return None
+        end = EpochEndOffset(error_code=0, partition=0, leader_epoch=-1, end_offset=-1)
+        return OffsetForLeaderEpochResponse(
+            throttle_time_ms=0, topics=[OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+        )
+
+    world.tamper = forgetful
+    b = again(world)
+    assert world.run(until=lambda: b.values() == numbers(0, 10))
+    assert "nothing of epoch 0" in b.heard("reset")[0].reason
+
+
+@pytest.mark.parametrize("code", [6, 74, 75, 14])
+def test_a_check_that_is_refused_is_asked_again(code: int) -> None:
+    world = committed_world()
+    turns = [0]
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetForLeaderEpochRequest) and turns[0] < 3:
+            turns[0] += 1
+            end = EpochEndOffset(error_code=code, partition=0)
+            return OffsetForLeaderEpochResponse(
+                throttle_time_ms=0, topics=[OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+            )
+        return None
+
+    world.tamper = refuse
+    b = again(world)
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: b.values() == ["x"])
+    assert b.errors == []
+
+
+def test_a_check_that_is_not_allowed_is_raised() -> None:
+    world = committed_world()
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetForLeaderEpochRequest):
+            end = EpochEndOffset(error_code=29, partition=0)
+            return OffsetForLeaderEpochResponse(
+                throttle_time_ms=0, topics=[OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+            )
+        return None
+
+    world.tamper = refuse
+    b = again(world)
+    world.run(5000)
+    assert b.errors
+    assert len(world.asked(b, OffsetForLeaderEpochRequest)) <= 8
+
+
+def test_a_broker_that_can_not_tell_is_not_asked() -> None:
+    world = committed_world()
+    b = world.consumer(**GROUP)
+    b.engine.core.network.caps[23] = 2
+    b.subscribe("t")
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: b.values() == ["x"])
+    assert world.asked(b, OffsetForLeaderEpochRequest) == []
