@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from consumer.blocking import Consumer
-from consumer.listener import RebalanceListener
+from consumer import Consumer, RebalanceListener
 
 from ..error_codes import ErrorCode
 from ..errors import (

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from consumer.cluster import Cluster
-from consumer.producer import Producer
+from consumer import Cluster, Producer
 from tests.conformance.tap import Tap
 
 PATIENCE = 40.0

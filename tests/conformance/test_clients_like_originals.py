@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from consumer.cluster import Cluster
-from consumer.producer import Producer
+from consumer import Cluster, Producer
 from kproto.clients.index import available
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges, originals
