@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ORDER = ["errors", "error_codes", "wire", "messages", "records", "group", "clients", "broker", "testing"]
+ORDER = ["errors", "error_codes", "wire", "messages", "records", "group", "clients", "broker", "testing", "scenarios"]
 SHELLS = {
     "cli",
     "__main__",
@@ -53,13 +53,14 @@ def breaches(path: Path) -> set[str]:
             forbidden = parts[0] == "kproto" and len(parts) > 1 and parts[1] in {"broker", "testing", *SHELLS}
         elif len(room) > 1 and room[1] in ORDER:
             above = ORDER[ORDER.index(room[1]) + 1 :]
+            shells = SHELLS - {"timeline", "diagrams"} if room[1] == "scenarios" else SHELLS
             late = room[1] == "errors" and parts[:2] == [
                 "kproto",
                 "error_codes",
             ]  # in BrokerError.__str__ only
             forbidden = (
                 (parts[0] == "consumer" and room[1] != "testing")
-                or (parts[0] == "kproto" and len(parts) > 1 and parts[1] in {*above, *SHELLS})
+                or (parts[0] == "kproto" and len(parts) > 1 and parts[1] in {*above, *shells})
             ) and not late
         elif len(room) > 1 and room[1] in {"trace", "timeline", "diagrams"}:
             forbidden = parts[0] == "consumer" or parts[:2] in (["kproto", "cli"], ["kproto", "demo"])

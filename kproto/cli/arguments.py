@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any, Protocol
 
 
@@ -27,6 +28,22 @@ def seconds(text: str) -> float:
     if not 0 < number <= 86_400:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0, at most a day (86400)")
     return number
+
+
+def duration(text: str) -> int:
+    """A time such as 400ms, 4s, 10m or 1h, in ms."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 400ms, 4s, 10m or 1h")
+    return int(float(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[found[2]])
+
+
+def rate(text: str) -> int:
+    """Such as 100/s."""
+    number = text.removesuffix("/s")
+    if not number.isdecimal() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 100/s")
+    return int(number)
 
 
 def port(text: str) -> int:

@@ -1,0 +1,155 @@
+"""Many runs side by side: what the loss of new partitions' first records costs, and what a rebalance stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..group.subscription import TopicPartition
+from ..testing.world import World
+from .frame import clients, join, lost_and_doubled, produce
+
+DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
+"""How a client may see that a topic grew; the others always look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One run: a topic grew while records were written into its new partitions from their first moment."""
+
+    client: str
+    reset: str
+    watch: bool
+    refresh_ms: int
+    written: int
+    lost: int
+    doubled: int
+    seen_after_ms: int | None
+    """From the growth to the assignment of the new partitions; None: never."""
+
+    @property
+    def detection(self) -> str:
+        return "watches" if self.watch else "does not look"
+
+
+def loss(
+    kind: str,
+    *,
+    reset: str = "latest",
+    watch: bool = True,
+    refresh_ms: int = 5_000,
+    rate: int = 100,
+    grow_at_ms: int = 7_300,
+    after_ms: int = 13_000,
+    seed: int = 7,
+    world: World | None = None,
+) -> Loss:
+    """Run one: two partitions, one member; at `grow_at_ms` there are four, with `rate` records/s in each new one
+    for `after_ms`. `world`, when given, is an empty one to run in.
+    """
+    stage = world or World({"t": 2}, seed=seed, trace=False)
+    options = {"watch": watch} if kind == "kafka-go" else {}
+    member = join(
+        stage,
+        "a",
+        kind,
+        reset=reset,
+        metadata_ms=refresh_ms,
+        session_ms=10_000,
+        heartbeat_ms=500,
+        auto_commit=True,
+        auto_commit_ms=1_000,
+        **options,
+    )
+    stage.run(grow_at_ms)
+    stage.grow("t", 4)
+    grown = stage.now
+    written = produce(stage, "t", (2, 3), rate, after_ms)
+    stage.run(10_000)
+    new = [TopicPartition("t", 2), TopicPartition("t", 3)]
+    lost, doubled = lost_and_doubled(stage, [member], new)
+    seen = next((one.at for one in stage.seen if one.what == "assigned" and new[0] in one.partitions), None)
+    return Loss(kind, reset, watch, refresh_ms, written, lost, doubled, None if seen is None else seen - grown)
+
+
+def losses(*, seed: int = 7, refresh_ms: int = 5_000, rate: int = 100) -> Iterable[Loss]:
+    """The matrix of S1-25: every client, reset policy and way of seeing."""
+    for kind in clients():
+        for watch in (True, False) if kind == "kafka-go" else (kind != "sarama-cluster",):
+            for reset in ("latest", "earliest"):
+                yield loss(kind, reset=reset, watch=watch, refresh_ms=refresh_ms, rate=rate, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """How long partitions stood still when one member more came, in ms."""
+
+    protocol: str
+    members: int
+    partitions: int
+    stood_still: int
+    longest_ms: int
+    mean_ms: float
+
+
+def stop_the_world(members: int, protocol: str, *, callback_ms: int = 200, seed: int = 7) -> Standstill:
+    """A stable group of kproto's members gets one more; each needs `callback_ms` to let go."""
+    count = members * 2
+    world = World({"t": count}, seed=seed, trace=False, latency=(1, 5))
+    assignors = ("range",) if protocol == "eager" else ("cooperative-sticky",)
+    group = [
+        world.join(
+            f"m{number}",
+            topics=["t"],
+            group_id="g",
+            partition_assignment_strategy=assignors,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=500,
+        )
+        for number in range(members)
+    ]
+    for one in group:
+        one.callback_ms = 0
+    world.run(120_000, until=lambda: world.is_stable("g") and sum(len(one.owned) for one in group) == count)
+    world.run(5_000)
+    for one in group:
+        one.callback_ms = callback_ms
+    begun = world.now
+    newcomer = world.join(
+        "new",
+        topics=["t"],
+        group_id="g",
+        partition_assignment_strategy=assignors,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=500,
+    )
+    world.run(120_000, until=lambda: bool(newcomer.owned))
+    world.run(10_000)
+    gaps = _gaps(world, begun)
+    longest = max(gaps.values(), default=0)
+    mean = sum(gaps.values()) / max(1, len(gaps))
+    return Standstill(protocol, members, count, len(gaps), longest, mean)
+
+
+def _gaps(world: World, begun: int) -> dict[TopicPartition, int]:
+    """For each partition that was let go: how long until somebody had it again."""
+    gone: dict[TopicPartition, int] = {}
+    gaps: dict[TopicPartition, int] = {}
+    for one in world.seen:
+        if one.at < begun:
+            continue
+        if one.what in ("revoking", "losing"):
+            for tp in one.partitions:
+                gone.setdefault(tp, one.at)
+        elif one.what == "assigned":
+            for tp in one.partitions:
+                if tp in gone:
+                    gaps[tp] = gaps.get(tp, 0) + one.at - gone.pop(tp)
+    return gaps
+
+
+def standstills(members: Iterable[int] = (3, 10, 100), *, seed: int = 7) -> Iterable[Standstill]:
+    """Eager beside cooperative."""
+    for count in members:
+        for protocol in ("eager", "cooperative"):
+            yield stop_the_world(count, protocol, seed=seed)
