@@ -9,7 +9,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-ORDER = ["errors", "error_codes", "wire", "messages", "records", "group", "clients", "broker", "testing", "scenarios"]
+ORDER = [
+    "errors",
+    "error_codes",
+    "wire",
+    "messages",
+    "records",
+    "group",
+    "clients",
+    "broker",
+    "testing",
+    "scenarios",
+]
 SHELLS = {
     "cli",
     "__main__",

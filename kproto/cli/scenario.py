@@ -18,8 +18,10 @@ def add(commands: Commands) -> None:
     scenario = commands.add_parser(
         "scenario",
         help="stories of groups and their clients in virtual time, each in well under a second",
-        description="Without a name: list all scenarios with a line each. With an id (S1-20): run it and tell "
-        "what happened, what came out, and why. `loss`: how many records five clients lose when a topic grows. "
+        description="Without a name: list all scenarios with a line each. With an id (S1-20): run it "
+        "and tell "
+        "what happened, what came out, and why. `loss`: how many records five clients lose when a "
+        "topic grows. "
         "`stop-the-world`: how long partitions stand still, eager beside cooperative. Exit code 1 if "
         "something did not come out as it has to.",
         epilog="Times are written 400ms, 4s, 10m; rates 100/s. A scenario that doesn't take a parameter says "
@@ -27,15 +29,23 @@ def add(commands: Commands) -> None:
     )
     scenario.add_argument("name", nargs="?", metavar="ID", help="such as S1-20, or loss, or stop-the-world")
     scenario.add_argument("--client", metavar="NAME", help="whose machine: sarama, kafka-go, ..., or kproto")
-    scenario.add_argument("--reset", choices=("latest", "earliest"), help="where a partition without a commit starts")
+    scenario.add_argument(
+        "--reset", choices=("latest", "earliest"), help="where a partition without a commit starts"
+    )
     scenario.add_argument("--refresh", type=duration, metavar="TIME", help="how old metadata may become")
-    scenario.add_argument("--rate", type=rate, metavar="N/s", help="records a second, into each new partition")
+    scenario.add_argument(
+        "--rate", type=rate, metavar="N/s", help="records a second, into each new partition"
+    )
     scenario.add_argument("--grow-at", type=duration, metavar="TIME", help="when the topic grows")
-    scenario.add_argument("--join-after", type=duration, metavar="TIME", help="how long the group's join takes")
+    scenario.add_argument(
+        "--join-after", type=duration, metavar="TIME", help="how long the group's join takes"
+    )
     scenario.add_argument("--polls", type=positive, metavar="N", help="how often the application polls")
     scenario.add_argument("--poll-timeout", type=duration, metavar="TIME", help="how long each poll waits")
     scenario.add_argument("--members", type=positive, metavar="N", help="how many members there are")
-    scenario.add_argument("--seed", type=int, default=7, metavar="N", help="decides what is random (default: 7)")
+    scenario.add_argument(
+        "--seed", type=int, default=7, metavar="N", help="decides what is random (default: 7)"
+    )
     form = scenario.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--html", type=Path, metavar="FILE", help="a page with the group's timeline")
@@ -104,9 +114,7 @@ def _loss(options: argparse.Namespace) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import matrices, teller
 
-    found = matrices.losses(
-        seed=options.seed, refresh_ms=options.refresh or 5_000, rate=options.rate or 100
-    )
+    found = matrices.losses(seed=options.seed, refresh_ms=options.refresh or 5_000, rate=options.rate or 100)
     rows: list[tuple[object, ...]] = []
     safe = True
     for one in found:
@@ -132,7 +140,11 @@ def _stop_the_world(options: argparse.Namespace) -> int:
             print(one_line({name: getattr(one, name) for name in one.__slots__}))
         else:
             print(f"{one.members} members, {one.protocol}: done", file=sys.stderr)
-        times = (f"{one.longest_ms} ms", f"{one.mean_ms:.0f} ms", f"{one.stood_still * one.mean_ms / 1000:.1f} s")
+        times = (
+            f"{one.longest_ms} ms",
+            f"{one.mean_ms:.0f} ms",
+            f"{one.stood_still * one.mean_ms / 1000:.1f} s",
+        )
         rows.append((one.members, one.protocol, one.partitions, one.stood_still, *times))
     if not options.json:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")

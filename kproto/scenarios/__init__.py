@@ -6,9 +6,9 @@
     told = found.run(Parameters(client="sarama", rate=100))
     told.results["lost"], told.holds
 
-A module tells one document: what is said there, in our words, and what comes out. `frame` says what a scenario
-is; `teller` writes it for people; `matrices` runs many at once. The clients are the machines of
-`kproto.clients` and kproto's own consumer, the cluster is the embedded broker's, so what comes out is what these
+A module tells one document: what is said there, in our words, and what comes out. `frame` says what a
+scenario is; `teller` writes it for people; `matrices` runs many at once. The clients are the machines of
+`kproto.clients` and kproto's own consumer, the cluster is the embedded broker's: what comes out is what these
 programs do, and not what somebody wrote down.
 """
 

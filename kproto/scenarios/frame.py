@@ -213,7 +213,8 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
         return world.join(name, topics=list(topics), group_id="g", **options)
     if kind not in available():
         raise ConfigError("client", kind, f"allowed: {', '.join(clients())}")
-    return world.join(name, client(kind), topics=list(topics), group_id="g", **config)
+    machine: Any = client(kind)
+    return world.join(name, machine, topics=list(topics), group_id="g", **config)
 
 
 _OWN: Final[Mapping[str, str]] = {
@@ -244,11 +245,14 @@ def offsets(member: Any, tp: TopicPartition) -> list[int]:
     return [
         record.offset
         for record in member.records
-        if (record.partition if isinstance(record.partition, TopicPartition) else record.topic_partition) == tp
+        if (record.partition if isinstance(record.partition, TopicPartition) else record.topic_partition)
+        == tp
     ]
 
 
-def lost_and_doubled(world: World, members: Iterable[Any], partitions: Iterable[TopicPartition]) -> tuple[int, int]:
+def lost_and_doubled(
+    world: World, members: Iterable[Any], partitions: Iterable[TopicPartition]
+) -> tuple[int, int]:
     """Of what stands in these partitions: how much nobody was given, and how often something came again."""
     lost = doubled = 0
     for tp in partitions:

@@ -1,9 +1,12 @@
-"""Many runs side by side: what the loss of new partitions' first records costs, and what a rebalance stops."""
+"""Many runs side by side: what the loss of new partitions' first records costs, and what a rebalance
+stops.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ..group.subscription import TopicPartition
 from ..testing.world import World
@@ -44,11 +47,12 @@ def loss(
     seed: int = 7,
     world: World | None = None,
 ) -> Loss:
-    """Run one: two partitions, one member; at `grow_at_ms` there are four, with `rate` records/s in each new one
-    for `after_ms`. `world`, when given, is an empty one to run in.
+    """Run one: two partitions, one member; at `grow_at_ms` there are four, and records into the new ones.
+
+    `rate` is in records/s for each of them, for `after_ms`. `world`, when given, is an empty one to run in.
     """
     stage = world or World({"t": 2}, seed=seed, trace=False)
-    options = {"watch": watch} if kind == "kafka-go" else {}
+    options: dict[str, Any] = {"watch": watch} if kind == "kafka-go" else {}
     member = join(
         stage,
         "a",
@@ -69,7 +73,9 @@ def loss(
     new = [TopicPartition("t", 2), TopicPartition("t", 3)]
     lost, doubled = lost_and_doubled(stage, [member], new)
     seen = next((one.at for one in stage.seen if one.what == "assigned" and new[0] in one.partitions), None)
-    return Loss(kind, reset, watch, refresh_ms, written, lost, doubled, None if seen is None else seen - grown)
+    return Loss(
+        kind, reset, watch, refresh_ms, written, lost, doubled, None if seen is None else seen - grown
+    )
 
 
 def losses(*, seed: int = 7, refresh_ms: int = 5_000, rate: int = 100) -> Iterable[Loss]:

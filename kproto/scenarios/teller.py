@@ -176,7 +176,8 @@ def _bars(told: Told) -> list[str]:
     wide = max(len(str(partition)) + len(member) for partition, member in rows) + 1
     head = f"Who owned what, {end / 1000:.1f} s from left to right:"
     body = [
-        f"  {f'{partition} {member}':<{wide}}  {''.join(row)}" for (partition, member), row in sorted(rows.items())
+        f"  {f'{partition} {member}':<{wide}}  {''.join(row)}"
+        for (partition, member), row in sorted(rows.items())
     ]
     return [head, *body]
 
@@ -209,5 +210,8 @@ def grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     body = [[_value(one) for one in row] for row in rows]
     table = [list(head), *body]
     wide = [max(len(row[at]) for row in table) for at in range(len(head))]
-    lines = ["  ".join(f"{one:<{wide[at]}}" if not at else f"{one:>{wide[at]}}" for at, one in enumerate(row)) for row in table]
+    lines = [
+        "  ".join(f"{one:<{wide[at]}}" if not at else f"{one:>{wide[at]}}" for at, one in enumerate(row))
+        for row in table
+    ]
     return [lines[0], "  ".join("-" * one for one in wide), *lines[1:]]

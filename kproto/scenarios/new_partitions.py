@@ -1,0 +1,467 @@
+"""Document 001: a topic gains partitions, and who of five clients notices.
+
+The author's advertising logs grew partitions under load; the Go service that read them, on sarama-cluster,
+did not see them until it was restarted, and lost what had been written meanwhile. The document tries
+sarama, sarama-cluster, kafka-go and confluent-kafka-go, and says which of them can see new partitions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..group.subscription import TopicPartition
+from .frame import Told, clients, join, lost_and_doubled, offsets, produce, read, scenario
+from .matrices import Loss, loss
+
+NEW = (TopicPartition("t", 2), TopicPartition("t", 3))
+WINDOW = ("client", "reset", "refresh_ms", "rate", "grow_at_ms")
+
+
+def _grown(told: Told, kind: str, *, reset: str, watch: bool = True) -> Loss:
+    """The run that most of this document is about, by the story's parameters."""
+    said = told.parameters
+    world = told.world({"t": 2}, trace=False)
+    grow_at = said.grow_at_ms or 7_300
+    told.moment(
+        "the topic grows from 2 to 4 partitions; records come at once", "operator", world.now + grow_at
+    )
+    found = loss(
+        said.client or kind,
+        reset=said.reset or reset,
+        watch=watch,
+        refresh_ms=said.refresh_ms or 5_000,
+        rate=said.rate or 100,
+        grow_at_ms=grow_at,
+        after_ms=max(13_000, 2 * (said.refresh_ms or 5_000) + 3_000),
+        world=world,
+    )
+    told.result("client", found.client)
+    told.result("policy", found.reset)
+    told.result("written into new partitions", found.written)
+    told.result("lost", found.lost)
+    told.result("read twice", found.doubled)
+    seen = found.seen_after_ms
+    told.result("new partitions seen after", "never" if seen is None else f"{seen / 1000:.1f} s")
+    return found
+
+
+@scenario(
+    "S1-1",
+    "A client that doesn't look never sees the new partitions",
+    says="Under load the topic's partitions were extended; the client did not see it, and until "
+    "somebody restarted "
+    "it the records of the new partitions were not read.",
+    given="a group that reads 2 partitions with a client that doesn't look for growth (kafka-go as "
+    "it is by default)",
+    when="the topic grows to 4 partitions and records come into the new ones; later the service is restarted",
+    then="nothing of the new partitions is read until the restart; with earliest it comes late then",
+)
+def background(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    options: dict[str, Any] = {"reset": "earliest", "watch": False, "session_ms": 10_000, "auto_commit": True}
+    first = join(world, "a", "kafka-go", **options)
+    world.run(5_000)
+    told.moment("the topic grows to 4 partitions", "operator")
+    world.grow("t", 4)
+    written = produce(world, "t", (2, 3), 50, 10_000)
+    world.run(60_000)
+    told.result("read of the new partitions in 70 s", len(read(first, "t", 2)) + len(read(first, "t", 3)))
+    told.claim(
+        "nothing was read of them while the service ran", not read(first, "t", 2) + read(first, "t", 3)
+    )
+    first.close()
+    world.run(5_000)
+    told.moment("the service is restarted", "operator")
+    second = join(world, "b", "kafka-go", **options)
+    world.run(5_000)
+    late = len(read(second, "t", 2)) + len(read(second, "t", 3))
+    told.result("read after the restart", late)
+    told.claim("with earliest all of it was read after the restart", late == written)
+    told.why(
+        "The leader divides the partitions that it knew when the group last gathered; nobody looks again."
+    )
+
+
+@scenario(
+    "S1-2",
+    "sarama in a loop: the leader sees the growth, the session ends, the next one has the new partitions",
+    says="Consume returns when the number of partitions or of consumers changes, so it has to be "
+    "called in a loop; "
+    "then the new partitions are found.",
+    given="a sarama group of one, Consume in a loop, metadata refreshed every 5 s",
+    when="the topic grows from 2 to 4",
+    then="the leader's checker ends the session at its next tick; the next session claims all four",
+    takes=WINDOW,
+)
+def sarama_in_a_loop(told: Told) -> None:
+    found = _grown(told, "sarama", reset="earliest")
+    told.claim("the new partitions were claimed", found.seen_after_ms is not None)
+    told.why("Two tickers follow each other: the client's metadata has to be new before the checker sees it.")
+
+
+@scenario(
+    "S1-3",
+    "sarama without a loop: Consume returns once, and nobody consumes any more",
+    says="Consume blocks and returns when partitions change; the call has to be in a loop so that "
+    "consuming goes on.",
+    given="a sarama group of one that calls Consume once",
+    when="the topic grows",
+    then="Consume returns without an error, and nothing is consumed afterwards, not even of the old "
+    "partitions",
+)
+def sarama_once(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    member = join(
+        world, "a", "sarama", reset="earliest", metadata_ms=2_000, auto_commit=True, extra={"Once": True}
+    )
+    produce(world, "t", (0, 1), 50, 3_000)
+    before = len(member.records)
+    told.moment("the topic grows to 4 partitions", "operator")
+    world.grow("t", 4)
+    world.run(10_000)
+    told.moment("Consume has returned", "a")
+    here = len(member.records)
+    produce(world, "t", (0, 1, 2, 3), 50, 5_000)
+    world.run(5_000)
+    returned = [one for one in member.reports if one.kind == "returned"]
+    told.result("read before the growth", before)
+    told.result("Consume returned", len(returned))
+    told.result("read after Consume returned", len(member.records) - here)
+    told.claim("something was read before", before > 0)
+    told.claim("Consume returned once", len(returned) == 1)
+    told.claim("nothing is read any more", len(member.records) == here)
+
+
+@scenario(
+    "S1-4",
+    "sarama's partition checker runs at the leader only",
+    says="(the code behind the document's first example)",
+    given="two sarama members, the leader's metadata refreshed every 60 s, the follower's every 2 s",
+    when="the topic grows",
+    then="the follower's knowledge helps nobody: no rebalance until the leader looks",
+)
+def sarama_checker(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    usual: dict[str, Any] = {"reset": "earliest", "auto_commit": True, "heartbeat_ms": 500}
+    leader = join(world, "a", "sarama", metadata_ms=60_000, **usual)
+    world.run(3_000)
+    follower = join(world, "b", "sarama", metadata_ms=2_000, **usual)
+    world.run(5_000)
+    told.claim("each has one partition", {len(leader.owned), len(follower.owned)} == {1})
+    told.moment("the topic grows to 4 partitions", "operator")
+    world.grow("t", 4)
+    world.run(20_000)
+    told.claim("after 20 s nobody has a new one", not (leader.owned | follower.owned) & set(NEW))
+    world.run(110_000)
+    told.claim(
+        "two refreshes of the leader later they are divided", set(NEW) <= leader.owned | follower.owned
+    )
+
+
+@scenario(
+    "S1-8",
+    "sarama's SIGUSR1: paused partitions are not fetched, and the session lives on",
+    says="The example's first line says that SIGUSR1 switches consuming off and on.",
+    given="a sarama member that reads",
+    when="all its partitions are paused, records come, and they are resumed",
+    then="nothing new is read while paused, the group does not rebalance, and everything is read afterwards",
+)
+def sarama_pauses(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    member = join(world, "a", "sarama", reset="earliest", auto_commit=True, heartbeat_ms=500)
+    written = produce(world, "t", (0, 1), 50, 3_000)
+    world.run(2_000)
+    calls = len(member.calls)
+    member.pause(*world.partitions())
+    world.run(1_000)
+    here = len(member.records)
+    told.moment("consuming is switched off", "a")
+    written += produce(world, "t", (0, 1), 50, 5_000)
+    told.result("read while paused", len(member.records) - here)
+    told.claim("nothing is read while paused", len(member.records) == here)
+    member.resume(*world.partitions())
+    told.moment("consuming is switched on", "a")
+    world.run(5_000)
+    told.claim("everything is read in the end", len(member.records) == written)
+    told.claim("nobody rebalanced", len(member.calls) == calls)
+
+
+@scenario(
+    "S1-14",
+    "kafka-go sees growth only with WatchPartitionChanges, and then the leader's watch helps",
+    says="kafka-go can't see new partitions by itself; its option WatchPartitionChanges is off.",
+    given="a kafka-go Reader, once with and once without its partition watcher (every 5 s)",
+    when="the topic grows",
+    then="without it nothing ever happens; with it the group rebalances within an interval",
+    takes=("refresh_ms", "rate", "grow_at_ms"),
+)
+def kafka_go_watches(told: Told) -> None:
+    blind = loss("kafka-go", reset="earliest", watch=False, refresh_ms=told.parameters.refresh_ms or 5_000)
+    told.result("without the watcher, read of new partitions", blind.written - blind.lost)
+    found = _grown(told, "kafka-go", reset="earliest")
+    told.claim("without the watcher the new partitions are never seen", blind.seen_after_ms is None)
+    told.claim("with the watcher they are", found.seen_after_ms is not None)
+    told.claim("with earliest nothing is lost then", found.lost == 0)
+
+
+@scenario(
+    "S1-15",
+    "kafka-go's Reader: a bounded queue, and commits by interval",
+    says="The example sets QueueCapacity 2000, CommitInterval 1 s, StartOffset LastOffset, MaxBytes 10e6.",
+    given="a Reader with room for 20 records, and an application that doesn't read for a while",
+    when="200 records come, and the application begins to read",
+    then="no more than the queue's room (and one answer) is fetched before; everything is read in "
+    "order afterwards, "
+    "and committed by the interval",
+)
+def kafka_go_reader(told: Told) -> None:
+    world = told.world({"t": 1}, trace=False)
+    config: dict[str, Any] = {"auto_commit": True, "auto_commit_ms": 1_000, "extra": {"QueueCapacity": 20}}
+    member = join(world, "a", "kafka-go", reset="earliest", **config)
+    world.run(3_000)
+    member.pause_polling()
+    world.run(200)
+    produce(world, "t", (0,), 200, 1_000)
+    world.run(3_000)
+    queued = len(member.state.queue)
+    told.result("in the queue while nobody reads", queued)
+    told.claim("the queue is full and not more", queued == 20)
+    member.go_on_polling()
+    world.run(3_000)
+    told.claim("everything is read, in order", offsets(member, TopicPartition("t", 0)) == list(range(200)))
+    stored = [one for one in world.seen if one.what == "stored"]
+    told.claim("the last commit is the end of the log", stored[-1].detail == {TopicPartition("t", 0): 200})
+
+
+@scenario(
+    "S1-16",
+    "kafka-go: LastOffset with the watcher loses the first records of new partitions",
+    says="The example begins at LastOffset.",
+    given="a kafka-go Reader with its watcher, StartOffset LastOffset, then FirstOffset",
+    when="the topic grows while records come",
+    then="LastOffset loses what came before the new assignment; FirstOffset loses nothing",
+    takes=("refresh_ms", "rate", "grow_at_ms"),
+)
+def kafka_go_start(told: Told) -> None:
+    first = loss("kafka-go", reset="earliest", refresh_ms=told.parameters.refresh_ms or 5_000)
+    found = _grown(told, "kafka-go", reset="latest")
+    told.result("lost with FirstOffset", first.lost)
+    told.claim("with LastOffset records are lost", found.lost > 0)
+    told.claim("with FirstOffset none is", first.lost == 0)
+
+
+@scenario(
+    "S1-17",
+    "confluent-kafka: any member's metadata refresh sees the growth, and earliest loses nothing",
+    says="confluent-kafka-go sees new partitions; the example reads with ReadMessage and earliest.",
+    given="a librdkafka consumer with earliest, metadata refreshed every 5 s",
+    when="the topic grows while records come",
+    then="at the next refresh it joins again and reads the new partitions from 0",
+    takes=("refresh_ms", "rate", "grow_at_ms"),
+)
+def confluent(told: Told) -> None:
+    found = _grown(told, "librdkafka", reset="earliest")
+    told.claim("the new partitions were assigned", found.seen_after_ms is not None)
+    told.claim("nothing was lost", found.lost == 0)
+
+
+@scenario(
+    "S1-20",
+    "The loss window: what is written before the new assignment, latest skips",
+    says="A client that finds new partitions later starts at the newest offset, so what came before is lost.",
+    given="a consumer with reset latest and a group that reads 2 partitions",
+    when="the topic grows and records come at once into the new partitions, at a steady rate",
+    then="lost is rate x partitions x blind time, from the first record until the end of the log was "
+    "asked for",
+    takes=WINDOW,
+)
+def loss_window(told: Told) -> None:
+    found = _grown(told, "sarama", reset="latest")
+    rate = told.parameters.rate or 100
+    if found.seen_after_ms is not None:
+        blind = found.lost / rate / len(NEW)
+        told.result("blind for", f"{blind:.2f} s = {found.lost} / {rate}/s / {len(NEW)} partitions")
+        told.claim(
+            "blind until the new assignment, give or take half a second",
+            found.reset == "earliest"
+            or found.client == "kproto"
+            or abs(blind - found.seen_after_ms / 1000) <= 0.5,
+        )
+    safe = found.client == "kproto" or found.reset == "earliest"
+    never = found.seen_after_ms is None
+    told.claim("nothing is lost" if safe else "records are lost", (found.lost == 0) == (safe and not never))
+    told.why(
+        "A partition without a commit starts where the policy says at the moment when it is asked: "
+        "latest is the "
+        "end of the log then, not when the partition was made. kproto knows which partitions are "
+        "newer than its "
+        "group, and starts those at their beginning."
+    )
+
+
+@scenario(
+    "S1-21",
+    "The same with earliest: nothing is lost",
+    says="(the other policy)",
+    given="as S1-20, with reset earliest",
+    when="the topic grows and records come",
+    then="0 records are lost with every client that sees the growth",
+    takes=("refresh_ms", "rate"),
+)
+def earliest(told: Told) -> None:
+    for kind in clients():
+        if kind != "sarama-cluster":
+            found = loss(
+                kind, reset="earliest", refresh_ms=told.parameters.refresh_ms or 5_000, after_ms=13_000
+            )
+            told.result(f"lost with {kind}", found.lost)
+            told.claim(f"{kind} loses nothing", found.lost == 0)
+
+
+@scenario(
+    "S1-22",
+    "kproto with latest: new partitions start at their beginning, old ones at the end",
+    says="(our answer to the document)",
+    given="a topic with old records, and a new group of kproto's with reset latest",
+    when="the group starts, and later the topic grows while records come",
+    then="the old records are not read, and of the new partitions nothing is lost",
+    takes=("refresh_ms", "rate", "grow_at_ms"),
+)
+def ours(told: Told) -> None:
+    said = told.parameters
+    world = told.world({"t": 2}, trace=False)
+    for one in (0, 1):
+        world.write("t", one, *["old"] * 30)
+    member = join(world, "a", "kproto", reset="latest", metadata_ms=said.refresh_ms or 5_000)
+    world.run(said.grow_at_ms or 7_300)
+    told.claim("what was there before the group is not read", not member.records)
+    told.moment("the topic grows to 4 partitions", "operator")
+    world.grow("t", 4)
+    written = produce(world, "t", (2, 3), said.rate or 100, 13_000)
+    world.run(5_000)
+    lost, doubled = lost_and_doubled(world, [member], NEW)
+    told.result("written into new partitions", written)
+    told.result("lost", lost)
+    told.claim("nothing of the new partitions is lost or read twice", lost == doubled == 0)
+
+
+@scenario(
+    "S1-23",
+    "A crash before the first commit: latest loses what came since, kproto doesn't",
+    says="(a second way to the same loss)",
+    given="a member with latest that was assigned a new partition, has read of it, and has not committed yet",
+    when="it dies, and another member takes its partitions over",
+    then="the other one finds no commit and starts at the end: what came in between is lost; kproto's is not",
+)
+def crash_before_commit(told: Told) -> None:
+    for kind in ("librdkafka", "kproto"):
+        world = told.world({"t": 1}, trace=False)
+        usual: dict[str, Any] = {
+            "reset": "latest",
+            "metadata_ms": 2_000,
+            "session_ms": 6_000,
+            "heartbeat_ms": 500,
+            "auto_commit": False,
+        }
+        members = [join(world, name, kind, **usual) for name in ("a", "b")]
+        world.run(10_000)
+        told.moment(f"{kind}: the topic grows to 2 partitions", "operator")
+        world.grow("t", 2)
+        world.run(5_000)
+        new = TopicPartition("t", 1)
+        owner = next(one for one in members if new in one.owned)
+        world.write("t", 1, *["x"] * 100)
+        world.run(1_000)
+        given = len(offsets(owner, new))
+        told.moment(f"dies after {given} records, without a commit", owner.name)
+        world.kill(owner)
+        world.write("t", 1, *["y"] * 200)
+        world.run(20_000)
+        lost, _ = lost_and_doubled(world, members, [new])
+        told.result(f"lost with {kind}", lost)
+        told.claim(f"{kind} read of the new partition first", given == 100)
+        told.claim(
+            f"{kind} loses {'nothing' if kind == 'kproto' else 'the 200'}",
+            lost == (0 if kind == "kproto" else 200),
+        )
+
+
+@scenario(
+    "S1-24",
+    "by_duration: a window as long as the blind time loses nothing, a shorter one does",
+    says="(the remedy that Java's consumer offers since 4.0)",
+    given="a consumer that starts new partitions by_duration, one second or twenty back, kproto's "
+    "own rule off",
+    when="the topic grows while records come, and is seen after some seconds",
+    then="twenty seconds lose nothing, one second loses what is older",
+)
+def by_duration(told: Told) -> None:
+    lost_by: dict[str, int] = {}
+    for duration in ("PT20S", "PT1S"):
+        world = told.world({"t": 2}, trace=False)
+        member = world.join(
+            "a",
+            topics=["t"],
+            group_id="g",
+            auto_offset_reset=f"by_duration:{duration}",
+            on_new_partition=f"by_duration:{duration}",
+            metadata_max_age_ms=5_000,
+        )
+        world.run(7_300)
+        told.moment(f"the topic grows to 4 partitions ({duration})", "operator")
+        world.grow("t", 4)
+        produce(world, "t", (2, 3), 100, 13_000)
+        world.run(5_000)
+        lost_by[duration], _ = lost_and_doubled(world, [member], NEW)
+        told.result(f"lost with {duration}", lost_by[duration])
+    told.claim("20 s lose nothing", lost_by["PT20S"] == 0)
+    told.claim("1 s loses records", lost_by["PT1S"] > 0)
+
+
+@scenario(
+    "S1-25",
+    "Which clients see new partitions",
+    says="Of the four libraries, sarama (in a loop) and confluent-kafka-go see new partitions; "
+    "sarama-cluster and "
+    "kafka-go do not.",
+    given="each client as it is by default",
+    when="the topic grows",
+    then="sarama and librdkafka get the new partitions, kafka-go never does; Java and kproto do",
+    takes=("refresh_ms",),
+)
+def who_sees(told: Told) -> None:
+    blind = {"kafka-go", "sarama-cluster"}
+    for kind in clients():
+        found = loss(kind, watch=False, refresh_ms=told.parameters.refresh_ms or 5_000, rate=20)
+        sees = found.seen_after_ms is not None
+        told.result(kind, "sees them" if sees else "never sees them")
+        told.claim(
+            f"{kind} {'does not see' if kind in blind else 'sees'} the new partitions",
+            sees != (kind in blind),
+        )
+
+
+@scenario(
+    "S1-26",
+    "A pattern and a new topic: the same window, the same rule",
+    says="(the same for a topic that is new as a whole)",
+    given="a consumer that subscribes to a pattern, with latest",
+    when="a topic that matches is made, and records come at once",
+    then="librdkafka loses what came before it looked; kproto nothing",
+)
+def by_pattern(told: Told) -> None:
+    for kind, pattern in (("librdkafka", "^t.*"), ("kproto", "t.*")):
+        world = told.world({"t": 1}, trace=False)
+        member = join(world, "a", kind, topics=(), reset="latest", metadata_ms=5_000, heartbeat_ms=500)
+        member.subscribe(pattern=pattern) if kind == "kproto" else member.subscribe(pattern)
+        world.run(7_300)
+        told.moment(f"{kind}: the topic t2 is made", "operator")
+        world.create("t2", 1)
+        produce(world, "t2", (0,), 100, 13_000)
+        world.run(5_000)
+        lost, _ = lost_and_doubled(world, [member], [TopicPartition("t2", 0)])
+        told.result(f"lost with {kind}", lost)
+        told.claim(
+            f"{kind} {'loses nothing' if kind == 'kproto' else 'loses records'}",
+            (lost == 0) == (kind == "kproto"),
+        )

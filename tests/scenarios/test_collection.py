@@ -1,0 +1,137 @@
+"""Every scenario comes out as it has to, quickly, and the same each time; and the teller can tell it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from kproto.cli import main
+from kproto.errors import ConfigError
+from kproto.scenarios import Parameters, Scenario, find, scenarios, teller
+from kproto.scenarios.frame import MODULES, Told, _order
+from kproto.scenarios.matrices import loss, stop_the_world
+
+ALL = scenarios()
+CPU_SECONDS = 6.0
+"""For one scenario, on a machine that is busy with other tests; alone each takes about one."""
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
+def test_it_comes_out_as_it_has_to(scenario: Scenario) -> None:
+    begun = time.process_time()
+    told = scenario.run()
+    assert [one.text for one in told.claims if not one.holds] == []
+    assert told.claims
+    assert time.process_time() - begun < CPU_SECONDS
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
+def test_it_says_what_the_document_says_and_what_is_to_happen(scenario: Scenario) -> None:
+    for part in (scenario.title, scenario.says, scenario.given, scenario.when, scenario.then):
+        assert part
+    assert scenario.id[:2] in MODULES
+
+
+def test_ids_are_in_order_with_their_letters() -> None:
+    ids = ["S3-19b", "S0-10", "S0-2", "S3-19a"]
+    assert sorted(ids, key=_order) == ["S0-2", "S0-10", "S3-19a", "S3-19b"]
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    told = [teller.json(found, found.run()) for found in [find("S1-23")] * 2]
+    assert told[0] == told[1]
+
+
+def test_a_scenario_is_found_in_any_case_and_an_unknown_one_says_which_there_are() -> None:
+    assert find("s1-20").id == "S1-20"
+    with pytest.raises(ConfigError, match="S1-20"):
+        find("S1-999")
+
+
+def test_a_parameter_that_a_scenario_does_not_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match="takes: client"):
+        find("S1-20").run(Parameters(polls=3))
+
+
+def test_no_claim_is_no_success() -> None:
+    assert not Told(Parameters()).holds
+
+
+def test_a_longer_refresh_loses_more() -> None:
+    lost = [loss("librdkafka", refresh_ms=ms).lost for ms in (1_000, 5_000)]
+    assert 0 < lost[0] < lost[1]
+
+
+def test_the_measured_loss_of_the_real_clients_is_met() -> None:
+    """5 s refresh, 2,600 records, the worst of five runs: sarama 1,567, librdkafka 642, kafka-go 628."""
+    assert abs(loss("sarama").lost - 1_567) <= 300
+    assert 0 < loss("librdkafka").lost <= 642 + 100
+    assert 0 < loss("kafka-go").lost <= 628 + 100
+    assert loss("kafka-go", watch=False).lost == 2_600
+
+
+def test_eager_stops_everything_and_cooperative_what_moves() -> None:
+    eager, cooperative = (stop_the_world(3, protocol) for protocol in ("eager", "cooperative"))
+    assert eager.stood_still == eager.partitions == 6
+    assert cooperative.stood_still == 1
+
+
+# -- the command
+
+
+def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [one.id for one in ALL]
+    assert max(map(len, lines)) <= 120
+
+
+def test_a_story_is_told_with_its_moments_and_what_came_out(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "scenario S1-20 --client librdkafka --refresh 2s --rate 50/s --grow-at 9s --reset latest"
+    assert main(words.split()) == 0
+    out = capsys.readouterr().out
+    assert "The document says:" in out
+    assert "9.000 s  operator  the topic grows" in out
+    assert "yes  records are lost" in out
+    assert "Who owned what" in out
+
+
+def test_a_story_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "S1-20", "--client", "kproto", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["results"]["lost"] == 0
+    assert told["holds"] is True
+
+
+def test_a_story_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "S1-23", "--html", str(tmp_path / "story.html")]) == 0
+    page = (tmp_path / "story.html").read_text()
+    assert "<svg" in page
+    assert "lost with kproto: 0" in page
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "S1-23", "--html", str(tmp_path / "no" / "story.html")]) == 2
+    assert "--html" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("S1-20 --refresh 5", "400ms, 4s, 10m"),
+        ("S1-20 --rate many", "100/s"),
+        ("S1-20 --client nobody", "allowed:"),
+        ("S9-1", "allowed:"),
+        ("S1-23 --polls 3", "S1-23 takes: seed"),
+    ],
+)
+def test_words_that_are_off(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: object = main(["scenario", *words.split()])
+    except SystemExit as end:
+        code = end.code
+    assert code == 2
+    assert says in " ".join(capsys.readouterr().err.split())
