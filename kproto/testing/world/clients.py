@@ -31,6 +31,10 @@ class Client:
         self.owned: set[TopicPartition] = set()
         self.group: str | None = None
         self.frozen_until: int | None = None
+        self.slept_ms = 0
+        """How long it was frozen so far."""
+        self.callback_ms = 0
+        self.close_timeout_ms = 30_000
         self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
         self._planned: int | None = None
 
@@ -38,6 +42,25 @@ class Client:
         return f"<{type(self).__name__} {self.name}{'' if self.alive else ', dead'}>"
 
     # ---- what a subclass says
+
+    @property
+    def member_id(self) -> str:
+        """As what it is known to the coordinator; empty while it is no member."""
+        return ""
+
+    @property
+    def generation(self) -> int:
+        return -1
+
+    @property
+    def leaving(self) -> frozenset[TopicPartition]:
+        """Partitions of which the application hears just now that they are lost."""
+        return frozenset()
+
+    @property
+    def is_polling(self) -> bool:
+        """The application goes on polling, and is not frozen."""
+        return False
 
     def due(self) -> int | None:
         """When the engine wants its next tick."""
@@ -94,6 +117,8 @@ class Client:
     @kept
     def freeze(self, ms: int) -> None:
         """Stop the process for a while (SIGSTOP): nothing is read, no timer fires, the world goes on."""
+        self.world.troubled = True
+        self.slept_ms += ms
         self.frozen_until = max(self.frozen_until or 0, self.world.now + ms)
         self.world.push(self.frozen_until, self._thaw)
 

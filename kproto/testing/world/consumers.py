@@ -17,7 +17,7 @@ from consumer.engine.network import Broken, Data, Open, Opened, Shut, Write
 from consumer.options import consumer_options
 from consumer.records import GroupChange
 
-from ...errors import IllegalState, KprotoError
+from ...errors import IllegalState
 from ...group.subscription import TopicPartition
 from .clients import Client
 from .journal import kept
@@ -48,7 +48,7 @@ class Consumer(Client):
         self.batches: list[Any] = []
         self.changes: list[GroupChange] = []
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
-        self.errors: list[KprotoError] = []
+        self.errors: list[Exception] = []
         self.done: dict[object, tuple[Any, Exception | None]] = {}
         self.asked: dict[object, dict[TopicPartition, int]] = {}
         """What each commit means, by token."""
@@ -73,6 +73,29 @@ class Consumer(Client):
         self._ending: set[object] = (
             set()
         )  # tokens of close and unsubscribe: callbacks only, until they are done
+
+    @property
+    def member_id(self) -> str:
+        member = self.engine.group.member
+        return "" if member is None or member.generation is None else member.member_id
+
+    @property
+    def generation(self) -> int:
+        member = self.engine.group.member
+        return -1 if member is None or member.generation is None else member.generation
+
+    @property
+    def leaving(self) -> frozenset[TopicPartition]:
+        kind, partitions = self.in_callback or ("", ())
+        return frozenset(partitions) if kind == "lost" else frozenset()
+
+    @property
+    def is_polling(self) -> bool:
+        return self._wanted and self.frozen_until is None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing() or self.engine.closed
 
     # ---- the engine
 
@@ -356,6 +379,7 @@ class Consumer(Client):
         self._wanted = False
         if self.polling and self.in_callback is None:
             self._over(self._round)
+        self.close_timeout_ms = timeout_ms
         self.saw("closing")
         end = functools.partial(ev.Close, leave=leave, timeout_ms=timeout_ms)
         token = self._ask(end, None, timeout_ms, ending=True)

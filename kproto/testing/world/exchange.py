@@ -106,6 +106,12 @@ class Exchange:
         if answer is None:
             self.step(wire.node, machine.Received(wire.conn, body, world.random_id()))
 
+    def fenced(self, wire: Wire, code: int, said: tuple[str, int]) -> None:
+        """A client is about to read that it is no member; of an older self it may hear that without harm."""
+        client = wire.client
+        if wire.open and client.alive and said == (client.member_id, client.generation):
+            client.saw("fenced", detail=code)
+
     def _reply(self, wire: Wire, body: bytes) -> None:
         world = self._world
         if world.tracing:

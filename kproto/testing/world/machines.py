@@ -78,6 +78,14 @@ class Member(Client):
         self._last = 0
         self._started = False
 
+    @property
+    def member_id(self) -> str:
+        return str(getattr(self.state, "member_id", ""))
+
+    @property
+    def is_polling(self) -> bool:
+        return self._wanted and self.frozen_until is None
+
     # ---- the machine
 
     def due(self) -> int | None:

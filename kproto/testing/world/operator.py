@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...broker import machine
 from ...broker.broker import Coordinated
@@ -14,11 +14,19 @@ from ...group.subscription import TopicPartition
 from ...messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ...messages.delete_topics import DeleteTopicsRequest
 from ...messages.headers import encode_request
+from ...messages.heartbeat import HeartbeatRequest
 from ...messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ...messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ...records import BatchBuilder
+from ...messages.sync_group import SyncGroupRequest
+from ...records import BatchBuilder, assign_offsets, encode_batch
+from ...records.record import Record
 from ...wire.message import Message
 from .journal import kept
+
+FENCES: Final = frozenset(
+    {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
+)
+"""What tells a member that it is none any more."""
 
 if TYPE_CHECKING:
     from .world import World
@@ -65,11 +73,13 @@ class Operator:
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """What retention does to the head of a log."""
         entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
+        self._world.disturbed.add(TopicPartition(topic, partition))
         topics = [DeleteRecordsTopic(name=topic, partitions=[entry])]
         self._ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2, self._up())
 
     @kept
     def delete_topic(self, name: str) -> None:
+        self._world.disturbed.update(one for one in self.partitions() if one.topic == name)
         self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._up())
 
     @kept
@@ -78,12 +88,24 @@ class Operator:
         there.
         """
         node = self._leader(TopicPartition(topic, partition))
+        self._world.disturbed.add(TopicPartition(topic, partition))
         self._world.step(node, machine.Truncate(topic, partition, offset))
 
     @kept
     def spoil(self, topic: str, partition: int, *, batch: int) -> None:
         """Break the last byte of a stored batch, as a bad disk would."""
+        self._world.disturbed.add(TopicPartition(topic, partition))
         self.log(TopicPartition(topic, partition)).spoil(batch)
+
+    @kept
+    def mark(self, topic: str, partition: int) -> None:
+        """Write what ends a transaction: an offset without a record."""
+        world, where = self._world, TopicPartition(topic, partition)
+        log = self.log(where)
+        commit = Record(offset=0, timestamp=world.now, key=b"\0\0\0\1", value=b"\0\0\0\0\0\0")
+        made = encode_batch([commit], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
+        world.markers.add((where, log.end_offset))
+        log.append(assign_offsets(made, log.end_offset, log.leader_epoch), 1, world.now)
 
     def operator(self, request: Message, version: int) -> None:
         """Send a request on a connection of its own, to the first broker that is up; no answer is looked
@@ -111,6 +133,7 @@ class Operator:
         here = world.cluster.coordinating(group)
         if node is not None and node not in world.brokers:
             raise ConfigError("node", node, f"a broker that is up: {', '.join(map(str, world.brokers))}")
+        world.troubled = True
         before = here if here in world.brokers else self._up()
         world.step(before, machine.MoveCoordinator(group, before if node is None else node, loading_ms))
 
@@ -120,6 +143,7 @@ class Operator:
         world = self._world
         if world.brokers.pop(node, None) is None:
             raise IllegalState(f"broker {node} is down already")
+        world.troubled = True
         for wire in [wire for wire in world.network.wires.values() if wire.node == node]:
             world.hang_up(wire)
             world.cluster.connections.pop(wire.conn, None)
@@ -200,21 +224,35 @@ class Operator:
         return None if kept is None else kept.offset
 
     def coordinated(self, node: int, told: Coordinated) -> None:
-        """A coordinator did something: note which offsets it stored."""
+        """A coordinator did something: note which offsets it stored, whom it put out, and how it settled."""
         world = self._world
         event = told.event
         for action in told.actions:
-            if not isinstance(action, classic.Reply):
+            if isinstance(action, classic.Settled):
+                world.saw(action.group_id, "settled", detail=(action.generation, action.members))
+            elif not isinstance(action, classic.Reply):
                 world.note(f"broker {node}", "says", action)
-            elif (
-                isinstance(event, classic.Received)
-                and action.token == event.token
-                and isinstance(event.request, OffsetCommitRequest)
-                and isinstance(action.response, OffsetCommitResponse)
-            ):
-                stored = _stored(world, event.request, action.response)
-                if stored:
-                    world.saw(event.request.group_id, "stored", tuple(stored), stored)
+            elif isinstance(event, classic.Received) and action.token == event.token:
+                self._answered(event, action)
+
+    def _answered(self, event: classic.Received[Message], reply: classic.Reply) -> None:
+        world = self._world
+        request, response = event.request, reply.response
+        if isinstance(request, OffsetCommitRequest) and isinstance(response, OffsetCommitResponse):
+            stored = _stored(world, request, response)
+            if stored:
+                world.saw(request.group_id, "stored", tuple(stored), stored)
+            codes = {one.error_code for topic in response.topics for one in topic.partitions}
+            said = (request.member_id, request.generation_id_or_member_epoch)
+        elif isinstance(request, HeartbeatRequest | SyncGroupRequest):
+            codes = {cast(Any, response).error_code}
+            said = (request.member_id, request.generation_id)
+        else:
+            return
+        wire = world.network.wires.get(cast(int, reply.token))
+        for code in codes & FENCES:
+            if wire is not None:
+                world.network.send(wire, wire.down, world.fenced, wire, code, said)
 
     def _leader(self, partition: TopicPartition) -> int:
         world = self._world

@@ -105,6 +105,12 @@ class World(Operator, Exchange):
         self.clients: dict[str, Client] = {}
         self.tamper: Tamper | None = None
         self.watching: list[Invariant] = []
+        self.disturbed: set[TopicPartition] = set()
+        """Partitions whose logs lost records: by retention, a cut, a bad disk, a deleted topic."""
+        self.markers: set[tuple[TopicPartition, int]] = set()
+        """Offsets that hold no record, see `mark`."""
+        self.troubled = False
+        """True once something broke: a fault, a death, a moved coordinator."""
         self.tracing = trace
         self._depth = 0
         self.ids = count(1)
@@ -159,6 +165,7 @@ class World(Operator, Exchange):
     @kept
     def kill(self, client: Client | str) -> None:
         """The process dies: its sockets close, nothing is said."""
+        self.troubled = True
         self.client(client).kill()
 
     def client(self, client: Client | str) -> Client:
@@ -291,6 +298,11 @@ class World(Operator, Exchange):
 
     # ---- what is seen
 
+    @property
+    def calm(self) -> bool:
+        """True as long as nothing broke."""
+        return not self.troubled and self.tamper is None
+
     def saw(
         self, who: Client | str, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None
     ) -> None:
@@ -338,6 +350,7 @@ class World(Operator, Exchange):
         """
         name = None if client is None else self.client(client).name
         made = fault(kind, name, node, ms, chance)
+        self.troubled = True
         if kind == "cut":
             for wire in self.network.hit(made):
                 self.hang_up(wire)
