@@ -45,7 +45,7 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
 """Which assignors the members of one story offer: any two of a line have one in common."""
 
 PAUSES: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
-REST_MS: Final = 60_000
+REST_MS: Final = 30_000
 
 
 def play(seed: int, *, steps: int = 40, trace: bool = False, **options: Any) -> World:

@@ -357,7 +357,9 @@ class Consumer(Client):
         """Commit these offsets, or all that was handed out. Returns the token that `done` will have."""
         limit = self.options.default_api_timeout_ms if timeout_ms is None else timeout_ms
         token = self.world.token()
-        meant = dict(self.positions if offsets is None else offsets)
+        held = self.engine.partitions
+        read = {partition: at for partition, at in self.positions.items() if partition in held}
+        meant = dict(read if offsets is None else offsets)
         triples = None if offsets is None else {tp: (at, None, "") for tp, at in offsets.items()}
         self.asked[token] = meant
         self.deadlines[token] = self.world.now + limit
