@@ -70,6 +70,7 @@ class Consumer(Client):
         self._round = 0  # the poll that is open: a timeout of an older one means nothing
         self._again: int | None = None
         self._looking = False
+        self._returning = False  # the poll is over as soon as the callback is
         self._ending: set[object] = (
             set()
         )  # tokens of close and unsubscribe: callbacks only, until they are done
@@ -92,6 +93,11 @@ class Consumer(Client):
     @property
     def is_polling(self) -> bool:
         return self._wanted and self.frozen_until is None
+
+    @property
+    def is_over(self) -> bool:
+        """It will never join again, and every poll says why."""
+        return self.engine.standing.over is not None
 
     @property
     def is_closing(self) -> bool:
@@ -203,6 +209,8 @@ class Consumer(Client):
                 self.positions.pop(partition, None)
             self.saw(kind, partitions)
         self.do(ev.ListenerReturned())
+        if self._returning:
+            self._over(self._round)
         self._look_soon()
 
     # ---- the application's loop
@@ -231,7 +239,7 @@ class Consumer(Client):
 
     def _look_soon(self) -> None:
         """Something may be there: look when this event is over."""
-        if not self._looking and (self.polling or self._closing()):
+        if not self._looking and (self.polling or self._closing() or self.engine.closed):
             self._looking = True
             self.world.push(self.world.now, self.guarded, self._look)
 
@@ -240,7 +248,13 @@ class Consumer(Client):
         if self.in_callback is not None or not self.alive:
             return
         if self._closing():
+            called = len(self.calls)
             self.do(ev.ServeListener())
+            if len(self.calls) != called:
+                self._look_soon()
+        if self.engine.closed and not self._closing():
+            self._end()
+        if self._closing() or not self.alive:
             return
         if not self.polling or self.engine.closed:
             return
@@ -256,13 +270,20 @@ class Consumer(Client):
         elif after[3] != before[3]:
             self._look_soon()
 
+    def _end(self) -> None:
+        """The consumer is closed, and so is what its application did: the process ends."""
+        self.alive = False
+        self.owned.clear()
+        self.saw("closed")
+
     def _over(self, round_: int, away_ms: int = 0) -> None:
         """The poll returns, and the application comes back after its work."""
         if not self.polling or round_ != self._round:
             return
         if self.in_callback is not None:  # poll returns when the callback does
-            self.world.push(self.world.now + 1, self.guarded, self._over, round_)
+            self._returning = True
             return
+        self._returning = False
         self.polling = False
         if not self.engine.closed:
             self.do(ev.PollEnded())
@@ -385,23 +406,8 @@ class Consumer(Client):
         self.saw("closing")
         end = functools.partial(ev.Close, leave=leave, timeout_ms=timeout_ms)
         token = self._ask(end, None, timeout_ms, ending=True)
-        self.world.push(self.world.now, self.guarded, self._serve, token)
+        self._look_soon()
         return token
-
-    def _serve(self, token: object) -> None:
-        """What a closing shell does: serve callbacks; then the process ends."""
-        if token in self.done and self.in_callback is None:
-            self.alive = False
-            self.owned.clear()
-            self.saw("closed")
-        elif self.in_callback is None:
-            self.do(ev.ServeListener())
-            if token in self.done and self.in_callback is None:
-                self._serve(token)
-                return
-            self.world.push(self.world.now + 1, self.guarded, self._serve, token)
-        else:
-            self.world.push(self.world.now + 1, self.guarded, self._serve, token)
 
     def _ask(
         self, event: Callable[[object], ev.Event], what: str | None, limit: int, *, ending: bool = False

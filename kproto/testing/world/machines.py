@@ -83,6 +83,10 @@ class Member(Client):
         return str(getattr(self.state, "member_id", ""))
 
     @property
+    def generation(self) -> int:
+        return int(getattr(self.state, "generation", -1))
+
+    @property
     def is_polling(self) -> bool:
         return self._wanted and self.frozen_until is None
 
