@@ -11,40 +11,45 @@ returned waits for the broker. Leaving the `async with` block flushes.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Generator, Iterable, Sequence
-from random import Random
+from collections.abc import Generator, Iterable
+from time import time_ns
 from types import TracebackType
 from typing import Any, Unpack
 
-from kproto.errors import IllegalState, RequestTimedOut
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
-from .addresses import addresses
+from .callbacks import guarded
+from .clock import now
 from .delivery import Delivery
+from .door import (
+    LAST_TIMESTAMP,
+    Buffer,
+    Headers,
+    as_bytes,
+    header_pairs,
+    partition_index,
+    timestamp_ms,
+    topic_name,
+)
 from .engine import events as ev
 from .engine.network import Open, Shut, Write
-from .engine.producing import Full, Header, OutBatch, ProducerEngine, step
-from .options import ProducerConfig, producer_options
-from .producer import Buffer, as_bytes
+from .engine.producing import step
+from .options import ProducerConfig
+from .sending import Sender, unsettled
 from .shell import log
-from .sockets import Sockets
 from .streams import Streams
 
 
-class AsyncProducer:
+class AsyncProducer(Sender):
     """The asyncio twin of `Producer`: same options. Belongs to one running event loop."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
-        self.options = producer_options(config)
-        wall_offset = time.time_ns() // 1_000_000 - Sockets.now()
-        self._engine = ProducerEngine(
-            addresses(bootstrap_servers), self.options, random=Random(), wall_offset_ms=wall_offset
-        )
+        super().__init__(bootstrap_servers, config, None)
+        self._loop = asyncio.get_running_loop()
         self._streams = Streams(self._happened)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._changed = asyncio.Event()
-        self._closed = False
 
     # ---- sending
 
@@ -56,87 +61,102 @@ class AsyncProducer:
         *,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers = (),
     ) -> Delivery:
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
-        if self._closed:
-            raise IllegalState("this producer is closed; make a new one")
-        value_bytes, key_bytes = as_bytes("value", value), as_bytes("key", key)
+        if type(value) is not bytes and value is not None:
+            value = as_bytes("value", value)
+        if type(key) is not bytes and key is not None:
+            key = as_bytes("key", key)
         if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
+            timestamp = time_ns() // 1_000_000
+        elif type(timestamp) is not int or not 0 <= timestamp <= LAST_TIMESTAMP:
+            timestamp = timestamp_ms(timestamp)
+        if partition is not None:
+            partition = partition_index(partition)
+        headers = header_pairs(headers) if headers else ()
+        if type(topic) is not str or not topic:
+            topic = topic_name(topic)
+        records = self._records
         deadline: float | None = None
-        loop = asyncio.get_running_loop()
         while True:
-            self._changed.clear()
-            self._engine.core.now = Sockets.now()
-            placed = self._engine.append(topic, key_bytes, value_bytes, partition, timestamp, headers)
-            if not isinstance(placed, Full):
-                break
-            self._happened(ev.Tick())
-            if deadline is None:
-                deadline = loop.time() + self.options.max_block_ms / 1000
-            await self._wait(deadline, "send", self.options.max_block_ms, placed.why)
-        batch, index = placed
-        if index == 0:
-            if self._engine.filled:
-                self._engine.filled = False
+            if self._ended:
+                self._refuse()
+            delivery = records.take(topic, key, value, partition, timestamp, headers)
+            if records.stirred:
+                records.stirred = False
+                ripe = records.urgent()
+                self._changed.clear()
                 self._happened(ev.Tick())
-                # So that a loop of sends lets the answers in.
-                await asyncio.sleep(0)
-            else:
-                self._schedule()
-        return Delivery(self, batch, index, timestamp)
+                if ripe and delivery is not None:
+                    await asyncio.sleep(0)  # so that a loop of sends lets the answers in
+            if delivery is not None:
+                return delivery
+            if deadline is None:
+                deadline = self._loop.time() + self.options.max_block_ms / 1000
+            timed_out = RequestTimedOut("send", self.options.max_block_ms, records.why)
+            await self._wait(deadline, timed_out)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends everything now and waits until each delivery has ended; RequestTimedOut after `timeout` s."""
-        limit = self.options.delivery_timeout_ms / 1000 + 1 if timeout is None else timeout
-        deadline = asyncio.get_running_loop().time() + limit
-        while self._engine.open_records:
+        """Sends everything now and waits until each delivery that is open has ended; see `Producer.flush`."""
+        limit = self._flush_timeout(timeout)
+        deadline = self._loop.time() + limit
+        self._records.seal_all()
+        pending = list(self._records.open)
+        self._happened(ev.Tick())
+        while pending := unsettled(pending):
             self._changed.clear()
-            self._engine.flush()
-            self._happened(ev.Tick())
-            if self._engine.open_records:
-                why = f"{self._engine.open_records} records are still open"
-                await self._wait(deadline, "flush", int(limit * 1000), why)
+            await self._wait(deadline, self._still_open(limit, pending))
+        self._tell()
 
-    async def _wait(self, deadline: float, what: str, limit_ms: int, why: str) -> None:
-        left = deadline - asyncio.get_running_loop().time()
+    async def _wait(self, deadline: float, timed_out: RequestTimedOut) -> None:
+        left = deadline - self._loop.time()
         try:
             async with asyncio.timeout(max(0, left)):
                 await self._changed.wait()
         except TimeoutError:
-            raise RequestTimedOut(what, limit_ms, why) from None
+            raise timed_out from None
 
     # ---- deliveries
 
-    def wait_for(self, batch: OutBatch, timeout: float | None) -> None:
+    def wait_for(self, delivery: Delivery, timeout: float | None) -> None:
         raise IllegalState("await the delivery; result() would block the event loop")
 
-    def await_batch(self, batch: OutBatch) -> Generator[Any, None, None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if batch.callbacks is None:
-            batch.callbacks = []
-        batch.callbacks.append(lambda batch: None if future.done() else future.set_result(None))
+    def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
+        self._records.call_back(batch, index, lambda: None if future.done() else future.set_result(None))
         yield from future.__await__()
+
+    def _call(self, callback: Any, delivery: Delivery) -> None:
+        self._loop.call_soon(guarded, lambda: callback(delivery))
 
     # ---- the loop's side
 
     def _happened(self, event: Any) -> None:
-        for action in step(self._engine, event, Sockets.now()):
+        try:
+            self._perform(step(self._engine, event, now()))
+        except Exception as error:  # a bug here must not become a silent standstill
+            log.exception("the producer failed")
+            self._finish("the producer failed; see the log", error)
+        self._schedule()
+
+    def _perform(self, actions: list[ev.Action]) -> None:
+        for action in actions:
             match action:
                 case Open() | Write() | Shut():
                     self._streams.perform(action)
+                case ev.CallBack(callback=callback):
+                    guarded(callback)
                 case ev.Wake():
                     self._changed.set()
-                case ev.Report(change=change):
-                    log.warning("%s %s %s", self.options.client_id, change.kind, change.reason)
+                case ev.Report():
+                    self._note(action)
                 case _:
                     pass
-        self._engine.core.errors.clear()  # raised by send, from what the metadata says
-        self._schedule()
 
     def _schedule(self) -> None:
-        due = None if self._closed else self._engine.due()
+        due = None if self._ended and not self._records.open else self._engine.due()
         if due == self._timer_at and self._timer is not None:
             return
         if self._timer is not None:
@@ -144,33 +164,49 @@ class AsyncProducer:
             self._timer = None
         self._timer_at = due
         if due is not None:
-            wait = max(0, due - Sockets.now()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(wait, self._tick)
+            wait = max(0, due - now()) / 1000
+            self._timer = self._loop.call_later(wait, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         self._timer_at = None
-        if not self._closed:
-            self._happened(ev.Tick())
+        self._happened(ev.Tick())
 
     # ---- the end
 
     async def close(self, timeout: float | None = None) -> None:
-        """Flushes, within `timeout` seconds, and ends. Raises RequestTimedOut when records stayed behind."""
+        """Flushes, within `timeout` seconds, and ends; see `Producer.close`."""
         if self._closed:
             return
+        self._closed = True
+        self._ended = self._ended or "this producer is closed; make a new one"
         try:
             await self.flush(timeout)
         finally:
             self.kill()
 
     def kill(self) -> None:
-        """Ends at once; what is still buffered is dropped."""
+        """Ends at once; what is still buffered is dropped, and its deliveries end with IllegalState."""
         self._closed = True
+        self._finish("this producer is closed; make a new one")
+
+    def _finish(self, why: str, crash: BaseException | None = None) -> None:
+        for action in self._end(why, crash):
+            if isinstance(action, ev.CallBack):
+                guarded(action.callback)
+        self._changed.set()
         self._streams.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def abandoned(self) -> str:
+        open_records = self._engine.open_records
+        self._closed = True
+        self._end("the process ends")
+        if not open_records:
+            return ""
+        return f"the producer {self.options.client_id!r} was not closed, and {open_records} records are lost"
 
     async def __aenter__(self) -> AsyncProducer:
         return self
@@ -178,4 +214,10 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self.close()
+        except KprotoError as also:  # the block's own error is what the application wants to see
+            log.error("%s: %s", self.options.client_id, also)

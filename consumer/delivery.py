@@ -6,7 +6,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .engine.producing import OutBatch
+import msgspec
+
+from .engine.batches import OutBatch, fate
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,61 +21,75 @@ class RecordMetadata:
     timestamp: int
 
 
-class Waiter(Protocol):
+class Owner(Protocol):
     """A producer, as a delivery sees it."""
 
-    def wait_for(self, batch: OutBatch, timeout: float | None) -> None: ...
-    def await_batch(self, batch: OutBatch) -> Generator[Any, None, None]: ...
+    def wait_for(self, delivery: Delivery, timeout: float | None) -> None: ...
+    def await_it(self, delivery: Delivery) -> Generator[Any, None, None]: ...
+    def call_back(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None: ...
+    def looked_at(self, delivery: Delivery) -> None: ...
 
 
-class Delivery:
-    """One record on its way: like a Future, but made a hundred thousand times a second.
+class Delivery(msgspec.Struct, eq=False, gc=False):
+    """One record on its way: like a Future, but made some hundred thousand times a second.
 
     `result()` blocks (a Producer's), `await delivery` waits (an AsyncProducer's); both return a
-    `RecordMetadata` or raise what went wrong. It always ends, at the latest after delivery_timeout_ms.
+    `RecordMetadata` or raise what went wrong. It always ends, at the latest after delivery_timeout_ms, also
+    when the producer is closed, killed or left behind by a fork.
     """
 
-    __slots__ = ("_batch", "_index", "_producer", "_timestamp")
-
-    def __init__(self, producer: Waiter, batch: OutBatch, index: int, timestamp: int) -> None:
-        self._producer = producer
-        self._batch = batch
-        self._index = index
-        self._timestamp = timestamp
+    _owner: Owner
+    _batch: OutBatch
+    _index: int
 
     def done(self) -> bool:
-        return self._batch.done
+        return fate(self._batch, self._index)[0].done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """The record's place; raises RequestTimedOut after `timeout` seconds, or the delivery's own error."""
-        if not self._batch.done:
-            self._producer.wait_for(self._batch, timeout)
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
         return self._metadata()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        if not self._batch.done:
-            self._producer.wait_for(self._batch, timeout)
-        return self._batch.error
+        """What went wrong, None when nothing did; raises RequestTimedOut after `timeout` seconds."""
+        if not self.done():
+            self._owner.wait_for(self, timeout)
+        return self._error()
 
-    def add_done_callback(self, callback: Callable[[Delivery], None]) -> None:
-        """Calls back when it is decided: from the producer's thread, or at once when it is already."""
-        batch = self._batch
-        if batch.done:
-            callback(self)
-            return
-        if batch.callbacks is None:
-            batch.callbacks = []
-        batch.callbacks.append(lambda batch: callback(self))
+    def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
+        """Calls back when it is decided, or at once when it is already.
+
+        A Producer calls back in a thread of its own for callbacks, an AsyncProducer in its loop. The callback
+        may do what it likes, also send, flush and close; what it raises is logged.
+        """
+        self._owner.call_back(self, callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self._batch.done:
-            yield from self._producer.await_batch(self._batch)
+        if not self.done():
+            yield from self._owner.await_it(self)
+        error = self._error()
+        if error is not None:
+            raise error
         return self._metadata()
 
-    def _metadata(self) -> RecordMetadata:
-        batch = self._batch
+    def _error(self) -> BaseException | None:
+        batch, _ = fate(self._batch, self._index)
         if batch.error is not None:
-            raise batch.error
-        offset = None if batch.base_offset is None else batch.base_offset + self._index
-        timestamp = self._timestamp if batch.log_append_time is None else batch.log_append_time
+            self._owner.looked_at(self)
+        return batch.error
+
+    def _metadata(self) -> RecordMetadata:
+        batch, index = fate(self._batch, self._index)
+        offset = None if batch.base_offset is None else batch.base_offset + index
+        timestamp = batch.log_append_time
+        if timestamp is None:
+            timestamp = int(batch.timestamps[index])
         return RecordMetadata(batch.partition.topic, batch.partition.partition, offset, timestamp)
+
+    def __repr__(self) -> str:
+        batch, _ = fate(self._batch, self._index)
+        if not batch.done:
+            return f"<Delivery to {batch.partition}: open>"
+        return f"<Delivery to {batch.partition}: {batch.error or self._metadata()}>"

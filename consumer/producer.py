@@ -6,6 +6,9 @@
 
 `send` puts a record into a batch and returns at once, unless the buffer is full or the topic is not known
 yet: then it waits, at most max_block_ms. Leaving the `with` block flushes.
+
+The lock is held for moments: by `send` while it takes a record, by the thread while it takes a batch out or
+ends one. Bytes are made, compressed and moved outside of it, and callbacks have a thread of their own.
 """
 
 from __future__ import annotations
@@ -13,50 +16,57 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Generator, Iterable, Sequence
-from random import Random
+from collections.abc import Generator, Iterable
+from time import time_ns
 from types import TracebackType
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
-from kproto.errors import IllegalState, RequestTimedOut
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
-from .addresses import addresses
+from .callbacks import Callbacks
+from .clock import now
 from .delivery import Delivery
+from .door import (
+    LAST_TIMESTAMP,
+    Buffer,
+    Headers,
+    as_bytes,
+    header_pairs,
+    partition_index,
+    timestamp_ms,
+    topic_name,
+)
 from .engine import events as ev
-from .engine.network import NetworkAction, Open, Shut, Write
-from .engine.producing import Full, Header, OutBatch, ProducerEngine, step
-from .options import ProducerConfig, producer_options
+from .engine.batches import fate
+from .engine.network import Open, Shut, Write
+from .engine.producing import step
+from .options import ProducerConfig
+from .sending import EXIT_SECONDS, Sender, unsettled
 from .shell import log
 from .sockets import Sockets
 
-Buffer = bytes | bytearray | memoryview
+_JOIN_SECONDS = 5.0
 
 
-class Producer:
+class Producer(Sender):
     """Writes records. Options: see `ProducerConfig`; wrong ones raise ConfigError at once.
 
-    May be used by several threads.
+    May be used by several threads. When the interpreter ends before `close`, a warning tells how many records
+    were not delivered yet, and they get five more seconds. A fork leaves it to the parent process.
     """
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
-        self.options = producer_options(config)
-        wall_offset = time.time_ns() // 1_000_000 - Sockets.now()
-        self._engine = ProducerEngine(
-            addresses(bootstrap_servers), self.options, random=Random(), wall_offset_ms=wall_offset
-        )
-        self._sockets = Sockets()
         self._lock = threading.Lock()
+        super().__init__(bootstrap_servers, config, self._lock)
         self._changed = threading.Condition(self._lock)
-        self._todo: deque[NetworkAction] = deque()
+        self._sockets = Sockets()
         self._linger = self.options.linger_ms
         # When the thread looks again by itself: 0 = it is awake, None = never.
         self._sleeps_until: int | None = 0
         self._waiting = 0
         self._stop = False
-        self._closed = False
-        self._crash: BaseException | None = None
         name = f"kproto-producer-{self.options.client_id}"
+        self._callbacks = Callbacks(f"{name}-callbacks")
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
 
@@ -70,177 +80,210 @@ class Producer:
         *,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers = (),
     ) -> Delivery:
-        """Queues a record and returns its delivery. `timestamp` is in ms, now unless given.
+        """Queues a record and returns its delivery. `timestamp` is in ms since 1970, now unless given.
 
         Without `partition` the key decides, as in Java; without a key the records of a batch stay together.
-        Raises UnknownTopic, NotAuthorized, RequestTimedOut (no room or no metadata within max_block_ms) and
-        BrokerError for a record that is too large.
+        Raises ConfigError for arguments that no record can have, UnknownTopic, NotAuthorized,
+        RequestTimedOut (no room or no metadata within max_block_ms), BrokerError for a record that is too
+        large, and IllegalState after close.
         """
-        value, key = as_bytes("value", value), as_bytes("key", key)
+        if type(value) is not bytes and value is not None:
+            value = as_bytes("value", value)
+        if type(key) is not bytes and key is not None:
+            key = as_bytes("key", key)
         if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
-        engine = self._engine
+            timestamp = time_ns() // 1_000_000
+        elif type(timestamp) is not int or not 0 <= timestamp <= LAST_TIMESTAMP:
+            timestamp = timestamp_ms(timestamp)
+        if partition is not None:
+            partition = partition_index(partition)
+        headers = header_pairs(headers) if headers else ()
+        if type(topic) is not str or not topic:
+            topic = topic_name(topic)
+        records = self._records
         with self._lock:
-            if self._closed or self._crash is not None:
+            if self._ended:
                 self._refuse()
-            engine.core.now = now = Sockets.now()
-            placed = engine.append(topic, key, value, partition, timestamp, headers)
-            if isinstance(placed, Full):
-                placed = self._wait_for_room(topic, key, value, partition, timestamp, headers)
-            batch, index = placed
-            until = self._sleeps_until
-            if index == 0 and until != 0 and (engine.filled or until is None or until > now + self._linger):
-                engine.filled = False
-                self._sleeps_until = 0
-                self._sockets.wake()
-        return Delivery(self, batch, index, timestamp)
+            delivery = records.take(topic, key, value, partition, timestamp, headers)
+            if records.stirred:
+                self._stir()
+            if delivery is None:
+                deadline = time.monotonic() + self.options.max_block_ms / 1000
+                while delivery is None:
+                    self._wait_for_room(deadline)
+                    delivery = records.take(topic, key, value, partition, timestamp, headers)
+                    if records.stirred:
+                        self._stir()
+        return delivery
 
-    def _wait_for_room(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int | None,
-        timestamp: int,
-        headers: Sequence[Header],
-    ) -> tuple[OutBatch, int]:
-        """Tries again whenever something happened. The lock is held, and given up while waiting."""
-        deadline = time.monotonic() + self.options.max_block_ms / 1000
-        while True:
-            self._engine.core.now = Sockets.now()
-            placed = self._engine.append(topic, key, value, partition, timestamp, headers)
-            if not isinstance(placed, Full):
-                return placed
+    def _stir(self) -> None:
+        """Wakes the thread if what happened can't wait until it wakes by itself; with the lock held."""
+        records = self._records
+        records.stirred = False
+        until = self._sleeps_until
+        if until == 0:
+            return
+        if records.urgent() or until is None or until > now() + self._linger:
             self._sleeps_until = 0
             self._sockets.wake()
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise RequestTimedOut("send", self.options.max_block_ms, placed.why)
-            self._waiting += 1
-            try:
-                self._changed.wait(left)
-            finally:
-                self._waiting -= 1
-            if self._closed or self._crash is not None:
-                self._refuse()
 
-    def _refuse(self) -> None:
-        if self._crash is not None:
-            raise IllegalState("the producer's thread failed; see the log") from self._crash
-        raise IllegalState("this producer is closed; make a new one")
+    def _wait_for_room(self, deadline: float) -> None:
+        """Until something happened. The lock is held, and given up meanwhile."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise RequestTimedOut("send", self.options.max_block_ms, self._records.why)
+        self._wait(left)
+        if self._ended:
+            self._refuse()
+
+    def _wait(self, seconds: float | None) -> None:
+        self._waiting += 1
+        try:
+            self._changed.wait(seconds)
+        finally:
+            self._waiting -= 1
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends everything now and waits until each delivery has ended; RequestTimedOut after `timeout`
-        seconds."""
-        limit = self.options.delivery_timeout_ms / 1000 + 1 if timeout is None else timeout
+        """Sends everything now and waits until each delivery that is open has ended.
+
+        Raises RequestTimedOut after `timeout` seconds, and NotDelivered when records were not acknowledged
+        since the last flush and nobody has looked at their deliveries.
+        """
+        limit = self._flush_timeout(timeout)
         deadline = time.monotonic() + limit
         with self._lock:
-            while self._engine.open_records:
-                if self._crash is not None:
-                    self._refuse()
-                self._engine.flush()
-                self._sleeps_until = 0
-                self._sockets.wake()
+            self._records.seal_all()
+            self._stir()
+            pending = list(self._records.open)
+            while pending := unsettled(pending):
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    open_records = self._engine.open_records
-                    raise RequestTimedOut(
-                        "flush", int(limit * 1000), f"{open_records} records are still open"
-                    )
-                self._waiting += 1
-                try:
-                    self._changed.wait(left)
-                finally:
-                    self._waiting -= 1
+                    raise self._still_open(limit, pending)
+                self._wait(left)
+            self._tell()
 
     # ---- deliveries
 
-    def wait_for(self, batch: OutBatch, timeout: float | None) -> None:
-        """Blocks until the batch is decided."""
+    def wait_for(self, delivery: Delivery, timeout: float | None) -> None:
+        """Blocks until it is decided."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
-            while not batch.done:
-                if self._crash is not None:
-                    self._refuse()
+            while not delivery.done():
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    raise RequestTimedOut("Produce", int((timeout or 0) * 1000), str(batch.partition))
-                self._waiting += 1
-                try:
-                    self._changed.wait(left)
-                finally:
-                    self._waiting -= 1
+                    batch, _ = fate(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+                    detail = f"{batch.partition}: {self._engine.excuse(batch)}"
+                    raise RequestTimedOut("Produce", int((timeout or 0) * 1000), detail)
+                self._wait(left)
 
-    def await_batch(self, batch: OutBatch) -> Generator[Any, None, None]:
+    def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
         raise IllegalState("await needs an AsyncProducer; call result()")
+
+    def _call(self, callback: Any, delivery: Delivery) -> None:
+        self._callbacks.put(lambda: callback(delivery))
 
     # ---- the thread
 
     def _loop(self) -> None:
         try:
             while not self._stop:
-                self._perform()
                 with self._lock:
-                    due = self._sleeps_until if self._sleeps_until == 0 else self._engine.due()
-                    self._sleeps_until = due
-                wait = None if due is None else max(0, due - Sockets.now()) / 1000
+                    due = self._sleeps_until = self._engine.due()
+                wait = None if due is None else max(0, due - now()) / 1000
                 events = self._sockets.wait(wait)
-                with self._lock:
-                    now = Sockets.now()
-                    for event in events:
-                        self._sort(step(self._engine, event, now))
-                    self._sort(step(self._engine, ev.Tick(), now))
-                    self._sleeps_until = self._engine.due()
+                self._sleeps_until = 0
+                at = now()
+                for event in events:
+                    self._perform(step(self._engine, event, at))
+                self._perform(step(self._engine, ev.Tick(), at))
         except BaseException as error:  # a bug here must not become a silent standstill
             log.exception("the producer's thread failed")
-            with self._lock:
-                self._crash = error
-                self._changed.notify_all()
+            self._finish("the producer's thread failed; see the log", error)
         finally:
-            self._perform()
+            self._finish("the producer was closed")
             self._sockets.close()
 
-    def _sort(self, actions: list[ev.Action]) -> None:
+    def _perform(self, actions: list[ev.Action]) -> None:
         for action in actions:
             match action:
                 case Open() | Write() | Shut():
-                    self._todo.append(action)
+                    self._sockets.perform(action)
+                case ev.CallBack(callback=callback):
+                    callback()
                 case ev.Wake():
                     if self._waiting:
-                        self._changed.notify_all()
-                case ev.Report(change=change):
-                    log.warning("%s %s %s", self.options.client_id, change.kind, change.reason)
+                        with self._lock:
+                            self._changed.notify_all()
+                case ev.Report():
+                    self._note(action)
                 case _:
                     pass
-        self._engine.core.errors.clear()  # raised by send, from what the metadata says
 
-    def _perform(self) -> None:
-        while self._todo:
-            self._sockets.perform(self._todo.popleft())
+    def _finish(self, why: str, crash: BaseException | None = None) -> None:
+        for action in self._end(why, crash):
+            if isinstance(action, ev.CallBack):
+                action.callback()
+        with self._lock:
+            self._changed.notify_all()
 
     # ---- the end
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes, within `timeout` seconds, and ends. Raises RequestTimedOut when records stayed behind."""
+        """Flushes, within `timeout` seconds, and ends; a second call does nothing.
+
+        Raises what `flush` raises, after the producer has ended: RequestTimedOut for records that stayed
+        behind, NotDelivered for those that failed. Callbacks have been called then.
+        """
         if self._closed:
             return
+        self._closed = True
+        limit = self._flush_timeout(timeout)
+        end = time.monotonic() + limit
+        self._ended = self._ended or "this producer is closed; make a new one"
         try:
-            if self._crash is None:
-                self.flush(timeout)
+            self.flush(timeout)
         finally:
-            self.kill()
+            self._shut_down(max(1.0, end - time.monotonic()))
 
     def kill(self) -> None:
-        """Ends at once; what is still buffered is dropped."""
+        """Ends at once; what is still buffered is dropped, and its deliveries end with IllegalState."""
         self._closed = True
+        self._ended = self._ended or "this producer is closed; make a new one"
+        self._shut_down(_JOIN_SECONDS)
+
+    def _shut_down(self, seconds: float) -> None:
         self._stop = True
-        with self._lock:
-            self._changed.notify_all()
         with contextlib.suppress(OSError):
             self._sockets.wake()
-        self._thread.join(5)
+        if self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
+        self._finish("the producer was closed")
+        self._callbacks.close(seconds)
+
+    def forked(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        super().forked()
+        self._records.guard = self._lock
+        self._sockets.abandon()
+
+    def abandoned(self) -> str:
+        open_records = self._engine.open_records
+        name = self.options.client_id
+        if open_records:
+            log.warning(
+                "the producer %r was not closed: %d records are not delivered yet, they have %g s",
+                name,
+                open_records,
+                EXIT_SECONDS,
+            )
+        try:
+            self.close(EXIT_SECONDS)
+        except KprotoError as error:
+            return f"the producer {name!r} was not closed, and records are lost: {error}"
+        return ""
 
     def __enter__(self) -> Producer:
         return self
@@ -248,13 +291,10 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-
-def as_bytes(what: str, data: object) -> bytes | None:
-    """`data` as bytes; TypeError for what is neither bytes-like nor None."""
-    if data is None or isinstance(data, bytes):
-        return data
-    if isinstance(data, bytearray | memoryview):
-        return bytes(cast("bytearray", data))
-    raise TypeError(f"{what} must be bytes or None, not {type(data).__name__}; encode it first")
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except KprotoError as also:  # the block's own error is what the application wants to see
+            log.error("%s: %s", self.options.client_id, also)

@@ -127,6 +127,17 @@ class Sockets:
         self._waker.close()
         self._woken.close()
 
+    def abandon(self) -> None:
+        """In the child of a fork: lets go of everything, and leaves the parent's as it is."""
+        self._closed = True
+        for known in self._sockets.values():
+            if known.sock is not None:
+                known.sock.close()
+        self._sockets.clear()
+        self._selector.close()
+        self._waker.close()
+        self._woken.close()
+
     # ---- connecting
 
     def _limited(self, timeout: float | None) -> float | None:

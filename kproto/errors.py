@@ -11,6 +11,7 @@
     ├── MissingExtra           a codec or column needs a package that is not installed
     ├── ConnectionFailed       nobody answers at that address, or the connection broke
     ├── RequestTimedOut        no answer within request.timeout.ms or the caller's own timeout
+    ├── NotDelivered           records that a producer accepted and that were not acknowledged
     ├── IllegalState           a call that doesn't fit the object's state (poll after close, ...)
     └── BrokerError            an error code that a broker answered
         ├── OffsetOutOfRange   the position is not in the log any more, or not yet
@@ -158,6 +159,22 @@ class RequestTimedOut(KprotoError, TimeoutError):
         return f"{self.request}: no answer within {self.timeout_ms} ms" + (
             f" ({self.detail})" if self.detail else ""
         )
+
+
+class NotDelivered(KprotoError):
+    """Records that a producer accepted were not acknowledged, and nobody has looked at their deliveries.
+
+    Raised by flush and close, once for each such record: `count` of them since the last time; `first` is the
+    error of the first one.
+    """
+
+    def __init__(self, count: int, first: KprotoError) -> None:
+        super().__init__(count, first)
+        self.count = count
+        self.first = first
+
+    def __str__(self) -> str:
+        return f"{self.count} records were not delivered; the first: {self.first}"
 
 
 class IllegalState(KprotoError, RuntimeError):

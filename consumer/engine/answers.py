@@ -27,6 +27,9 @@ class Do(Enum):
     reset = "reset"  # the position is not in the log: what the reset policy says
     rejoin = "rejoin"  # a rebalance is under way: again, as a member of the next generation
     lose = "lose"  # this member is none any more: what it had belongs to others
+    divide = "divide"  # the batch is too large: two halves
+    sort_out = "sort out"  # some records of the batch are bad: the others go on without them
+    renumber = "renumber"  # the broker lost count of this producer, or we did: new numbers
     told = "raise"  # the application has to know; trying again is slow, and useless until somebody acts
 
 
@@ -79,7 +82,19 @@ METADATA: Row = {
 }
 
 # Sender.completeBatch: who leads is asked again wherever Kafka's metadata is stale.
-PRODUCE: Row = {}
+PRODUCE: Row = {
+    E.DUPLICATE_SEQUENCE_NUMBER: Do.take,  # the log has it, from an earlier try
+    E.MESSAGE_TOO_LARGE: Do.divide,
+    E.RECORD_LIST_TOO_LARGE: Do.divide,
+    # KIP-467: the answer may say which records.
+    E.INVALID_RECORD: Do.sort_out,
+    E.INVALID_TIMESTAMP: Do.sort_out,
+    # TransactionManager.canRetry, for a producer without transactions.
+    E.OUT_OF_ORDER_SEQUENCE_NUMBER: Do.renumber,
+    E.UNKNOWN_PRODUCER_ID: Do.renumber,
+    E.INVALID_PRODUCER_EPOCH: Do.renumber,
+}
+INIT_PRODUCER_ID: Row = {}
 
 
 def to_do(row: Row, code: int) -> Do:

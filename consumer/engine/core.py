@@ -148,6 +148,11 @@ class MetadataKeeper:
         self._since = 1 << 62  # when it was asked for the first time
         # Topic -> (error code, how many answers in a row said so).
         self.refusals: dict[str, tuple[int, int]] = {}
+        # Topics that are asked for on their own, and when; when they were, and how often one had no leader.
+        self._single: dict[str, int] = {}
+        self._single_at: dict[str, int] = {}
+        self._leaderless: dict[str, int] = {}
+        self._whole = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
         """These topics matter from now on; asks at once for a new one."""
@@ -163,6 +168,25 @@ class MetadataKeeper:
         if not topics and not everything:
             self._next_at, self._needed = None, False
 
+    def look_up(self, topic: str) -> None:
+        """This topic matters from now on; it alone is asked for, soon, but not too often."""
+        if topic not in self.topics:
+            self.topics |= {topic}
+        if topic in self._single:
+            return
+        backoff = self._core.options.retry_backoff_ms
+        self._look_later(topic, max(0, self._single_at.get(topic, -backoff) + backoff - self._core.now))
+
+    def _look_later(self, topic: str, wait: int) -> None:
+        at = self._core.now + wait
+        self._single[topic] = min(at, self._single.get(topic, at))
+
+    def forget(self, topic: str) -> None:
+        """This topic doesn't matter any more."""
+        self.topics -= {topic}
+        for known in (self._single, self._single_at, self._leaderless, self.refusals):
+            known.pop(topic, None)
+
     def need(self) -> None:
         """Something is missing (a leader, a partition): ask again, but not too often."""
         if self._needed or self._call is not None:
@@ -177,16 +201,29 @@ class MetadataKeeper:
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
-        return None if self._call is not None else self._next_at
+        if self._call is not None:
+            return None
+        times = [*self._single.values()] if self._next_at is None else [self._next_at, *self._single.values()]
+        return min(times, default=None)
 
     def pump(self) -> None:
         core = self._core
-        if self._call is not None or self._next_at is None or self._next_at > core.now:
+        if self._call is not None:
             return
-        self._asked = None if self.everything else self.topics
-        self._last_at = core.now
+        self._whole = self._next_at is not None and self._next_at <= core.now
+        if self._whole:
+            self._asked = None if self.everything else self.topics
+            self._last_at = core.now
+            self._next_at = None
+            self._single.clear()
+        else:
+            self._asked = frozenset(topic for topic, at in self._single.items() if at <= core.now)
+            if not self._asked:
+                return
+            for topic in self._asked:
+                del self._single[topic]
+                self._single_at[topic] = core.now
         self._since = min(self._since, core.now)
-        self._next_at = None
         request = metadata_request(
             self._asked, allow_auto_topic_creation=core.options.allow_auto_create_topics
         )
@@ -198,7 +235,10 @@ class MetadataKeeper:
         response = call.response
         needed, self._needed = self._needed, False
         if not isinstance(response, MetadataResponse):
-            self._soon(core.backoff.after(self._fails))
+            if self._whole:
+                self._soon(core.backoff.after(self._fails))
+            for topic in () if self._whole else self._asked or ():
+                self._look_later(topic, core.backoff.after(self._fails))
             self._fails += 1
             self._needed = needed
             if call.error is not None:
@@ -213,10 +253,17 @@ class MetadataKeeper:
         self._vain = self._vain + 1 if needed and not news else 0
         core.network.metadata_changed(core.now)
         self._soon(core.options.metadata_max_age_ms)
-        if self._asked is not None and self.topics - self._asked:
+        if self._whole and self._asked is not None and self.topics - self._asked - self._single.keys():
             self._soon(0)
         self._look_at_errors(response)
         self.changed(self._asked)
+
+    def _again(self, topic: str, wait: int) -> None:
+        """Something is wrong with a topic: look at it again."""
+        if topic in self._single_at:
+            self._look_later(topic, wait)
+        else:
+            self._soon(wait)
 
     def _look_at_errors(self, response: MetadataResponse) -> None:
         core = self._core
@@ -227,14 +274,19 @@ class MetadataKeeper:
             code = topic.error_code
             if code == ErrorCode.NONE:
                 self.refusals.pop(name, None)
-                if any(entry.leader_id < 0 for entry in topic.partitions):
+                if not any(entry.leader_id < 0 for entry in topic.partitions):
+                    self._leaderless.pop(name, None)
+                elif name in self._single_at:
+                    looks = self._leaderless[name] = self._leaderless.get(name, 0) + 1
+                    self._look_later(name, core.backoff.after(looks - 1))
+                else:
                     self.need()
                 continue
             before, looks = self.refusals.get(name, (0, 0))
             looks = looks + 1 if before == code else 1
             self.refusals[name] = (code, looks)
             doubled = core.options.retry_backoff_ms << min(looks - 1, 16)
-            self._soon(core.backoff.spread(min(MISSING_MAX_MS, doubled)))
+            self._again(name, core.backoff.spread(min(MISSING_MAX_MS, doubled)))
             if looks > 1:
                 continue
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

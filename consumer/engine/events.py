@@ -5,7 +5,7 @@ Tokens are whatever the shell likes; each comes back in exactly one `Done`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,4 +232,11 @@ class Wake:
     """A waiting poll may find something now."""
 
 
-Action = NetworkAction | Deliver | Raise | CallListener | Done | Report | Wake
+@dataclass(frozen=True, slots=True)
+class CallBack:
+    """Call this, outside of all locks: a delivery has ended that somebody wants to be told of."""
+
+    callback: Callable[[], object]
+
+
+Action = NetworkAction | Deliver | Raise | CallListener | Done | Report | Wake | CallBack

@@ -3,13 +3,10 @@
 * A key decides by murmur2 over its bytes, as in Kafka's `Utils.murmur2` and `BuiltInPartitioner`: every
   client that does so sends equal keys to the same partition.
 * Records without a key stay on one partition until a batch's worth of bytes went there, then go on to another
-  one (KIP-794): fuller batches, even load.
+  one (KIP-794): fuller batches, even load. That is the accumulator's, which knows what went where.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from random import Random
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -35,28 +32,16 @@ def murmur2(data: bytes) -> int:
 
 
 class Partitioner:
-    """The choice for one producer. `random` decides where records without a key go."""
+    """The numbers of keys: a key's partition is its number modulo the number of partitions."""
 
-    def __init__(self, random: Random, sticky_bytes: int) -> None:
-        self._random = random
-        self._sticky_bytes = sticky_bytes
-        self._hashes: dict[bytes, int] = {}
-        self._sticky: dict[str, tuple[int, int]] = {}
+    def __init__(self) -> None:
+        # Those that are remembered.
+        self.hashes: dict[bytes, int] = {}
 
-    def keyed(self, key: bytes, count: int) -> int:
-        """The partition of a key among `count`."""
-        found = self._hashes.get(key)
+    def number(self, key: bytes) -> int:
+        found = self.hashes.get(key)
         if found is None:
-            if len(self._hashes) >= _REMEMBERED:
-                self._hashes.clear()
-            found = self._hashes[key] = murmur2(key) & 0x7FFFFFFF
-        return found % count
-
-    def unkeyed(self, topic: str, size: int, partitions: Sequence[int]) -> int:
-        """The partition of a record without a key, among those that have a leader now."""
-        current, left = self._sticky.get(topic, (-1, 0))
-        if left <= 0 or current not in partitions:
-            others = [index for index in partitions if index != current] or list(partitions)
-            current, left = self._random.choice(others), self._sticky_bytes
-        self._sticky[topic] = (current, left - size)
-        return current
+            if len(self.hashes) >= _REMEMBERED:
+                self.hashes.clear()
+            found = self.hashes[key] = murmur2(key) & 0x7FFFFFFF
+        return found

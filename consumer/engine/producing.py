@@ -1,27 +1,36 @@
-"""A producer without I/O: records become batches, batches become Produce requests, answers become offsets.
+"""A producer without I/O: batches become Produce requests, answers become offsets.
 
 Rules that hold here:
 
-* One batch per partition takes records; it goes out when it is full, has waited linger.ms, or a flush asks.
+* A batch goes out when it is full, has waited linger.ms, or a flush asks. While its leader has enough under
+  way it goes on taking records.
 * Batches of a partition are sent in order and keep that order through retries: after a failure nothing new
   goes out for the partition until everything that was under way is back, then it goes out again in its old
-  order.
-* With idempotence every batch has the producer's id and a sequence number, so that the broker drops what
-  it has already (KIP-98). When a batch is given up whose fate is unknown, or the broker doesn't know the
-  id any more, a new id is asked for and sequences start again: the rest can't be taken for duplicates then.
-* Memory is bounded by buffer.memory, counted before compression, from append until the answer.
-* Every record's delivery ends: with an offset, or an error, at the latest after delivery.timeout.ms.
+  order. Nothing that happens to one partition holds another one up.
+* With idempotence every batch has an identity and a sequence number, so that the broker drops what it has
+  already (KIP-98). Each lane counts by itself, and has epochs of its own: brokers keep them per partition. A
+  batch that may be in the log keeps its number through every retry. When one is given up whose fate is
+  unknown, what has no number yet goes out under the next epoch, after all that has one; when the broker says
+  that one is missing, it and all after it are not in the log, and are numbered anew (as Java does since
+  KIP-360).
+* Every record's delivery ends: with an offset, or an error that says why, at the latest after
+  delivery.timeout.ms, also while its request is open.
+* An event costs what it is about: lanes stand in their leader's queue, among those that have no leader, or on
+  a heap of times, and are looked at when something happened to them.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from itertools import count
 from random import Random
+from typing import Any
 from uuid import UUID
 
-from kproto.errors import BatchFull, BrokerError, KprotoError, RequestTimedOut, UnsupportedVersion
+from kproto.error_codes import ErrorCode, describe
+from kproto.errors import BrokerError, EncodeError, KprotoError, RequestTimedOut, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import (
@@ -31,116 +40,28 @@ from kproto.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kproto.records import BatchBuilder, rows
+from kproto.records import renumber, rows
 from kproto.wire.message import Message
 
-from ..errors import broker_error, is_retriable
+from ..delivery import Delivery
+from ..errors import broker_error
 from ..options import ProducerOptions
+from .accumulator import Accumulator
+from .answers import INIT_PRODUCER_ID, METADATA, PRODUCE, Do, to_do
+from .batches import LAST_EPOCH, LAST_SEQUENCE, Headers, Identity, Lane, OutBatch
 from .connection import Call, Prepared
 from .core import Core, MetadataKeeper
-from .events import Action, Tick
+from .events import Action, CallBack, Tick
 from .metadata import NO_TOPIC_ID
 from .network import Network, NetworkEvent
-from .partitioning import Partitioner
 from .plans import PATIENCE
 
-Header = tuple[str, bytes | None]
-
-MESSAGE_TOO_LARGE = 10
-OUT_OF_ORDER_SEQUENCE_NUMBER = 45
-DUPLICATE_SEQUENCE_NUMBER = 46
-LOST_IDENTITY = (45, 47, 59)  # out of order, invalid epoch, unknown producer id
 TOPIC_IDS_FROM = 13
-LAST_SEQUENCE = 2**31 - 1
-RECORD_OVERHEAD = 70  # Java's estimate of what a record costs besides its bytes, batch header included
-
-
-class OutBatch:
-    """Records of one partition that share one fate. `callbacks` are called when it is decided."""
-
-    __slots__ = (
-        "attempts",
-        "base_offset",
-        "builder",
-        "callbacks",
-        "closed",
-        "created",
-        "data",
-        "deadline",
-        "done",
-        "error",
-        "failures",
-        "log_append_time",
-        "order",
-        "partition",
-        "retry_at",
-        "sequence",
-        "size",
-        "span",
-    )
-
-    def __init__(
-        self, partition: TopicPartition, builder: BatchBuilder, created: int, deadline: int, order: float
-    ) -> None:
-        # Where it stands among its partition's batches; the halves of a split one share its `span`.
-        self.order = order
-        self.span = 1.0
-        self.partition = partition
-        self.builder = builder
-        self.created = created
-        self.deadline = deadline
-        self.closed = False
-        self.done = False
-        self.data: bytes | None = None
-        self.sequence = -1
-        self.size = 0
-        self.attempts = 0
-        self.failures = 0
-        self.retry_at = 0
-        self.base_offset: int | None = None
-        self.log_append_time: int | None = None
-        self.error: KprotoError | None = None
-        self.callbacks: list[Callable[[OutBatch], None]] | None = None
-
-    @property
-    def count(self) -> int:
-        return len(self.builder)
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One partition's batches: waiting ones, and those under way, both in order."""
-
-    partition: TopicPartition
-    waiting: deque[OutBatch] = field(default_factory=deque[OutBatch])
-    under_way: list[OutBatch] = field(default_factory=list[OutBatch])
-    next_sequence: int = 0
-    batches: int = 0
-    # A batch failed: wait until nothing is under way any more.
-    halted: bool = False
-    # The partition's leader has taken a batch of this producer id. Until then any sequence number would do
-    # for it: a second batch could slip in before a first one that has to be sent again, and shut it out.
-    known: bool = False
-
-
-@dataclass(slots=True)
-class _Route:
-    """What `append` needs of a topic: how many partitions, which have a leader, their lanes."""
-
-    count: int
-    led: list[int]
-    lanes: dict[int, _Lane] = field(default_factory=dict[int, _Lane])
-
-
-@dataclass(frozen=True, slots=True)
-class Full:
-    """The buffer has no room, or the topic isn't known yet: try again when something happened."""
-
-    why: str
 
 
 class ProducerEngine:
-    """One producer. Its methods and `step` are called by one owner at a time; each leaves `take_actions`."""
+    """One producer. `append` is for the application's threads, with the guard held; the rest, and `step`, are
+    called by one owner at a time."""
 
     def __init__(
         self,
@@ -149,6 +70,8 @@ class ProducerEngine:
         *,
         random: Random,
         wall_offset_ms: int = 0,
+        guard: AbstractContextManager[Any] | None = None,
+        clock: Callable[[], int] | None = None,
     ) -> None:
         network = Network(
             bootstrap,
@@ -157,29 +80,24 @@ class ProducerEngine:
             reconnect_backoff_ms=options.reconnect_backoff_ms,
             reconnect_backoff_max_ms=options.reconnect_backoff_max_ms,
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
+            random=random,
         )
         self.options = options
-        self.core: Core[ProducerOptions] = Core(options, network, wall_offset_ms)
-        self.metadata = MetadataKeeper(self.core)
-        self.metadata.changed = self._metadata_changed
-        self.buffered = 0
-        self.open_records = 0
-        # A batch became full since the shell last looked: there is something to send at once.
-        self.filled = False
-        self.closed = False
-        self._partitioner = Partitioner(random, options.batch_size)
-        self._lanes: dict[TopicPartition, _Lane] = {}
-        self._busy: set[TopicPartition] = set()
+        self.core: Core[ProducerOptions] = Core(options, network, wall_offset_ms, random)
+        self.metadata = MetadataKeeper(self.core, self._metadata_changed)
+        self.records = Accumulator(options, random, clock or self.core.clock, guard)
+        self._queues: dict[int, dict[Lane, None]] = {}
+        self._astray: dict[str, dict[Lane, None]] = {}
+        self._times: list[tuple[int, int, Lane]] = []
+        self._ticket = count()
         self._open: dict[int, int] = {}
-        self._routes: dict[str, _Route] = {}
-        self._flushing = False
-        self._producer_id: int | None = None
-        self._producer_epoch = -1
+        self._ids: dict[str, UUID | None] = {}
+        self._producer: Identity | None = None
         self._id_call: Call | None = None
         self._id_at = 0
-        self._id_stale = False
+        self._id_fails = 0
 
-    # ---- taking records
+    # ---- for the application
 
     def append(
         self,
@@ -188,164 +106,190 @@ class ProducerEngine:
         value: bytes | None,
         partition: int | None,
         timestamp: int,
-        headers: Sequence[Header],
-    ) -> tuple[OutBatch, int] | Full:
-        """Puts a record into its batch: (batch, index in it). Raises BrokerError for a topic that can't be
-        written to, and MESSAGE_TOO_LARGE's BrokerError for a record above max_request_size."""
-        route = self._routes.get(topic)
-        if route is None:
-            route = self._know(topic)
-            if route is None:
-                return Full(f"no metadata for topic {topic!r} yet")
-        size = RECORD_OVERHEAD
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-            if partition is None:
-                partition = self._partitioner.keyed(key, route.count)
-        if self.buffered and self.buffered + size > self.options.buffer_memory:
-            return Full(f"the buffer of {self.options.buffer_memory} bytes is full")
-        if size > self.options.max_request_size:
-            detail = f"a record of {size} bytes; max_request_size is {self.options.max_request_size}"
-            raise broker_error(MESSAGE_TOO_LARGE, "Produce", detail)
-        if partition is None:
-            partition = self._partitioner.unkeyed(topic, size, route.led)
-        lane = route.lanes.get(partition) or self._lane(route, topic, partition)
-        waiting = lane.waiting
-        batch = waiting[-1] if waiting else None
-        if batch is None or batch.closed:
-            batch = self._new_batch(lane)
-        try:
-            batch.builder.append(timestamp, key, value, headers)
-        except BatchFull:
-            batch.closed = True
-            self.filled = True
-            batch = self._new_batch(lane)
-            batch.builder.append(timestamp, key, value, headers)
-        batch.size += size
-        self.buffered += size
-        self.open_records += 1
-        return batch, len(batch.builder) - 1
+        headers: Headers,
+    ) -> Delivery | None:
+        """See `Accumulator.take`."""
+        return self.records.take(topic, key, value, partition, timestamp, headers)
 
-    def _lane(self, route: _Route, topic: str, partition: int) -> _Lane:
-        if not 0 <= partition < route.count:
-            raise broker_error(3, "Produce", f"{topic}-{partition}: the topic has {route.count} partitions")
-        place = TopicPartition(topic, partition)
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = _Lane(place)
-        route.lanes[partition] = lane
-        return lane
+    def flush(self) -> None:
+        """Everything that is buffered goes out now."""
+        with self.records.guard:
+            self.records.seal_all()
 
-    def _new_batch(self, lane: _Lane) -> OutBatch:
-        options, now = self.options, self.core.now
-        builder = BatchBuilder(options.compression_type, options.batch_size, options.compression_level)
-        lane.batches += 1
-        batch = OutBatch(lane.partition, builder, now, now + options.delivery_timeout_ms, lane.batches)
-        lane.waiting.append(batch)
-        self._busy.add(lane.partition)
-        return batch
+    @property
+    def open_records(self) -> int:
+        return self.records.open_records
 
-    def _know(self, topic: str) -> _Route | None:
-        view = self.core.view.topics.get(topic)
-        if view is not None and view.partitions and not view.error_code:
-            led = [index for index in sorted(view.partitions) if view.partitions[index].leader is not None]
-            route = self._routes[topic] = _Route(len(view.partitions), led or sorted(view.partitions))
-            self.metadata.watch(self.metadata.topics | {topic})
-            return route
-        if topic not in self.metadata.topics:
-            self.metadata.watch(self.metadata.topics | {topic})
-        code, looks = self.metadata.refusals.get(topic, (0, 0))
-        if code and (not is_retriable(code) or looks >= PATIENCE):
-            self.metadata.watch(self.metadata.topics - {topic})
-            raise broker_error(code, "Metadata", f"topic {topic!r}")
-        return None
+    @property
+    def buffered(self) -> int:
+        return self.records.buffered
 
-    def _metadata_changed(self, asked: frozenset[str] | None) -> None:
-        self._routes.clear()
-        self.core.wake()
+    def fail(self, error: KprotoError) -> None:
+        """The end: every delivery that is still open ends with this error."""
+        for batch in list(self.records.open):
+            batch.error = error
+            self._end(batch)
+
+    # ---- what the application did
+
+    def _hear(self) -> None:
+        news = self.records.news()
+        if news is None:
+            return
+        for topic in news.unknown:
+            self.metadata.look_up(topic)
+        for batch in news.begun:
+            if not batch.done:
+                batch.lane.waiting.append(batch)
+                self._place(batch.lane)
+        for lane in news.ripe:
+            self._place(lane)
+
+    # ---- where a lane belongs
+
+    def _place(self, lane: Lane) -> None:
+        """Puts a lane where it belongs: into its leader's queue, among the leaderless, or to a later time."""
+        if lane.halted and not lane.under_way:
+            self._go_on(lane)
+        if not lane.waiting:
+            return
+        head = lane.waiting[0]
+        if lane.late_at is None:
+            self._look_at(lane, head.deadline, late=True)
+        if not self._free(lane, head):
+            return  # until an answer comes
+        at = head.retry_at
+        if not head.sealed:
+            at = max(at, head.created + self.options.linger_ms)
+        if at > self.core.now:
+            self._look_at(lane, at)
+            return
+        leader = self.core.view.leader(lane.partition)
+        if leader is None:
+            head.why = head.why or "the partition has no leader"
+            self._astray.setdefault(lane.partition.topic, {})[lane] = None
+            self.metadata.look_up(lane.partition.topic)
+        else:
+            self._queues.setdefault(leader, {})[lane] = None
+
+    def _free(self, lane: Lane, head: OutBatch) -> bool:
+        """May this batch go out, as far as those that are under way are concerned?"""
+        if lane.halted:
+            return False
+        first = not lane.known or (lane.renew and head.sequence < 0)
+        if self.options.enable_idempotence and first and lane.under_way:
+            return False
+        return len(lane.under_way) < self.options.max_in_flight_requests_per_connection
+
+    def _go_on(self, lane: Lane) -> None:
+        """All that was under way is back after a failure."""
+        lane.halted = False
+        if lane.unnumber:
+            lane.unnumber = False
+            lane.renew = True
+            for batch in lane.waiting:
+                batch.sequence = -1
+
+    def _look_at(self, lane: Lane, at: int, *, late: bool = False) -> None:
+        if late:
+            lane.late_at = at
+        elif lane.soon_at is not None and lane.soon_at <= at:
+            return
+        else:
+            lane.soon_at = at
+        heapq.heappush(self._times, (at, next(self._ticket), lane))
+
+    def _look(self) -> None:
+        """Looks at the lanes whose time has come."""
+        now = self.core.now
+        while self._times and self._times[0][0] <= now:
+            _, _, lane = heapq.heappop(self._times)
+            if lane.soon_at is not None and lane.soon_at <= now:
+                lane.soon_at = None
+            if lane.late_at is not None and lane.late_at <= now:
+                lane.late_at = None
+                self._expire(lane)
+            self._place(lane)
+
+    def _expire(self, lane: Lane) -> None:
+        timeout = self.options.delivery_timeout_ms
+        batches = lane.open()
+        for batch in batches:
+            if batch.deadline <= self.core.now:
+                detail = f"{batch.partition}, {len(batch)} records: {self.excuse(batch)}"
+                self._give_up(batch, RequestTimedOut("Produce", timeout, detail))
+        left = [batch.deadline for batch in batches if not batch.done]
+        if left:
+            self._look_at(lane, min(left), late=True)
+
+    def excuse(self, batch: OutBatch) -> str:
+        """Why a batch is still open."""
+        if batch.why:
+            return batch.why
+        if batch in batch.lane.under_way:
+            return "the broker has not answered yet"
+        if self.options.enable_idempotence and self._producer is None:
+            return "no broker has given this producer an id yet"
+        return "its turn has not come"
 
     # ---- sending
 
-    def flush(self) -> None:
-        """Everything that is buffered goes out now; over when `open_records` is 0."""
-        self._flushing = True
-
-    def pump(self) -> None:
+    def _pump(self) -> None:
         self.metadata.pump()
-        if not self._busy:
-            self._flushing = False
+        if not self._queues or not self._identified():
             return
-        if self.options.enable_idempotence and not self._identified():
-            return
-        nodes: dict[int, list[_Lane]] = {}
-        for place in self._busy:
-            lane = self._lanes[place]
-            if self._ready(lane):
-                leader = self.core.view.leader(place)
-                if leader is None:
-                    self.metadata.need()
-                else:
-                    nodes.setdefault(leader, []).append(lane)
         most = self.options.max_in_flight_requests_per_connection
-        for node, lanes in nodes.items():
-            while lanes and self._open.get(node, 0) < most:
-                batches = self._drain(lanes)
-                if not batches:
-                    break
-                self._send(node, batches)
-                lanes = [lane for lane in lanes if self._ready(lane)]
+        for node in list(self._queues):
+            while node in self._queues and self._open.get(node, 0) < most:
+                batches = self._drain(node)
+                if batches:
+                    self._send(node, batches)
 
-    def _ready(self, lane: _Lane) -> bool:
-        if not lane.waiting or len(lane.under_way) >= self._most(lane):
-            return False
-        if lane.halted:
-            if lane.under_way:
-                return False
-            lane.halted = False
-        head = lane.waiting[0]
-        if head.retry_at > self.core.now:
-            return False
-        full = head.closed or len(lane.waiting) > 1 or head.attempts > 0
-        late = self.core.now >= head.created + self.options.linger_ms
-        return full or late or self._flushing or self.buffered * 2 > self.options.buffer_memory
-
-    def _most(self, lane: _Lane) -> int:
-        """How many batches of a partition may be under way."""
-        if self.options.enable_idempotence and not lane.known:
-            return 1
-        return self.options.max_in_flight_requests_per_connection
-
-    def _drain(self, lanes: list[_Lane]) -> list[OutBatch]:
+    def _drain(self, node: int) -> list[OutBatch]:
+        """What goes into one request: one batch of each lane, up to max.request.size."""
+        queue = self._queues.pop(node)
         size = 0
         found: list[OutBatch] = []
-        for lane in lanes:
+        again: dict[Lane, None] = {}
+        for lane in queue:
+            if not lane.waiting or not self._free(lane, lane.waiting[0]):
+                continue
             head = lane.waiting[0]
+            if self.core.view.leader(lane.partition) != node or head.retry_at > self.core.now:
+                self._place(lane)
+                continue
             if found and size + head.size > self.options.max_request_size:
+                again[lane] = None
+                continue
+            if not self._make(lane, head):
                 continue
             size += head.size
             lane.waiting.popleft()
             lane.under_way.append(head)
-            self._finish_batch(lane, head)
             found.append(head)
+        if again:
+            self._queues[node] = {**again, **self._queues.get(node, {})}
+        for batch in found:
+            self._place(batch.lane)
         return found
 
-    def _finish_batch(self, lane: _Lane, batch: OutBatch) -> None:
-        batch.closed = True
-        if batch.data is not None:
-            return
-        if self.options.enable_idempotence:
-            batch.sequence = lane.next_sequence
-            lane.next_sequence = (lane.next_sequence + batch.count) & LAST_SEQUENCE
-            assert self._producer_id is not None
-            batch.data = batch.builder.build(
-                producer_id=self._producer_id,
-                producer_epoch=self._producer_epoch,
-                base_sequence=batch.sequence,
-            )
-        else:
-            batch.data = batch.builder.build()
+    def _make(self, lane: Lane, batch: OutBatch) -> bool:
+        """Makes the batch's bytes; False when they have to wait for an identity."""
+        options = self.options
+        if not batch.sealed:
+            with self.records.guard:
+                self.records.seal(batch)
+        try:
+            data = batch.encode(options.compression_type, options.compression_level)
+        except Exception as error:  # what the door let through by mistake harms only its own batch
+            self._give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
+            return False
+        if options.enable_idempotence and batch.sequence < 0:
+            identity = self._number(lane, batch)
+            if identity is None:
+                return False
+            batch.data = renumber(data, *identity, batch.sequence)
+        return True
 
     def _send(self, node: int, batches: list[OutBatch]) -> None:
         core, options = self.core, self.options
@@ -364,6 +308,7 @@ class ProducerEngine:
                     topics[name] = topic
                 entry = PartitionProduceData(index=batch.partition.partition, records=batch.data)
                 topic.partition_data.append(entry)
+                batch.attempts += 1
             return ProduceRequest(
                 acks=options.acks, timeout_ms=options.request_timeout_ms, topic_data=list(topics.values())
             )
@@ -375,8 +320,6 @@ class ProducerEngine:
             self._answered(node, batches, ids, call)
 
         self._open[node] = self._open.get(node, 0) + 1
-        for batch in batches:
-            batch.attempts += 1
         core.network.ask(
             Prepared(ProduceRequest, build),
             core.now,
@@ -395,66 +338,93 @@ class ProducerEngine:
         if self.options.acks == 0 and call.error is None:
             for batch in batches:
                 self._succeed(batch, None, -1)
-            return
-        if not isinstance(call.response, ProduceResponse):
-            error = call.error or RequestTimedOut("Produce", call.timeout_ms)
-            self.metadata.need()
+        elif isinstance(call.response, ProduceResponse):
+            answers: dict[tuple[str, int], PartitionProduceResponse] = {}
+            for topic in call.response.responses:
+                name = ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name
+                for entry in topic.partition_responses:
+                    answers[name, entry.index] = entry
             for batch in batches:
-                if isinstance(error, UnsupportedVersion):
-                    self._give_up(batch, error)
-                else:
-                    self.core.view.forget_leader(batch.partition)
-                    self._retry(batch)
-            return
-        answers: dict[TopicPartition, PartitionProduceResponse] = {}
-        for topic in call.response.responses:
-            name = ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name
-            for entry in topic.partition_responses:
-                answers[TopicPartition(name, entry.index)] = entry
+                self._decide(batch, answers.get((batch.partition.topic, batch.partition.partition)))
+        else:
+            error = call.error or RequestTimedOut("Produce", call.timeout_ms)
+            for batch in batches:
+                self._unanswered(batch, error)
         for batch in batches:
-            answer = answers.get(batch.partition)
-            if answer is None:
-                self._retry(batch)
-            elif answer.error_code in (0, DUPLICATE_SEQUENCE_NUMBER):
-                offset = answer.base_offset if answer.base_offset >= 0 else None
-                self._succeed(batch, offset, answer.log_append_time_ms)
-            else:
-                self._refused(batch, answer)
+            self._place(batch.lane)
 
-    def _refused(self, batch: OutBatch, answer: PartitionProduceResponse) -> None:
-        code = answer.error_code
-        lane = self._lanes[batch.partition]
-        if code == MESSAGE_TOO_LARGE and batch.count > 1:
-            self._split(lane, batch)
-        elif code in LOST_IDENTITY and self.options.enable_idempotence:
-            earlier = any(other.order < batch.order for other in (*lane.under_way, *lane.waiting))
-            if code == OUT_OF_ORDER_SEQUENCE_NUMBER and earlier:
-                self._retry(batch, innocent=True)  # of course: the batch before it is not there yet
-            else:
-                self._id_stale = True
-                if code == OUT_OF_ORDER_SEQUENCE_NUMBER:
-                    self._give_up(batch, self._error(code, batch, answer))
-                else:
-                    self._retry(batch)
-        elif is_retriable(code):
-            if code in (3, 5, 6, 74, 76, 100):
-                self.core.view.forget_leader(batch.partition)
-                self.metadata.need()
+    def _unanswered(self, batch: OutBatch, error: KprotoError) -> None:
+        batch.lane.under_way.remove(batch)
+        if batch.done:
+            return
+        batch.why = str(error)
+        if isinstance(error, UnsupportedVersion | EncodeError):
+            self._give_up(batch, error)
+        else:
+            self.core.view.forget_leader(batch.partition)
+            self._retry(batch)
+
+    def _decide(self, batch: OutBatch, answer: PartitionProduceResponse | None) -> None:
+        lane = batch.lane
+        if answer is None:
+            lane.under_way.remove(batch)
+            if not batch.done:
+                batch.why = "the broker's answer doesn't mention the partition"
+                self._retry(batch)
+            return
+        what = to_do(PRODUCE, answer.error_code)
+        if what is Do.take:
+            self._succeed(batch, answer.base_offset, answer.log_append_time_ms)
+            return
+        lane.under_way.remove(batch)
+        if batch.done:
+            return
+        batch.why = f"the broker answers {describe(answer.error_code)}"
+        if answer.error_message:
+            batch.why += f": {answer.error_message}"
+        if what is Do.divide and len(batch) > 1:
+            half = len(batch) // 2
+            self._divide(batch, [range(half), range(half, len(batch))])
+        elif what is Do.sort_out and len(batch) > 1:
+            self._sort_out(batch, answer)
+        elif what is Do.renumber and self.options.enable_idempotence:
+            self._renumber(batch)
+        elif what is Do.retry or what is Do.refresh:
+            if what is Do.refresh:
+                self._led(batch, answer)
             self._retry(batch)
         else:
-            self._give_up(batch, self._error(code, batch, answer))
+            self._give_up(batch, self._error(batch, answer))
 
-    def _error(self, code: int, batch: OutBatch, answer: PartitionProduceResponse) -> BrokerError:
+    def _led(self, batch: OutBatch, answer: PartitionProduceResponse) -> None:
+        """Another broker leads now; the answer may say which (KIP-951)."""
+        view = self.core.view
+        view.forget_leader(batch.partition)
+        leader = answer.current_leader
+        if leader.leader_id in view.brokers and leader.leader_epoch >= 0:
+            view.led(batch.partition, leader.leader_id, leader.leader_epoch)
+        else:
+            self.metadata.look_up(batch.partition.topic)
+        if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            batch.lane.known = False  # perhaps it is another topic of that name, soon
+
+    def _error(self, batch: OutBatch, answer: PartitionProduceResponse, index: int = -1) -> BrokerError:
         words = answer.error_message or ""
-        if answer.record_errors:
-            first = answer.record_errors[0]
-            words = f"{words} record {first.batch_index}: {first.batch_index_error_message or ''}".strip()
-        detail = f"{batch.partition}, {batch.count} records" + (f": {words}" if words else "")
-        return broker_error(code, "Produce", detail)
+        for one in answer.record_errors:
+            if index in (-1, one.batch_index):
+                words = f"{words} record {one.batch_index}: {one.batch_index_error_message or ''}".strip()
+                break
+        detail = f"{batch.partition}, {len(batch)} records" + (f": {words}" if words else "")
+        return broker_error(answer.error_code, "Produce", detail)
 
     def _succeed(self, batch: OutBatch, offset: int | None, append_time: int) -> None:
-        self._lanes[batch.partition].known = True
-        batch.base_offset = offset
+        lane = batch.lane
+        lane.under_way.remove(batch)
+        if batch.identity == lane.identity:
+            lane.known = True
+        if batch.done:
+            return
+        batch.base_offset = offset if offset is not None and offset >= 0 else None
         batch.log_append_time = append_time if append_time >= 0 else None
         self._end(batch)
 
@@ -463,149 +433,185 @@ class ProducerEngine:
 
         An `innocent` batch failed only because the one before it did: it waits for no backoff of its own.
         """
-        lane = self._lanes[batch.partition]
-        lane.under_way.remove(batch)
+        lane = batch.lane
         lane.halted = True
         if not innocent:
-            options = self.options
-            batch.retry_at = self.core.now + min(
-                options.retry_backoff_max_ms, options.retry_backoff_ms << min(batch.failures, 10)
-            )
+            batch.retry_at = self.core.now + self.core.backoff.after(batch.failures)
             batch.failures += 1
-        self._put_back(lane, batch)
+        lane.put_back(batch)
 
-    @staticmethod
-    def _put_back(lane: _Lane, batch: OutBatch) -> None:
-        at = 0
-        while at < len(lane.waiting) and lane.waiting[at].order < batch.order:
-            at += 1
-        lane.waiting.insert(at, batch)
+    def _renumber(self, batch: OutBatch) -> None:
+        """The broker doesn't expect this number: the batch before it is not there yet, or never will be."""
+        lane = batch.lane
+        if any(other.order < batch.order for other in (*lane.under_way, *lane.waiting)):
+            self._retry(batch, innocent=True)
+        else:
+            lane.unnumber = True
+            self._retry(batch)
 
     def _give_up(self, batch: OutBatch, error: KprotoError) -> None:
         batch.error = error
-        self.core.report("undelivered", [batch.partition], reason=f"{batch.count} records: {error}")
-        if batch.attempts and self.options.enable_idempotence:
-            self._id_stale = True  # its sequence numbers are a hole now
+        self.core.report("undelivered", [batch.partition], reason=f"{len(batch)} records: {error}")
+        lane = batch.lane
+        if batch.sequence >= 0:
+            lane.renew = True  # its numbers are a hole now, or not: nobody knows
+        if batch in lane.waiting:
+            lane.waiting.remove(batch)
         self._end(batch)
 
     def _end(self, batch: OutBatch) -> None:
-        lane = self._lanes[batch.partition]
-        if batch in lane.under_way:
-            lane.under_way.remove(batch)
-        else:
-            lane.waiting.remove(batch)
-        if not lane.under_way and not lane.waiting:
-            self._busy.discard(batch.partition)
-        self.buffered -= batch.size
-        self.open_records -= batch.count
-        batch.done = True
-        batch.data = None
-        for callback in batch.callbacks or ():
-            callback(batch)
+        for callback in self.records.end(batch):
+            self.core.actions.append(CallBack(callback))
         self.core.wake()
 
-    def _split(self, lane: _Lane, batch: OutBatch) -> None:
-        """The broker says the batch is too large: its records go out in two halves, one at a time."""
+    # ---- what the broker doesn't take
+
+    def _sort_out(self, batch: OutBatch, answer: PartitionProduceResponse) -> None:
+        """Some records are bad. The broker may say which: then the others go on alone; else halves do."""
+        bad = {one.batch_index for one in answer.record_errors} & set(range(len(batch)))
+        good = [index for index in range(len(batch)) if index not in bad]
+        if bad and not good:
+            self._give_up(batch, self._error(batch, answer))
+        elif bad:
+            parts = self._divide(batch, [good, *([index] for index in sorted(bad))])
+            for index, part in zip(sorted(bad), parts[1:], strict=True):
+                self._give_up(part, self._error(part, answer, index))
+        else:
+            half = len(batch) // 2
+            self._divide(batch, [range(half), range(half, len(batch))])
+
+    def _divide(self, batch: OutBatch, groups: Sequence[Sequence[int]]) -> list[OutBatch]:
+        """The records go on in several batches, each with those of a group, in the place of this one.
+
+        None of them is in the log, nor is what was sent after them: all of that is numbered anew.
+        """
         assert batch.data is not None
-        records = rows(batch.data)
-        half = len(records) // 2
+        lane, found = batch.lane, rows(batch.data, max_decompressed=LAST_SEQUENCE)
+        places: list[tuple[OutBatch, int]] = [(batch, 0)] * len(found)
         parts: list[OutBatch] = []
-        for some in (records[:half], records[half:]):
-            builder = BatchBuilder(self.options.compression_type, 2**31 - 1, self.options.compression_level)
-            for record in some:
-                builder.append(record.timestamp, record.key, record.value, record.headers)
-            order = batch.order + len(parts) * batch.span / 2
-            part = OutBatch(batch.partition, builder, batch.created, batch.deadline, order)
-            part.span = batch.span / 2
-            part.closed = True
-            part.attempts = 1
-            part.size = batch.size * len(some) // len(records)
+        for number, group in enumerate(groups):
+            size = batch.size * len(group) // len(found) if number else 0
+            part = OutBatch(lane, size, batch.created, batch.deadline, (*batch.order, number))
+            for index in group:
+                record = found[index]
+                places[index] = part, len(part)
+                part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
+            part.left, part.sealed = -1, True
+            part.failures, part.why = batch.failures, batch.why
             parts.append(part)
-        parts[1].size = batch.size - parts[0].size
-        if self.options.enable_idempotence:
-            assert self._producer_id is not None
-            for part, sequence in zip(parts, (batch.sequence, batch.sequence + half), strict=True):
-                part.sequence = sequence & LAST_SEQUENCE
-                part.data = part.builder.build(
-                    producer_id=self._producer_id,
-                    producer_epoch=self._producer_epoch,
-                    base_sequence=part.sequence,
-                )
-        done = [0]
-
-        def both(part: OutBatch) -> None:
-            done[0] += 1
-            if done[0] < 2:
-                return
-            batch.error = parts[0].error or parts[1].error
-            batch.base_offset = parts[0].base_offset
-            batch.log_append_time = parts[0].log_append_time
-            batch.done = True
-            for callback in batch.callbacks or ():
-                callback(batch)
-
-        for part in parts:
-            part.callbacks = [both]
-        lane.under_way.remove(batch)
+        parts[0].size = batch.size - sum(part.size for part in parts)
+        self.records.divided(batch, parts, places)
         lane.halted = True
+        lane.unnumber = self.options.enable_idempotence
         for part in parts:
-            self._put_back(lane, part)
+            lane.put_back(part)
+        return parts
 
     # ---- the producer's id
 
     def _identified(self) -> bool:
-        core = self.core
-        if self._id_stale:
-            if any(self._lanes[place].under_way for place in self._busy):
-                return False
-            self._id_stale = False
-            self._producer_id = None
-            for lane in self._lanes.values():
-                lane.next_sequence = 0
-                lane.known = False
-                for batch in lane.waiting:
-                    batch.data = None
-        if self._producer_id is not None:
+        if not self.options.enable_idempotence or self._producer is not None:
             return True
+        core = self.core
         if self._id_call is None and self._id_at <= core.now:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            self._id_call = core.ask(request, self._identity)
+            self._id_call = core.ask(request, self._named)
         return False
 
-    def _identity(self, call: Call) -> None:
+    def _named(self, call: Call) -> None:
         self._id_call = None
-        self._id_at = self.core.now + self.options.retry_backoff_ms
+        self._id_at = self.core.now + self.core.backoff.after(self._id_fails)
+        self._id_fails += 1
         error = call.error
         if isinstance(call.response, InitProducerIdResponse):
             code = call.response.error_code
             if not code:
-                self._producer_id = call.response.producer_id
-                self._producer_epoch = call.response.producer_epoch
+                self._producer = Identity(call.response.producer_id, call.response.producer_epoch)
+                self._id_fails = 0
                 return
             error = broker_error(code, "InitProducerId")
-            if is_retriable(code):
+            if to_do(INIT_PRODUCER_ID, code) is not Do.told:
                 return
         elif not isinstance(error, UnsupportedVersion):
             return
         assert error is not None
-        for place in list(self._busy):
-            for batch in list(self._lanes[place].waiting):
-                self._give_up(batch, error)
+        for queue in list(self._queues.values()):
+            for lane in queue:
+                for batch in lane.open():
+                    self._give_up(batch, error)
+
+    def _number(self, lane: Lane, batch: OutBatch) -> Identity | None:
+        """Gives the batch its sequence number, and the lane a new identity if it needs one."""
+        if lane.identity is None or lane.renew:
+            producer = self._producer
+            if producer is None:
+                return None
+            if lane.identity is not None and lane.identity.producer_id == producer.producer_id:
+                if lane.identity.epoch >= LAST_EPOCH:
+                    self._producer = None  # all epochs of this id are used up here
+                    self._look_at(lane, self.core.now)
+                    return None
+                producer = Identity(producer.producer_id, lane.identity.epoch + 1)
+            lane.identity = producer
+            lane.next_sequence = 0
+            lane.renew = lane.known = False
+        batch.identity, batch.sequence = lane.identity, lane.next_sequence
+        lane.next_sequence = (lane.next_sequence + len(batch)) & LAST_SEQUENCE
+        return lane.identity
+
+    # ---- metadata
+
+    def _metadata_changed(self, asked: frozenset[str] | None) -> None:
+        for topic in sorted(self.metadata.topics if asked is None else asked):
+            view = self.core.view.topics.get(topic)
+            code, looks = self.metadata.refusals.get(topic, (0, 0))
+            if view is not None and view.partitions and not view.error_code:
+                led = [
+                    index for index in sorted(view.partitions) if view.partitions[index].leader is not None
+                ]
+                if self._ids.get(topic) != view.id:
+                    self._ids[topic] = view.id
+                    for index in view.partitions:
+                        lane = self.records.lanes.get(TopicPartition(topic, index))
+                        if lane is not None:
+                            lane.known = False
+                self.records.route(topic, max(view.partitions) + 1, led)
+            elif code:
+                self.records.forget(topic)
+                for_good = to_do(METADATA, code) is Do.told
+                if for_good or looks >= PATIENCE:
+                    self._refuse(topic, code, for_good)
+            for lane in self._astray.pop(topic, {}):
+                self._place(lane)
+        for node in list(self._queues):
+            if self._open.get(node):
+                for lane in list(self._queues[node]):
+                    if self.core.view.leader(lane.partition) != node:
+                        del self._queues[node][lane]
+                        self._place(lane)
+        self.core.wake()
+
+    def _refuse(self, topic: str, code: int, for_good: bool) -> None:
+        """Nobody can write to this topic. What was sent to it waits, unless it will never be taken."""
+        error = broker_error(code, "Metadata", f"topic {topic!r}")
+        self.records.refuse(topic, error)
+        stray = list(self._astray.get(topic, ()))
+        if for_good:
+            for lane in stray:
+                for batch in lane.open():
+                    self._give_up(batch, error)
+        elif not stray:
+            self.metadata.forget(topic)
 
     # ---- time
 
-    def expire(self) -> None:
-        now = self.core.now
-        for place in list(self._busy):
-            for batch in [batch for batch in self._lanes[place].waiting if batch.deadline <= now]:
-                detail = f"{batch.partition}, {batch.count} records"
-                self._give_up(batch, RequestTimedOut("Produce", self.options.delivery_timeout_ms, detail))
-
     def settle(self) -> None:
         core = self.core
-        self.expire()
+        core.errors.clear()  # who sends is told, from what the metadata says
+        self._hear()
+        self._look()
         while True:
-            self.pump()
+            self._pump()
             if not core.network.finished:
                 return
             finished, core.network.finished = core.network.finished, []
@@ -614,22 +620,14 @@ class ProducerEngine:
                     call.purpose(call)
 
     def due(self) -> int | None:
+        """When to call `step` with a Tick, if nothing happens before."""
         times = [self.core.network.next_deadline(), self.metadata.due()]
-        waiting_for_id = self.options.enable_idempotence and self._producer_id is None
-        for place in self._busy:
-            lane = self._lanes[place]
-            if not lane.waiting:
-                continue
-            head = lane.waiting[0]
-            times.append(head.deadline)
-            if waiting_for_id:
-                times.append(self._id_at if self._id_call is None else None)
-            elif not lane.halted and len(lane.under_way) < self._most(lane):
-                at = max(head.retry_at, 0 if head.closed else head.created + self.options.linger_ms)
-                if at > self.core.now:
-                    times.append(at)
-            elif lane.halted and not lane.under_way:
-                times.append(head.retry_at)
+        if self.records.changed():
+            times.append(self.core.now)
+        if self._times:
+            times.append(self._times[0][0])
+        if self._queues and self._producer is None and self._id_call is None:
+            times.append(self._id_at)
         return min((at for at in times if at is not None), default=None)
 
     def take_actions(self) -> list[Action]:

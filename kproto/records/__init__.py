@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .batch import Batch
-from .building import BatchBuilder, assign_offsets, encode_batch
+from .building import BatchBuilder, assign_offsets, encode_batch, renumber
 from .convert import convert
 from .reading import AbortedTransactions, batches
 from .record import Headers, Record
@@ -19,6 +19,7 @@ __all__ = [
     "batches",
     "convert",
     "encode_batch",
+    "renumber",
     "row_lists",
     "rows",
 ]

@@ -40,6 +40,8 @@ from .unwritable import UNWRITABLE, unwritable
 
 _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
+_NUMBERED = struct.Struct(">qhi")
+_NUMBERS_AT = 43
 _HEADER_ROOM = bytes(HEADER_SIZE)
 _INT32_MAX = (1 << 31) - 1
 _ANY = 1 << 62  # larger than any batch
@@ -326,6 +328,29 @@ def assign_offsets(
     if at != len(stored):
         raise RecordError("RecordBatch", -1, "size", at, f"{len(stored) - at} bytes are no whole batch")
     return bytes(stored)
+
+
+def renumber(data: Data, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+    """The same batch under another producer id, epoch and first sequence number, with its CRC.
+
+    A producer numbers a batch when it is sent, and again when the broker lost count. Raises `RecordError`
+    when it isn't one whole batch of magic 2, and `EncodeError` for numbers that don't fit.
+    """
+    if len(data) < HEADER_SIZE or data[16] != 2:
+        raise RecordError("RecordBatch", 2, "size", 0, "it isn't one whole batch of magic 2")
+    try:
+        numbers = _NUMBERED.pack(producer_id, producer_epoch, base_sequence)
+    except struct.error:
+        _check("producerId", producer_id)
+        _check("producerEpoch", producer_epoch)
+        _check("baseSequence", base_sequence)
+        raise
+    head, body = data[CRC_FROM:_NUMBERS_AT], data[_NUMBERS_AT + _NUMBERED.size :]
+    # BytesIO, as in `finish`: the bytes are written into place, without a copy.
+    batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
+    with batch.getbuffer() as view:
+        view[CRC_AT:CRC_FROM] = crc32c(view[CRC_FROM:]).to_bytes(4, "big")
+    return batch.getvalue()
 
 
 def _check(name: str, value: object) -> None:

@@ -8,7 +8,9 @@ from random import Random
 
 import pytest
 
+from consumer.engine.accumulator import Accumulator
 from consumer.engine.partitioning import Partitioner, murmur2
+from consumer.options import producer_options
 
 
 @pytest.mark.parametrize(
@@ -28,28 +30,54 @@ def test_murmur2_is_kafkas(data: bytes, expected: int) -> None:
 
 
 def test_equal_keys_stay_together_also_when_hashes_are_forgotten() -> None:
-    partitioner = Partitioner(Random(1), 1000)
-    first = partitioner.keyed(b"key", 7)
+    partitioner = Partitioner()
+    first = partitioner.number(b"key")
     for number in range(70_000):
-        partitioner.keyed(b"%d" % number, 7)
-    assert partitioner.keyed(b"key", 7) == first
+        partitioner.number(b"%d" % number)
+    assert len(partitioner.hashes) < 70_000
+    assert partitioner.number(b"key") == first
+
+
+def taker(**options: object) -> Accumulator:
+    return Accumulator(producer_options(options), Random(1), lambda: 0)
+
+
+def places(records: Accumulator, count: int, size: int) -> list[int]:
+    found: list[int] = []
+    for _ in range(count):
+        delivery = records.take("t", None, b"x" * size, None, 0, ())
+        assert delivery is not None
+        found.append(delivery._batch.partition.partition)
+    return found
 
 
 def test_records_without_a_key_fill_a_batch_before_they_move_on() -> None:
-    partitioner = Partitioner(Random(1), 1000)
-    places = [partitioner.unkeyed("t", 100, [0, 1, 2]) for _ in range(1000)]
+    records = taker(batch_size=1061)
+    records.route("t", 3, [0, 1, 2])
+    found = places(records, 1000, 70)
     runs = [1]
-    for before, after in itertools.pairwise(places):
+    for before, after in itertools.pairwise(found):
         if before == after:
             runs[-1] += 1
         else:
             runs.append(1)
     assert set(runs) == {10}
-    assert min(Counter(places).values()) > 250
+    assert min(Counter(found).values()) > 250
+
+
+def test_records_that_linger_move_on_after_a_batchs_worth_of_bytes() -> None:
+    records = taker(batch_size=1000)
+    records.route("t", 3, [0, 1, 2])
+    found: list[int] = []
+    for _ in range(300):
+        found += places(records, 1, 70)
+        records.seal_all()
+    assert min(Counter(found).values()) > 50
 
 
 def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
-    partitioner = Partitioner(Random(1), 1000)
-    assert {partitioner.unkeyed("t", 500, [1]) for _ in range(10)} == {1}
-    partitioner.unkeyed("t", 1, [0, 1])
-    assert partitioner.unkeyed("t", 1, [2]) == 2
+    records = taker(batch_size=1000)
+    records.route("t", 3, [1])
+    assert set(places(records, 50, 500)) == {1}
+    records.route("t", 3, [0, 2])
+    assert set(places(records, 50, 500)) == {0, 2}

@@ -283,7 +283,7 @@ def test_a_producer_without_a_broker_says_so_in_time() -> None:
 
 def test_what_is_not_bytes_is_refused(broker: str) -> None:
     with Producer(broker) as producer:
-        with pytest.raises(TypeError, match="value must be bytes or None, not str"):
+        with pytest.raises(ConfigError, match="value='text' is not allowed; bytes or None"):
             producer.send("t", "text")  # type: ignore[arg-type]
         assert producer.send("t", bytearray(b"x"), memoryview(b"k")).result(10).offset == 0
         with pytest.raises(IllegalState, match="AsyncProducer"):

@@ -311,7 +311,7 @@ def test_a_producer_writes_through_faults_each_record_once() -> None:
         if number % 10 == 7:
             world.cut(producer)
         world.run(5)
-    assert world.run(20_000, until=lambda: all(batch.done for batch, _ in producer.sent))
+    assert world.run(20_000, until=lambda: all(delivery.done() for delivery in producer.sent))
     a = world.join("a", topics=["t"], **GROUP)
     world.run(3_000)
     assert a.values() == [str(number) for number in range(30)]

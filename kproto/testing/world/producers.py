@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+from consumer.delivery import Delivery
 from consumer.engine import events as ev
 from consumer.engine import producing
+from consumer.engine.batches import OutBatch
 from consumer.engine.network import Broken, Data, Open, Opened, Shut, Write
 from consumer.options import producer_options
 from consumer.records import GroupChange
@@ -26,8 +29,9 @@ class Producer(Client):
         super().__init__(world, name)
         self.options = producer_options({"client_id": name, **options})
         self.engine = producing.ProducerEngine(world.addresses, self.options, random=self.random)
-        self.sent: list[tuple[producing.OutBatch, int]] = []
-        """Where each record is that was taken: its batch, and its place in it."""
+        self.engine.records.owner = self
+        self.sent: list[Delivery] = []
+        """The deliveries of all records that were taken."""
         self.changes: list[GroupChange] = []
 
     def due(self) -> int | None:
@@ -64,6 +68,8 @@ class Producer(Client):
                     self.world.shut(self, key)
                 case ev.Report(change=change):
                     self.changes.append(change)
+                case ev.CallBack(callback=callback):
+                    callback()
                 case _:
                     pass
         self.plan()
@@ -71,29 +77,47 @@ class Producer(Client):
     @kept
     def send(
         self, topic: str, value: str | bytes, key: str | bytes | None = None, partition: int | None = None
-    ) -> tuple[producing.OutBatch, int] | producing.Full:
-        """Give a record to the engine. `Full`: there is no room or no metadata yet; let time pass, try
-        again.
-        """
+    ) -> Delivery | None:
+        """Give a record to the engine. None: no room or no metadata yet; let time pass, and try again."""
         self.engine.core.now = self.world.now
         value = value.encode() if isinstance(value, str) else value
         key = key.encode() if isinstance(key, str) else key
-        placed = self.engine.append(topic, key, value, partition, self.world.now, ())
-        if not isinstance(placed, producing.Full):
-            self.sent.append(placed)
+        delivery = self.engine.append(topic, key, value, partition, self.world.now, ())
+        if delivery is not None:
+            self.sent.append(delivery)
         if self.world.outside:
             self.plan()
-        return placed
+        return delivery
 
-    def must_send(self, topic: str, value: str | bytes, **where: Any) -> producing.OutBatch:
+    def deliver(self, topic: str, value: str | bytes, **where: Any) -> Delivery:
         """Send, letting time pass until there is metadata and room. Raises AssertionError after 2 s."""
         for _ in range(200):
-            placed = self.send(topic, value, **where)
-            if not isinstance(placed, producing.Full):
-                return placed[0]
+            delivery = self.send(topic, value, **where)
+            if delivery is not None:
+                return delivery
             self.tick()
             self.world.run(10)
         raise AssertionError("the record was never taken")
+
+    def must_send(self, topic: str, value: str | bytes, **where: Any) -> OutBatch:
+        """As `deliver`; the record's batch."""
+        return self.deliver(topic, value, **where)._batch  # pyright: ignore[reportPrivateUsage]
+
+    # ---- what deliveries ask of their producer
+
+    def wait_for(self, delivery: Delivery, timeout: float | None) -> None:
+        raise AssertionError("nobody waits in virtual time: look at done()")
+
+    def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
+        raise AssertionError("nobody waits in virtual time: look at done()")
+
+    def call_back(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+        batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
+        if not self.engine.records.call_back(batch, index, lambda: callback(delivery)):
+            callback(delivery)
+
+    def looked_at(self, delivery: Delivery) -> None:
+        self.engine.records.looked_at(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     @kept
     def flush(self) -> None:

@@ -1,0 +1,55 @@
+"""Where a producer's delivery callbacks run: in a thread of their own, one after the other.
+
+So a callback may wait, send, flush and close, and the thread that moves the bytes never waits for it. What a
+callback raises is logged, and the next one is called.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from .shell import log
+
+
+class Callbacks:
+    """The thread is started by the first callback."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def put(self, callback: Callable[[], object]) -> None:
+        with self._lock:
+            if not self._closed:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                    self._thread.start()
+                self._queue.put(callback)
+                return
+        guarded(callback)
+
+    def close(self, timeout: float) -> None:
+        """Waits until what was put has been called, at most `timeout` seconds; from a callback not at all."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            self._queue.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while (callback := self._queue.get()) is not None:
+            guarded(callback)
+
+
+def guarded(callback: Callable[[], object]) -> None:
+    """Calls back; what that raises is logged."""
+    try:
+        callback()
+    except BaseException:  # whoever waits for the next callback has no part in this one
+        log.exception("a delivery callback failed")

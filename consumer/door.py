@@ -1,0 +1,68 @@
+"""What `send` takes, checked at the door: each error names the argument, what was given and what is allowed.
+
+Nothing that comes through here can harm another record, or the thread that sends them all. The rules are
+functions and not rows of `arguments.TABLE`, because `send` is called some hundred thousand times a second: it
+looks for what is common by itself, and comes here with the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from kproto.errors import ConfigError
+
+Buffer = bytes | bytearray | memoryview
+Headers = Sequence[tuple[str, bytes | None]]
+
+LAST_TIMESTAMP = 2**63 - 1
+LAST_PARTITION = 2**31 - 1
+_PAIRS = 'a list of pairs, as [("name", b"value")]'
+
+
+def as_bytes(name: str, data: object) -> bytes | None:
+    """`data` as bytes; ConfigError for what is neither bytes-like nor None."""
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(cast("bytearray", data))
+    hint = "; encode it first" if isinstance(data, str) else ""
+    raise ConfigError(name, data, f"bytes or None{hint}")
+
+
+def topic_name(topic: object) -> str:
+    if not isinstance(topic, str) or not topic:
+        raise ConfigError("topic", topic, "the name of a topic, a str that is not empty")
+    return str(topic)
+
+
+def timestamp_ms(timestamp: object) -> int:
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int) or not 0 <= timestamp <= LAST_TIMESTAMP:
+        allowed = "a whole number of milliseconds since 1970, as int(time.time() * 1000)"
+        raise ConfigError("timestamp", timestamp, allowed)
+    return int(timestamp)
+
+
+def partition_index(partition: object) -> int:
+    if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition <= LAST_PARTITION:
+        raise ConfigError("partition", partition, "a whole number, 0 or more; None lets the key decide")
+    return int(partition)
+
+
+def header_pairs(headers: object) -> Headers:
+    """Pairs of a str and bytes-like or None, as a tuple of tuples."""
+    if headers is None:
+        return ()
+    if isinstance(headers, Mapping):
+        raise ConfigError("headers", cast("object", headers), f"{_PAIRS}: list(headers.items())")
+    if not isinstance(headers, list | tuple):
+        raise ConfigError("headers", headers, _PAIRS)
+    found: list[tuple[str, bytes | None]] = []
+    for number, pair in enumerate(cast("Sequence[Any]", headers)):
+        if not isinstance(pair, list | tuple) or len(cast("Sequence[Any]", pair)) != 2:
+            raise ConfigError(f"headers[{number}]", cast("object", pair), 'a pair, as ("name", b"value")')
+        name, content = cast("tuple[object, object]", pair)
+        if not isinstance(name, str) or any("\ud800" <= character <= "\udfff" for character in name):
+            raise ConfigError(f"headers[{number}][0]", name, "a str that has a UTF-8 form")
+        found.append((name, as_bytes(f"headers[{number}][1]", content)))
+    return tuple(found)

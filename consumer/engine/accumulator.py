@@ -1,0 +1,388 @@
+"""Where records become batches: the part of a producer that its application's threads are in.
+
+Rules that hold here:
+
+* One batch per partition takes records, until it is full, or the sender has come to it. A record is four
+  entries in a list, nothing is encoded and nothing is looked through: this is the innermost loop.
+* Memory is bounded by buffer.memory, counted before compression, from the record's coming until its answer.
+  While half of it is in use, a partition whose oldest record has waited for a second takes no more: so
+  what can't be delivered leaves room for what can.
+* `take` is called with the guard held; the sender's methods take it themselves, for a moment. No code of the
+  user's runs inside it.
+* Every open batch is in `open`, so that whoever ends this producer finds them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import KprotoError
+from kproto.group.subscription import TopicPartition
+
+from ..delivery import Delivery
+from ..errors import broker_error
+from ..options import ProducerOptions
+from .batches import COLUMNS, NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
+from .partitioning import Partitioner
+
+# What a record costs besides its bytes, at most: seven varints, and some more in each header.
+RECORD_OVERHEAD = 30
+HEADER_OVERHEAD = 10
+BATCH_OVERHEAD = 61
+# A new batch gets so much memory; then it doubles, up to batch.size.
+FIRST_BYTES = 4096
+# Beyond half of buffer.memory, partitions that haven't moved for so long take no more.
+STUCK_MS = 1000
+
+
+@dataclass(slots=True)
+class Route:
+    """What a topic's records need: the lanes of its partitions, and those that have a leader."""
+
+    topic: str
+    lanes: list[Lane]
+    led: list[Lane]
+    sticky: Lane
+    # How often the topic was looked at.
+    version: int = 0
+    # Bytes that `sticky` has had since records without a key go there.
+    spent: int = 0
+
+
+@dataclass(slots=True)
+class News:
+    """What happened here since the sender last looked: batches that began, lanes to look at."""
+
+    begun: list[OutBatch] = field(default_factory=list[OutBatch])
+    ripe: list[Lane] = field(default_factory=list[Lane])
+    unknown: dict[str, None] = field(default_factory=dict[str, None])
+
+
+class Accumulator:
+    """The records of one producer that are not under way yet."""
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        random: Random,
+        clock: Callable[[], int],
+        guard: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        self.guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
+        self.routes: dict[str, Route] = {}
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.open: dict[OutBatch, None] = {}
+        self.buffered = 0
+        self.ledger = Ledger()
+        self.owner: Any = None
+        # Something happened that the sender should know of; the shell takes this down again.
+        self.stirred = False
+        self.why = ""
+        self.partitioner = Partitioner()
+        self._hashes = self.partitioner.hashes
+        self._options = options
+        self._random = random
+        self._clock = clock
+        self._news = News()
+        # Topic -> why it can't be written to; told to whoever sends to it.
+        self.refused: dict[str, KprotoError] = {}
+        self._sought: dict[TopicPartition, int] = {}
+
+    # ---- for the application's threads, with the guard held
+
+    def take(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> Delivery | None:
+        """Takes a record; None when there is no room or no metadata yet, and `why` says which.
+
+        Raises BrokerError for a topic or partition that can't be written to, and for a record above
+        max_request_size.
+        """
+        route = self.routes.get(topic)
+        if route is None:
+            self._ask_for(topic)
+            return None
+        size = RECORD_OVERHEAD
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+            if partition is None:
+                number = self._hashes.get(key)
+                if number is None:
+                    number = self.partitioner.number(key)
+                lanes = route.lanes
+                lane = lanes[number % len(lanes)]
+            elif partition < len(route.lanes):
+                lane = route.lanes[partition]
+            else:
+                self._missing(route, partition)
+                return None
+        elif partition is None:
+            lane = route.sticky
+        elif partition < len(route.lanes):
+            lane = route.lanes[partition]
+        else:
+            self._missing(route, partition)
+            return None
+        if headers:
+            size += sum([HEADER_OVERHEAD + 3 * len(name) + len(content or b"") for name, content in headers])
+        batch = lane.filling
+        left = batch.left - size
+        if left < 0:
+            found = self._room(route, lane, size, key is None and partition is None)
+            if found is None:
+                return None
+            batch = found
+            left = batch.left - size
+        batch.left = left
+        rows = batch.rows
+        rows += (timestamp, key, value, headers)
+        return Delivery(self.owner, batch, len(rows) // COLUMNS - 1)
+
+    def _missing(self, route: Route, partition: int) -> None:
+        """The topic has no such partition, or has grown since it was looked at: one more look decides."""
+        place = TopicPartition(route.topic, partition)
+        before = self._sought.setdefault(place, route.version)
+        if route.version > before:
+            del self._sought[place]
+            detail = f"{place}: the topic has the partitions 0 to {len(route.lanes) - 1}"
+            raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
+        self.why = f"no metadata for {place} yet"
+        self._news.unknown[route.topic] = None
+        self.stirred = True
+
+    def _ask_for(self, topic: str) -> None:
+        error = self.refused.pop(topic, None)
+        if error is not None:
+            raise error
+        self.why = f"no metadata for topic {topic!r} yet"
+        self._news.unknown[topic] = None
+        self.stirred = True
+
+    def _room(self, route: Route, lane: Lane, size: int, movable: bool) -> OutBatch | None:
+        """A batch with room for a record of this size; None when there is no memory."""
+        options = self._options
+        most = max(options.batch_size, size + BATCH_OVERHEAD)
+        if size + BATCH_OVERHEAD > options.max_request_size:
+            detail = (
+                f"a record of {size} bytes for {route.topic!r}; "
+                f"max_request_size is {options.max_request_size}, {BATCH_OVERHEAD} of them for the batch"
+            )
+            raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
+        batch = lane.filling
+        if batch is not NO_BATCH:
+            used = batch.size - batch.left
+            if used + size <= options.batch_size:
+                return batch if self._grow(batch, used + size) else None
+            self.seal(batch)
+            if movable:
+                if route.sticky is lane:
+                    self.move_on(route)
+                lane = route.sticky
+                if lane.filling.left >= size:
+                    return lane.filling
+                if lane.filling is not NO_BATCH:
+                    return self._room(route, lane, size, movable=False)
+        if self._crowded(lane):
+            return None
+        want = min(most, max(FIRST_BYTES, size + BATCH_OVERHEAD))
+        free = options.buffer_memory - self.buffered
+        if want > free and self.buffered:
+            want = size + BATCH_OVERHEAD
+            if want > free:
+                self._full()
+                return None
+        now = self._clock()
+        lane.batches += 1
+        batch = OutBatch(lane, want, now, now + options.delivery_timeout_ms, (lane.batches,))
+        batch.left -= BATCH_OVERHEAD
+        self.buffered += want
+        lane.filling = batch
+        self.open[batch] = None
+        self._news.begun.append(batch)
+        self.stirred = True
+        return batch
+
+    def _grow(self, batch: OutBatch, used: int) -> bool:
+        want = min(self._options.batch_size, 2 * batch.size)
+        want = max(want, used) - batch.size
+        free = self._options.buffer_memory - self.buffered
+        if want > free:
+            want = used - batch.size
+            if want > free:
+                self._full()
+                return False
+        batch.size += want
+        batch.left += want
+        self.buffered += want
+        return True
+
+    def _full(self) -> None:
+        self.why = f"the buffer of {self._options.buffer_memory} bytes is full"
+        self.seal_all()
+
+    def _crowded(self, lane: Lane) -> bool:
+        """Does this lane hold what others could use? It stands still, and half of the memory is in use."""
+        options = self._options
+        if self.buffered * 2 <= options.buffer_memory:
+            return False
+        oldest = lane.oldest()
+        if oldest is None or self._clock() - oldest < STUCK_MS + options.linger_ms:
+            return False
+        self.why = (
+            f"{lane.partition} has not been delivered to for {self._clock() - oldest} ms, "
+            f"and half of the buffer of {options.buffer_memory} bytes is in use"
+        )
+        return True
+
+    def move_on(self, route: Route) -> None:
+        """Records without a key go to another partition from now on."""
+        led = route.led
+        if len(led) > 1 or led[0] is not route.sticky:
+            others = [lane for lane in led if lane is not route.sticky]
+            route.sticky = others[int(self._random.random() * len(others))]
+        route.spent = 0
+
+    def seal(self, batch: OutBatch) -> None:
+        """The batch takes nothing more; with the guard held."""
+        if batch.sealed:
+            return
+        batch.sealed = True
+        lane = batch.lane
+        left, batch.left = batch.left, -1
+        batch.size -= left
+        self.buffered -= left
+        if lane.filling is batch:
+            lane.filling = NO_BATCH
+        route = self.routes.get(lane.partition.topic)
+        if route is not None and route.sticky is lane:
+            route.spent += batch.size
+            if route.spent >= self._options.batch_size:
+                self.move_on(route)
+        self._news.ripe.append(lane)
+        self.stirred = True
+
+    def seal_all(self) -> None:
+        """Everything that is here shall go out now; with the guard held."""
+        for batch in [batch for batch in self.open if not batch.sealed]:
+            self.seal(batch)
+
+    # ---- for the sender
+
+    def urgent(self) -> bool:
+        """Something happened that doesn't wait for linger.ms."""
+        return bool(self._news.ripe or self._news.unknown)
+
+    def changed(self) -> bool:
+        news = self._news
+        return bool(news.begun or news.ripe or news.unknown)
+
+    def news(self) -> News | None:
+        """What happened since the last time, None for nothing."""
+        if not self.changed():
+            return None
+        with self.guard:
+            news, self._news = self._news, News()
+        return news
+
+    def route(self, topic: str, count: int, led: Iterable[int]) -> None:
+        """The topic has `count` partitions, and these have a leader."""
+        with self.guard:
+            old = self.routes.get(topic)
+            self.refused.pop(topic, None)
+            lanes = [self._lane(topic, index) for index in range(count)]
+            able = [lanes[index] for index in led] or lanes
+            route = self.routes[topic] = Route(topic, lanes, able, able[0])
+            route.version = 1 if old is None else old.version + 1
+            if old is not None and old.sticky in able:
+                route.sticky, route.spent = old.sticky, old.spent
+            elif len(able) > 1:
+                route.sticky = able[int(self._random.random() * len(able))]
+
+    def _lane(self, topic: str, index: int) -> Lane:
+        place = TopicPartition(topic, index)
+        lane = self.lanes.get(place)
+        if lane is None:
+            lane = self.lanes[place] = Lane(place)
+        return lane
+
+    def forget(self, topic: str) -> None:
+        """The topic isn't known any more: who sends to it waits for metadata."""
+        with self.guard:
+            self.routes.pop(topic, None)
+
+    def refuse(self, topic: str, error: KprotoError) -> None:
+        """The next one who sends to this topic is told so."""
+        with self.guard:
+            self.refused[topic] = error
+
+    def divided(self, batch: OutBatch, parts: list[OutBatch], places: list[tuple[OutBatch, int]]) -> None:
+        """The batch's records go on in these parts, and so do their callbacks."""
+        with self.guard:
+            self.open.pop(batch, None)
+            self.open.update(dict.fromkeys(parts))
+            for index, callback in batch.callbacks or ():
+                part, at = places[index]
+                part.callbacks = [*(part.callbacks or ()), (at, callback)]
+            batch.callbacks = None
+            batch.data = None
+            batch.places = places
+
+    def call_back(self, batch: OutBatch, index: int, callback: Callable[[], object]) -> bool:
+        """Calls back when the record's fate is decided; False when it is already."""
+        with self.guard:
+            batch, index = fate(batch, index)
+            if batch.done:
+                return False
+            if batch.callbacks is None:
+                batch.callbacks = []
+            batch.callbacks.append((index, callback))
+            return True
+
+    def looked_at(self, batch: OutBatch, index: int) -> None:
+        """Somebody knows now that this record was not delivered: `tell` doesn't count it."""
+        with self.guard:
+            batch, index = fate(batch, index)
+            if batch.seen is None:
+                batch.seen = set()
+            if batch.ledger is not None and index not in batch.seen:
+                batch.seen.add(index)
+                batch.ledger.count -= 1
+
+    def end(self, batch: OutBatch) -> list[Callable[[], object]]:
+        """The batch is decided: its memory is free; returns what to call, outside of the guard."""
+        with self.guard:
+            self.seal(batch)
+            batch.done = True
+            self.open.pop(batch, None)
+            self.buffered -= batch.size
+            callbacks, batch.callbacks = batch.callbacks, None
+            if batch.error is not None:
+                batch.ledger = ledger = self.ledger
+                batch.seen = {index for index, _ in callbacks or ()}
+                ledger.count += len(batch) - len(batch.seen)
+                if ledger.first is None:
+                    ledger.first = batch.error
+            batch.data = None
+        return [] if callbacks is None else [callback for _, callback in callbacks]
+
+    def tell(self) -> Ledger:
+        """What was not delivered since the last time; with the guard held."""
+        ledger, self.ledger = self.ledger, Ledger()
+        return ledger
+
+    @property
+    def open_records(self) -> int:
+        return sum(map(len, list(self.open)))

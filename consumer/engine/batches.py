@@ -1,0 +1,206 @@
+"""A producer's batches, and the lanes in which they travel: one lane per partition.
+
+Rules that hold here:
+
+* A batch's records share one fate, unless the broker refuses what is in it: then `places` says where each of
+  them went on. Whoever asks for a record's fate looks it up there (`fate`).
+* Batches of a lane have an order that never changes; parts of a divided batch stand where it stood.
+* What a batch was given is kept until its bytes are made, then forgotten; a delivery's timestamp stays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kproto.errors import KprotoError
+from kproto.group.subscription import TopicPartition
+from kproto.records.lists import encode_lists
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+COLUMNS = 4  # of a row: timestamp, key, value, headers
+LAST_SEQUENCE = 2**31 - 1
+LAST_EPOCH = 2**15 - 1
+
+
+class Identity(NamedTuple):
+    """Under which name a lane's batches are numbered: the producer's id, and the lane's own epoch."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was not delivered since the application was last told."""
+
+    count: int = 0
+    first: KprotoError | None = None
+
+
+class OutBatch:
+    """Records of one partition, on their way together."""
+
+    __slots__ = (
+        "attempts",
+        "base_offset",
+        "callbacks",
+        "created",
+        "data",
+        "deadline",
+        "done",
+        "error",
+        "failures",
+        "identity",
+        "lane",
+        "ledger",
+        "left",
+        "log_append_time",
+        "order",
+        "places",
+        "retry_at",
+        "rows",
+        "sealed",
+        "seen",
+        "sequence",
+        "size",
+        "timestamps",
+        "why",
+    )
+
+    def __init__(self, lane: Lane, size: int, created: int, deadline: int, order: tuple[int, ...]) -> None:
+        self.lane = lane
+        # Bytes of buffer.memory that it has, and how many of them are free; -1 when it takes nothing more.
+        self.size = size
+        self.left = size
+        self.created = created
+        self.deadline = deadline
+        self.order = order
+        # Timestamp, key, value and headers of each record, one after the other; until `data` is made.
+        self.rows: list[Any] = []
+        self.timestamps: Sequence[int] = ()
+        self.sealed = False
+        self.data: bytes | None = None
+        self.identity: Identity | None = None
+        self.sequence = -1
+        self.attempts = 0
+        self.failures = 0
+        self.retry_at = 0
+        self.why = ""
+        self.done = False
+        self.error: KprotoError | None = None
+        self.base_offset: int | None = None
+        self.log_append_time: int | None = None
+        self.places: list[tuple[OutBatch, int]] | None = None
+        # What to call when a record's fate is decided, by the record's index.
+        self.callbacks: list[tuple[int, Callable[[], object]]] | None = None
+        # Where its failure is counted, and the records whose failure somebody has looked at.
+        self.ledger: Ledger | None = None
+        self.seen: set[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.timestamps) or len(self.rows) // COLUMNS
+
+    @property
+    def partition(self) -> TopicPartition:
+        return self.lane.partition
+
+    def encode(self, compression: str, level: int | None) -> bytes:
+        """The bytes, without any numbers of a producer; the rows are forgotten."""
+        if self.data is None:
+            rows = self.rows
+            stamps: list[int] = rows[0::COLUMNS]
+            headers: list[Any] = rows[3::COLUMNS]
+            self.data = encode_lists(
+                stamps, rows[1::COLUMNS], rows[2::COLUMNS], headers, compression=compression, level=level
+            )
+            self.timestamps, self.rows = stamps, []
+        return self.data
+
+    def __repr__(self) -> str:
+        state = f"failed: {self.error}" if self.error else "done" if self.done else "open"
+        return f"<OutBatch of {len(self)} for {self.partition}: {state}>"
+
+
+def fate(batch: OutBatch, index: int) -> tuple[OutBatch, int]:
+    """The batch in which a record goes on now, and its index there."""
+    while batch.places is not None:
+        batch, index = batch.places[index]
+    return batch, index
+
+
+class Lane:
+    """One partition's batches: those that wait, in order, and those that are under way."""
+
+    __slots__ = (
+        "batches",
+        "filling",
+        "halted",
+        "identity",
+        "known",
+        "late_at",
+        "next_sequence",
+        "partition",
+        "renew",
+        "soon_at",
+        "under_way",
+        "unnumber",
+        "waiting",
+    )
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.filling: OutBatch = NO_BATCH
+        self.waiting: deque[OutBatch] = deque()
+        self.under_way: list[OutBatch] = []
+        self.batches = 0
+        # A batch failed: nothing goes out until nothing is under way any more.
+        self.halted = False
+        # When it is looked at again by itself: for a batch that lingers or backs off, and for a deadline.
+        self.soon_at: int | None = None
+        self.late_at: int | None = None
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        # The partition's leader has taken a batch of this identity. Until then any sequence number would do
+        # for it: a second batch could slip in before a first one that has to be sent again, and shut it out.
+        self.known = False
+        # A batch was given up, and perhaps the log has it, perhaps not: what has no number yet needs an
+        # identity of its own. What has one keeps it: only with it the broker knows what it has already.
+        self.renew = False
+        # The broker said that a batch, and so all after it, is not in the log: all may be numbered anew.
+        self.unnumber = False
+
+    def oldest(self) -> int | None:
+        """When its oldest open batch began; for any thread."""
+        for batches in (self.under_way, self.waiting):
+            with suppress(IndexError):  # the sender took it away meanwhile
+                return batches[0].created
+        return None if self.filling is NO_BATCH else self.filling.created
+
+    def open(self) -> list[OutBatch]:
+        """All batches that are not decided, in order."""
+        return sorted(
+            (batch for batch in (*self.under_way, *self.waiting) if not batch.done),
+            key=lambda batch: batch.order,
+        )
+
+    def put_back(self, batch: OutBatch) -> None:
+        """Into the queue again, where its order wants it."""
+        at = 0
+        while at < len(self.waiting) and self.waiting[at].order < batch.order:
+            at += 1
+        self.waiting.insert(at, batch)
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.partition}: {len(self.waiting)} wait, {len(self.under_way)} under way>"
+
+
+NO_BATCH: OutBatch = OutBatch.__new__(OutBatch)
+"""What a lane fills that fills none: it never has room."""
+NO_BATCH.left = -1
+NO_BATCH.sealed = True
+NO_BATCH.done = True

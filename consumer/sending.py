@@ -1,0 +1,119 @@
+"""What the blocking and the asyncio producer have in common: everything that doesn't wait."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from random import Random
+from typing import Any
+
+from kproto.errors import ConfigError, IllegalState, NotDelivered, RequestTimedOut
+
+from . import clock, lifetimes
+from .addresses import addresses
+from .callbacks import guarded
+from .delivery import Delivery
+from .engine import events as ev
+from .engine.batches import OutBatch
+from .engine.producing import ProducerEngine
+from .options import ProducerConfig, producer_options
+from .shell import log
+
+# How long the interpreter's end is held up for records of a producer that nobody closed.
+EXIT_SECONDS = 5.0
+
+
+class Sender:
+    """An engine, and how it ends."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        config: ProducerConfig,
+        guard: AbstractContextManager[Any] | None,
+    ) -> None:
+        self.options = producer_options(config)
+        self._engine = ProducerEngine(
+            addresses(bootstrap_servers),
+            self.options,
+            random=Random(),
+            wall_offset_ms=clock.wall_offset(),
+            guard=guard,
+            clock=clock.now,
+        )
+        self._records = self._engine.records
+        self._records.owner = self
+        # Why nothing is taken any more, "" while it is.
+        self._ended = ""
+        self._crash: BaseException | None = None
+        self._closed = False
+        lifetimes.opened(self)
+
+    # ---- for deliveries
+
+    def looked_at(self, delivery: Delivery) -> None:
+        self._records.looked_at(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+
+    def call_back(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+        if not callable(callback):
+            raise ConfigError("callback", callback, "a function that takes a delivery")
+        batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
+        if not self._records.call_back(batch, index, lambda: self._call(callback, delivery)):
+            guarded(lambda: callback(delivery))
+
+    def _call(self, callback: Callable[[Delivery], object], delivery: Delivery) -> None:
+        raise NotImplementedError
+
+    # ---- inside
+
+    def _refuse(self) -> None:
+        raise IllegalState(self._ended) from self._crash
+
+    def _note(self, action: ev.Report) -> None:
+        change = action.change
+        log.warning("%s %s %s", self.options.client_id, change.kind, change.reason)
+
+    def _flush_timeout(self, timeout: float | None) -> float:
+        return self.options.delivery_timeout_ms / 1000 + 1 if timeout is None else max(0.0, timeout)
+
+    def _still_open(self, limit: float, pending: list[OutBatch]) -> RequestTimedOut:
+        records = sum(map(len, pending))
+        excuse = f"; {pending[0].partition}: {self._engine.excuse(pending[0])}" if pending else ""
+        return RequestTimedOut("flush", int(limit * 1000), f"{records} records are still open{excuse}")
+
+    def _tell(self) -> None:
+        """Raises NotDelivered when there is something to tell."""
+        ledger = self._records.tell()
+        if ledger.count > 0 and ledger.first is not None:
+            raise NotDelivered(ledger.count, ledger.first) from ledger.first
+
+    def _end(self, why: str, crash: BaseException | None = None) -> list[ev.Action]:
+        """No delivery stays open. Returns what is still to be called back."""
+        if not self._ended:
+            self._ended, self._crash = why, crash
+        self._engine.fail(IllegalState(f"{why}; this record was not acknowledged"))
+        lifetimes.ended(self)
+        return self._engine.take_actions()
+
+    # ---- for lifetimes
+
+    def forked(self) -> None:
+        """In the child: the producer is the parent's; nothing of it is sent here."""
+        self._records.guard = contextlib.nullcontext()
+        self._closed = True
+        self._end("this producer was opened before the process forked and belongs to the parent")
+
+    def abandoned(self) -> str:
+        raise NotImplementedError
+
+
+def unsettled(batches: Iterable[OutBatch]) -> list[OutBatch]:
+    """Those of the batches, or of what became of them, that are not decided."""
+    found: dict[OutBatch, None] = {}
+    for batch in batches:
+        if batch.places is not None:
+            found.update(dict.fromkeys(unsettled({part: None for part, _ in batch.places})))
+        elif not batch.done:
+            found[batch] = None
+    return list(found)

@@ -1,0 +1,477 @@
+"""What a producer promises to its application: threads, event loops and sockets are real here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from consumer import AsyncProducer, Consumer, Delivery, Producer, TopicPartition
+from kproto.broker.server import running
+from kproto.errors import BrokerError, ConfigError, IllegalState, NotDelivered, RequestTimedOut, UnknownTopic
+
+SLOW: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 500, "delivery_timeout_ms": 800}
+
+
+class Server:
+    """An embedded broker that goes away when it is told so."""
+
+    def __init__(self) -> None:
+        self.ending = ExitStack()
+        self.bootstrap = self.ending.enter_context(running(topics={"t": 2})).bootstrap
+
+    def stop(self) -> None:
+        self.ending.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def broker(server: Server) -> str:
+    return server.bootstrap
+
+
+def values(broker: str, count: int) -> list[bytes]:
+    with Consumer(broker, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition("t", index) for index in range(2)])
+        found: list[bytes] = []
+        end = time.monotonic() + 10
+        while len(found) < count and time.monotonic() < end:
+            found += [record.value or b"" for record in consumer.poll(0.2)]
+        found += [record.value or b"" for record in consumer.poll(0.2)]
+    return found
+
+
+def within(seconds: float, what: Callable[[], Any]) -> Any:
+    """What this returns or raises, in a thread of its own; a failure when it takes longer."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(what())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert found, f"it takes longer than {seconds} s"
+    return found[0]
+
+
+# ---- callbacks
+
+
+@pytest.mark.parametrize("what", ["send", "result", "flush", "close"])
+def test_a_callback_may_call_the_producer_back(broker: str, what: str) -> None:
+    done = threading.Event()
+    came: list[object] = []
+    producer = Producer(broker)
+
+    def called(delivery: Delivery) -> None:
+        if what == "send":
+            came.append(producer.send("t", b"2"))
+        elif what == "result":
+            came.append(producer.send("t", b"2").result(5))
+        elif what == "flush":
+            came.append(producer.flush(5))
+        else:
+            came.append(producer.close(5))
+        done.set()
+
+    producer.send("t", b"1").add_done_callback(called)
+    assert done.wait(5)
+    assert within(5, lambda: producer.close(3)) is None
+    assert values(broker, 1)[0] == b"1"
+    assert len(came) == 1
+
+
+def test_a_callback_that_raises_is_logged_and_harms_nobody(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Producer(broker, linger_ms=20) as producer:
+        sent = [producer.send("t", b"%d" % number) for number in range(500)]
+        called: list[Delivery] = []
+        sent[0].add_done_callback(lambda delivery: 1 // 0)
+        sent[1].add_done_callback(called.append)
+        sent += [producer.send("t", b"%d" % number) for number in range(500)]
+        assert [delivery.result(10).offset is not None for delivery in sent] == [True] * 1000
+    assert called == [sent[1]]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_callback_that_never_returns_holds_no_record_up(broker: str) -> None:
+    go_on = threading.Event()
+    producer = Producer(broker)
+    producer.send("t", b"1").add_done_callback(lambda delivery: go_on.wait(30))
+    assert producer.send("t", b"2").result(5).offset is not None
+    producer.flush(5)
+    assert within(5, lambda: producer.close(1.5)) is None
+    go_on.set()
+
+
+def test_close_has_called_back_before_it_returns(broker: str) -> None:
+    called: list[int] = []
+
+    def slow(delivery: Delivery) -> None:
+        time.sleep(0.02)
+        called.append(1)
+
+    with Producer(broker) as producer:
+        for _ in range(10):
+            producer.send("t", b"x").add_done_callback(slow)
+    assert len(called) == 10
+
+
+def test_what_is_no_function_is_refused_as_a_callback(broker: str) -> None:
+    with (
+        Producer(broker) as producer,
+        pytest.raises(ConfigError, match="callback=5 is not allowed; a function"),
+    ):
+        producer.send("t", b"x").add_done_callback(5)  # type: ignore[arg-type]
+
+
+def test_asyncio_callbacks_may_raise_and_send_and_awaits_end(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> list[int | None]:
+        async with AsyncProducer(broker) as producer:
+            first = await producer.send("t", b"1", partition=0)
+            more: list[asyncio.Task[Delivery]] = []
+            first.add_done_callback(lambda delivery: 1 // 0)
+            first.add_done_callback(
+                lambda delivery: more.append(asyncio.create_task(producer.send("t", b"2", partition=0)))
+            )
+            places = [await asyncio.wait_for(_await(first), 5)]
+            await asyncio.sleep(0)
+            places.append(await asyncio.wait_for(_await(await more[0]), 5))
+            return [place.offset for place in places]
+
+    assert asyncio.run(main()) == [0, 1]
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def _await(delivery: Delivery) -> Any:
+    return await delivery
+
+
+# ---- the door
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"topic": None}, r"^topic=None is not allowed; the name of a topic"),
+    ({"topic": 5}, r"^topic=5 is not allowed"),
+    ({"topic": ["t"]}, r"^topic=\['t'\] is not allowed"),
+    ({"topic": ""}, r"^topic='' is not allowed"),
+    ({"value": "text"}, r"^value='text' is not allowed; bytes or None; encode it first"),
+    ({"value": 5}, r"^value=5 is not allowed; bytes or None"),
+    ({"key": "key"}, r"^key='key' is not allowed"),
+    ({"timestamp": 1700000000.5}, r"^timestamp=1700000000.5 .* milliseconds since 1970"),
+    ({"timestamp": True}, r"^timestamp=True is not allowed"),
+    ({"timestamp": -1}, r"^timestamp=-1 is not allowed"),
+    ({"timestamp": 2**63}, r"^timestamp=9223372036854775808 is not allowed"),
+    ({"partition": "0"}, r"^partition='0' is not allowed"),
+    ({"partition": 1.0}, r"^partition=1.0 is not allowed"),
+    ({"partition": -1}, r"^partition=-1 is not allowed; a whole number, 0 or more; None lets the key decide"),
+    ({"headers": {"a": b"b"}}, r"^headers={'a': b'b'} .*as \[.*list\(headers.items\(\)\)"),
+    ({"headers": "ab"}, r"^headers='ab' is not allowed; a list of pairs"),
+    ({"headers": 5}, r"^headers=5 is not allowed"),
+    ({"headers": [("a",)]}, r"^headers\[0\]=\('a',\) is not allowed; a pair"),
+    ({"headers": [("a", b""), (b"a", b"")]}, r"^headers\[1\]\[0\]=b'a' is not allowed; a str"),
+    ({"headers": [("a", "b")]}, r"^headers\[0\]\[1\]='b' is not allowed; bytes or None; encode it first"),
+    ({"headers": [("\ud800", b"")]}, r"^headers\[0\]\[0\]=.* UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "told"), WRONG, ids=[str(wrong)[:40] for wrong, _ in WRONG])
+def test_what_no_record_can_have_is_refused_at_the_door_and_harms_no_other(
+    broker: str, wrong: dict[str, Any], told: str
+) -> None:
+    given = {"topic": "t", "value": b"x", **wrong}
+    with Producer(broker, linger_ms=30) as producer:
+        before = producer.send("t", b"before", partition=0)
+        with pytest.raises(ConfigError, match=told):
+            producer.send(given.pop("topic"), **given)
+        after = producer.send("t", b"after", partition=0)
+        assert [before.result(5).offset, after.result(5).offset] == [0, 1]
+
+
+@pytest.mark.parametrize(("wrong", "told"), WRONG[::4])
+def test_asyncio_has_the_same_door(broker: str, wrong: dict[str, Any], told: str) -> None:
+    given = {"topic": "t", "value": b"x", **wrong}
+
+    async def main() -> None:
+        async with AsyncProducer(broker) as producer:
+            with pytest.raises(ConfigError, match=told):
+                await producer.send(given.pop("topic"), **given)
+            assert (await (await producer.send("t", b"after"))).offset == 0
+
+    asyncio.run(main())
+
+
+def test_what_fits_goes_through_the_door(broker: str) -> None:
+    class Name(str):
+        __slots__ = ()
+
+    with Producer(broker) as producer:
+        fit: list[dict[str, Any]] = [
+            {"headers": [["a", None], ("a", bytearray(b"b"))]},
+            {"headers": None},
+            {"headers": {}},
+            {"value": memoryview(b"xyz")[1:]},
+            {"timestamp": 0},
+            {"timestamp": int(time.time() * 1000) + 1, "partition": 1},
+        ]
+        for one in fit:
+            assert producer.send(Name("t"), **one).result(5).offset is not None
+
+
+def test_a_partition_that_the_topic_has_not_is_told_after_one_look(broker: str) -> None:
+    with Producer(broker) as producer:
+        producer.send("t", b"x").result(5)
+        at = time.monotonic()
+        with pytest.raises(UnknownTopic, match=r"t-7: the topic has the partitions 0 to 1"):
+            producer.send("t", b"x", partition=7)
+        assert time.monotonic() - at < 2
+
+
+def test_a_record_that_is_too_large_harms_no_other(broker: str) -> None:
+    with Producer(broker) as producer:
+        with pytest.raises(BrokerError, match=r"MESSAGE_TOO_LARGE .*max_request_size is 1048576"):
+            producer.send("t", bytes(2_000_000))
+        assert producer.send("t", b"x").result(5).offset == 0
+
+
+# ---- every delivery ends
+
+
+def test_kill_ends_every_delivery(server: Server) -> None:
+    producer = Producer(server.bootstrap, linger_ms=10_000, delivery_timeout_ms=60_000)
+    delivery = producer.send("t", b"x")
+    told: list[object] = []
+    delivery.add_done_callback(told.append)
+    producer.kill()
+    with pytest.raises(IllegalState, match=r"closed.*not acknowledged"):
+        delivery.result(1)
+    assert told == [delivery]
+    with pytest.raises(IllegalState, match="closed"):
+        producer.send("t", b"x")
+
+
+def test_close_says_how_many_records_stayed_behind_and_why(server: Server) -> None:
+    producer = Producer(server.bootstrap)
+    producer.send("t", b"x").result(5)
+    server.stop()
+    sent = [producer.send("t", b"x") for _ in range(7)]
+    at = time.monotonic()
+    with pytest.raises(RequestTimedOut, match=r"flush.*7 records are still open; t-\d: "):
+        producer.close(0.3)
+    assert time.monotonic() - at < 3
+    assert all(delivery.done() for delivery in sent)
+
+
+def test_close_and_flush_tell_what_failed_unless_somebody_looked(server: Server) -> None:
+    producer = Producer(server.bootstrap, **SLOW)
+    producer.send("t", b"x").result(5)
+    server.stop()
+    sent = [producer.send("t", b"x") for _ in range(5)]
+    assert sent[0].exception(5) is not None
+    with pytest.raises(NotDelivered, match=r"^4 records were not delivered; the first: Produce: no answer"):
+        producer.flush(5)
+    producer.flush(5)
+    producer.send("t", b"x")
+    with pytest.raises(NotDelivered, match=r"^1 records were not delivered"):
+        producer.close(5)
+
+
+def test_deliveries_end_in_time_while_the_broker_is_silent_and_say_why(server: Server) -> None:
+    producer = Producer(server.bootstrap, linger_ms=0, request_timeout_ms=700, delivery_timeout_ms=900)
+    producer.send("t", b"x").result(5)
+    server.stop()
+    at = time.monotonic()
+    with pytest.raises(RequestTimedOut, match=r"Produce: no answer within 900 ms.*t-., 1 records: "):
+        producer.send("t", b"x").result(5)
+    assert 0.7 < time.monotonic() - at < 2
+    producer.kill()
+
+
+def test_a_crash_of_the_thread_ends_every_delivery_and_close_tells_it(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = Producer(broker, linger_ms=100)
+    sent = [producer.send("t", b"x") for _ in range(3)]
+    producer._engine.metadata.due = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(IllegalState, match=r"thread failed.*not acknowledged"):
+        sent[0].result(5)
+    assert all(delivery.done() for delivery in sent)
+    with pytest.raises(IllegalState, match="thread failed"):
+        producer.send("t", b"x")
+    with pytest.raises(NotDelivered, match="2 records"):
+        producer.close(1)
+
+
+def test_an_asyncio_crash_ends_every_await(broker: str) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(broker, linger_ms=50)
+        delivery = await producer.send("t", b"x")
+        producer._engine.settle = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
+        with pytest.raises(IllegalState, match="producer failed"):
+            await asyncio.wait_for(_await(delivery), 5)
+        await producer.close(1)
+
+    asyncio.run(main())
+
+
+def test_an_asyncio_kill_ends_every_await(broker: str) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(broker, linger_ms=10_000)
+        waiting = asyncio.create_task(_await(await producer.send("t", b"x")))
+        await asyncio.sleep(0.01)
+        producer.kill()
+        with pytest.raises(IllegalState, match="closed"):
+            await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(main())
+
+
+def test_a_send_that_waits_for_room_ends_with_kill(server: Server) -> None:
+    producer = Producer(server.bootstrap, buffer_memory=20_000, batch_size=10_000)
+    producer.send("t", b"x").result(5)
+    server.stop()
+    thread_ended: list[object] = []
+
+    def fill() -> None:
+        try:
+            while True:
+                producer.send("t", bytes(5000))
+        except IllegalState as error:
+            thread_ended.append(error)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    time.sleep(0.2)
+    producer.kill()
+    thread.join(5)
+    assert thread_ended
+
+
+def test_flush_waits_for_what_was_sent_before_it_and_no_longer(broker: str) -> None:
+    stop = threading.Event()
+    with Producer(broker, linger_ms=1) as producer:
+
+        def go_on_sending() -> None:
+            while not stop.is_set():
+                producer.send("t", b"x")
+                time.sleep(0.0005)
+
+        thread = threading.Thread(target=go_on_sending)
+        thread.start()
+        mine = producer.send("t", b"mine")
+        assert within(5, lambda: producer.flush(4)) is None
+        assert mine.done()
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_leaves_the_producer_to_the_parent(broker: str) -> None:
+    with Producer(broker, linger_ms=200) as producer:
+        before = producer.send("t", b"1", partition=0)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                kind = type(before.exception(1))
+                try:
+                    producer.send("t", b"child")
+                except IllegalState as error:
+                    code = 0 if "before the process forked" in str(error) and kind is IllegalState else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert before.result(5).offset == 0
+        assert producer.send("t", b"2", partition=0).result(5).offset == 1
+    assert values(broker, 2) == [b"1", b"2"]
+
+
+EXITS = """
+from consumer import Producer
+producer = Producer({broker!r}, linger_ms=60_000, delivery_timeout_ms=100_000)
+for number in range(20):
+    producer.send("t", b"%d" % number, partition=0)
+"""
+
+
+def test_the_interpreters_end_delivers_and_warns(broker: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EXITS.format(broker=broker)], capture_output=True, text=True, timeout=30
+    )
+    assert "was not closed: 20 records are not delivered yet" in done.stderr
+    assert done.returncode == 0
+    assert values(broker, 20) == [b"%d" % number for number in range(20)]
+
+
+def test_the_interpreters_end_is_not_held_up_for_long_and_says_what_was_lost(server: Server) -> None:
+    code = (
+        EXITS.format(broker=server.bootstrap) + "\nimport sys; print('up', flush=True); sys.stdin.readline()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    server.stop()
+    at = time.monotonic()
+    _, errors = process.communicate("\n", timeout=20)
+    assert time.monotonic() - at < 12
+    assert (
+        "was not closed, and records are lost: flush: no answer within 5000 ms (20 records are still open"
+        in errors
+    )
+
+
+def test_an_asyncio_producer_that_was_not_closed_warns_at_the_end(broker: str) -> None:
+    code = f"""
+import asyncio
+from consumer import AsyncProducer
+async def main():
+    producer = AsyncProducer({broker!r}, linger_ms=60_000, delivery_timeout_ms=100_000)
+    await producer.send("t", b"x")
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert "was not closed, and 1 records are lost" in done.stderr
+
+
+def test_an_error_in_the_block_is_not_hidden_by_what_was_not_delivered(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+
+    def fail() -> None:
+        with Producer(server.bootstrap, **SLOW) as producer:
+            producer.send("t", b"x").result(5)
+            server.stop()
+            producer.send("t", b"x")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert "1 records were not delivered" in caplog.text
