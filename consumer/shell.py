@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -30,6 +30,10 @@ from .records import GroupChange
 log = logging.getLogger("kproto.consumer")
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+# Reports that somebody should see without having asked for them.
+WARNED = ("lost", "missing", "truncated", "uncommitted", "unreachable")
 
 
 class Shell:
@@ -191,17 +195,17 @@ class Shell:
         if self._untold is not None:
             error, self._untold = self._untold, None
             log.critical("the %s %r failed", self._what, self._client_id, exc_info=error)
-        while self._noted:
-            self._note(self._noted.popleft())
-        while self._ended:
-            done = self._ended.popleft()
+        # Two threads may be in here; between a look and a pop the other one can have taken the last.
+        for change in _taken(self._noted):
+            self._note(change)
+        for done in _taken(self._ended):
             if done.token in self._open:
                 self._open.discard(done.token)
                 self._resolve(done.token, done.value, done.error)
 
     def _note(self, change: GroupChange) -> None:
         log.log(
-            logging.WARNING if change.kind in ("lost", "missing", "unreachable") else logging.INFO,
+            logging.WARNING if change.kind in WARNED else logging.INFO,
             "%s %s generation=%d %s %s",
             self._client_id,
             change.kind,
@@ -233,3 +237,12 @@ class Shell:
 
     def kill(self) -> None:
         raise NotImplementedError
+
+
+def _taken(queue: deque[T]) -> Iterator[T]:
+    """Everything that is in there, each given to one thread only."""
+    while True:
+        try:
+            yield queue.popleft()
+        except IndexError:
+            return

@@ -5,6 +5,7 @@ Each of these was broken once. The whole engine in virtual time, against the emb
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -496,3 +497,32 @@ def test_a_broker_that_is_silent_while_starts_are_saved_costs_time_only() -> Non
     world.tamper = None
     world.write("t", 1999, "x")
     assert world.run(20_000, until=lambda: a.values() == ["x"])
+
+
+def calls_for_one_record(partitions: int) -> int:
+    """How many functions the engine calls from when a record is written until it is delivered."""
+    world = World({"t": partitions})
+    a = world.consumer(**GROUP, fetch_max_wait_ms=60_000, request_timeout_ms=70_000)
+    a.subscribe("t")
+    assert world.run(60_000, until=lambda: len(a.owns()) == partitions)
+    world.run(3_000)
+    calls = 0
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        if event == "call" and "/consumer/engine/" in frame.f_code.co_filename:
+            calls += 1
+
+    for number in range(3):
+        world.write("t", 0, str(number))
+        if number == 2:
+            sys.setprofile(count)
+        try:
+            assert world.run(100, until=lambda number=number: len(a.records) == number + 1)  # type: ignore[misc]
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+def test_a_record_costs_no_more_because_a_thousand_partitions_are_idle() -> None:
+    assert calls_for_one_record(1000) <= 1.2 * calls_for_one_record(1)

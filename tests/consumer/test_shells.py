@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -448,3 +449,31 @@ def test_asyncio_errors_are_the_same(broker: str) -> None:
             await consumer.poll()
 
     asyncio.run(story())
+
+
+def test_reports_are_told_once_each_by_whichever_thread_comes_first(broker: str) -> None:
+    """Two threads tell, the consumer's own and the application's; here they always meet."""
+    failed: list[BaseException] = []
+
+    class Meeting(deque[GroupChange]):
+        def __len__(self) -> int:
+            found = super().__len__()
+            time.sleep(0.002)
+            return found
+
+    def tell(consumer: Any) -> None:
+        try:
+            for _ in range(20):
+                consumer._noted.append(GroupChange(0, "reset"))
+                consumer._tell_others()
+        except BaseException as error:
+            failed.append(error)
+
+    with Consumer(broker) as consumer:
+        consumer._noted = Meeting()
+        threads = [threading.Thread(target=tell, args=(consumer,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
