@@ -32,7 +32,10 @@ SHELLS = {
     "json_lines",
     "capture",
     "pasted",
+    "show",
 }
+# What these rooms may use of what people look at.
+MAY_SHOW = {"scenarios": {"timeline", "diagrams"}, "testing": {"show"}}
 WORLD = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
 MAY_TOUCH_THE_WORLD = ("broker/server.py", "testing/", "cli/", "demo/")
 
@@ -64,7 +67,7 @@ def breaches(path: Path) -> set[str]:
             forbidden = parts[0] == "kproto" and len(parts) > 1 and parts[1] in {"broker", "testing", *SHELLS}
         elif len(room) > 1 and room[1] in ORDER:
             above = ORDER[ORDER.index(room[1]) + 1 :]
-            shells = SHELLS - {"timeline", "diagrams"} if room[1] == "scenarios" else SHELLS
+            shells = SHELLS - MAY_SHOW.get(room[1], set())
             late = room[1] == "errors" and parts[:2] == [
                 "kproto",
                 "error_codes",

@@ -7,6 +7,7 @@ import errno
 
 from ..errors import ConfigError
 from .arguments import Commands, address, setting, topic
+from .watch import Teller, add_filters
 
 
 def add(commands: Commands) -> None:
@@ -38,26 +39,38 @@ def add(commands: Commands) -> None:
         metavar="NAME=VALUE",
         help="a broker setting under Kafka's name",
     )
+    broker.add_argument("--trace", action="store_true", help="print a line for each request and its answer")
+    add_filters(broker.add_argument_group("with --trace"))
     broker.set_defaults(run=_broker)
 
 
 def _broker(options: argparse.Namespace) -> int:
     import asyncio
+    from contextlib import AsyncExitStack
 
     from ..broker.server import Server
+    from ..testing.proxy import Proxy
 
     async def serve() -> None:
         host, port = options.listen
-        async with Server(
-            topics=dict(options.topic), settings=dict(options.set), host=host, port=port
-        ) as server:
-            print(f"listening on {server.bootstrap}; Ctrl-C ends it", flush=True)
+        async with AsyncExitStack() as stack:
+            # With a trace, what listens is the proxy of `kproto watch`, and the broker stands behind it.
+            place = ("127.0.0.1", 0) if options.trace else (host, port)
+            server = Server(dict(options.topic), dict(options.set), *place)
+            await stack.enter_async_context(server)
+            bootstrap = server.bootstrap
+            if teller is not None:
+                proxy = Proxy(bootstrap, listen=(host, port), tell=teller.tell)
+                bootstrap = (await stack.enter_async_context(proxy)).bootstrap
+            print(f"listening on {bootstrap}; Ctrl-C ends it", flush=True)
             await asyncio.Event().wait()
 
+    teller = Teller(options) if options.trace else None
     try:
         asyncio.run(serve())
     except KeyboardInterrupt:
-        pass
+        if teller is not None:
+            teller.end()
     except OSError as error:
         raise ConfigError("--listen", "{}:{}".format(*options.listen), _cure(error)) from None
     return 0

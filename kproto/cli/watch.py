@@ -1,0 +1,163 @@
+"""`kproto watch`: what any client says to any cluster, line by line."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+from .arguments import Commands, address, api
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ..show.exchanges import Exchange
+
+
+def add(commands: Commands) -> None:
+    watch = commands.add_parser(
+        "watch",
+        help="a proxy that shows what any client says to a cluster",
+        description="Listen for clients, pass all on to the cluster at BOOTSTRAP, and print a line for "
+        "each request and its answer. The addresses in answers are replaced, so that clients go on coming "
+        "through here; nothing else is changed. Ctrl-C ends it, and prints what was seen.",
+    )
+    watch.add_argument(
+        "bootstrap", type=address, metavar="BOOTSTRAP", help="a broker of the cluster, HOST:PORT"
+    )
+    watch.add_argument(
+        "--listen",
+        type=address,
+        default=("127.0.0.1", 19092),
+        metavar="HOST:PORT",
+        help="for the clients (default: 127.0.0.1:19092; port 0: any); other brokers get free ports",
+    )
+    add_filters(watch)
+    watch.add_argument(
+        "--tls", action="store_true", help="speak TLS to the cluster; clients speak none to here"
+    )
+    watch.add_argument(
+        "--tls-ca", type=Path, metavar="FILE", help="who vouches for the cluster (PEM); with --tls"
+    )
+    watch.set_defaults(run=_watch)
+
+
+def add_filters(parser: Any) -> None:
+    """What is shown, and in which form; `parser` may be a group of arguments, too."""
+    parser.add_argument(
+        "--api", type=api, action="append", metavar="API", help="only this one; may be repeated"
+    )
+    parser.add_argument(
+        "--not-api", type=api, action="append", default=[], metavar="API", help="not this one"
+    )
+    parser.add_argument("--client", metavar="ID", help="only clients whose id begins with this")
+    parser.add_argument("--group", metavar="ID", help="only what names this group")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="also heartbeats and fetches that bring nothing new, which are left out",
+    )
+    parser.add_argument("--json", action="store_true", help="JSON lines, in Kafka's JSON form")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw the groups' life there at the end (HTML)"
+    )
+
+
+def _watch(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from ..testing.proxy import Proxy
+
+    teller = Teller(options)
+    host, port = options.bootstrap
+
+    async def serve() -> None:
+        async with Proxy(
+            f"{host}:{port}", listen=options.listen, tell=teller.tell, tls=_context(options)
+        ) as proxy:
+            teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
+            await asyncio.Event().wait()
+
+    try:
+        asyncio.run(serve())
+    except KeyboardInterrupt:
+        teller.end()
+    except OSError as error:
+        where = "{}:{}".format(*options.listen)
+        raise ConfigError("--listen", where, f"an address to listen on ({error.strerror or error})") from None
+    return 0
+
+
+def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
+    import ssl
+
+    if not options.tls:
+        if options.tls_ca is not None:
+            raise ConfigError("--tls-ca", str(options.tls_ca), "with --tls")
+        return None
+    try:
+        return ssl.create_default_context(cafile=options.tls_ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError("--tls-ca", str(options.tls_ca), f"a file of PEM certificates ({error})") from None
+
+
+class Teller:
+    """Prints exchanges as they end, and at the end what they were together."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from ..show.lives import Lives
+
+        self.options = options
+        self.lives = Lives()
+        self.began: int | None = None
+        self.counts: dict[str, list[int]] = {}
+        self.failed: dict[str, int] = {}
+
+    def say(self, text: str) -> None:
+        """A line for people: not between lines of JSON."""
+        import sys
+
+        print(text, file=sys.stderr if self.options.json else sys.stdout, flush=True)
+
+    def tell(self, exchange: Exchange) -> None:
+        """One exchange is over."""
+        from ..messages.json_form import one_line
+        from ..show.exchange_lines import line, to_json
+
+        if self.began is None:
+            self.began = exchange.asked_at
+        self.lives.take(exchange)
+        if exchange.ms is not None:
+            self.counts.setdefault(exchange.api, []).append(exchange.ms)
+        else:
+            self.failed[exchange.api] = self.failed.get(exchange.api, 0) + 1
+        if self._shown(exchange):
+            told = one_line(to_json(exchange)) if self.options.json else line(exchange, self.began)
+            print(told, flush=True)
+
+    def _shown(self, exchange: Exchange) -> bool:
+        from ..show.exchange_lines import groups_of, is_quiet
+
+        options = self.options
+        if options.api and exchange.api not in options.api:
+            return False
+        if exchange.api in options.not_api or not exchange.client.startswith(options.client or ""):
+            return False
+        if options.group is not None and options.group not in groups_of(exchange):
+            return False
+        return options.all or bool(options.api) or not is_quiet(exchange)
+
+    def end(self) -> None:
+        """What was seen: each API with its count, and each group's life."""
+        from statistics import median
+
+        rows = [f"{'API':<28}{'answers':>8}{'none':>6}{'median ms':>11}{'most ms':>9}"]
+        for name in sorted({*self.counts, *self.failed}):
+            took = self.counts.get(name, [])
+            middle, most = (f"{median(took):.0f}", str(max(took))) if took else ("-", "-")
+            rows.append(f"{name:<28}{len(took):>8}{self.failed.get(name, 0):>6}{middle:>11}{most:>9}")
+        self.say("\n" + "\n".join([*rows, *self.lives.lines()]))
+        if self.options.picture is not None:
+            self.options.picture.write_text(self.lives.picture())
+            self.say(f"the groups' life: {self.options.picture}")

@@ -1,0 +1,1 @@
+"""What people look at: conversations between clients and brokers, as they go by."""

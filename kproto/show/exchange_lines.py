@@ -1,0 +1,458 @@
+"""An exchange as one line that a tired person can read.
+
+    12.345  flights-1     JoinGroup v9    group=g member=new cooperative-sticky(flights)  ->  generation=2 ...
+
+Who asked, what, for which group, generation and member, what came back with errors by their names, and how
+long it took. What is inside of bytes fields (subscriptions, assignments) is opened. Each API that people look
+for has its own words in the tables below; every other one shows its plain fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+from ..error_codes import ErrorCode
+from ..errors import DecodeError
+from ..group.subscription import Assignment, Subscription, TopicPartition
+from ..messages.json_form import to_json as json_form
+from ..wire.message import Message
+from .exchanges import Exchange
+
+# What topics' ids mean, while a line is made.
+_names: ContextVar[Mapping[UUID, str]] = ContextVar("names", default=MappingProxyType({}))
+
+_UUID = re.compile(r"(?<=-)([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""Of a member id's UUID, the beginning is enough."""
+_MOST = 6
+"""Of a list, so many are shown."""
+_LONG = 60
+"""A text is cut behind so many characters."""
+
+
+def line(exchange: Exchange, began: int = 0) -> str:
+    """The exchange as a line; its time in seconds since `began`."""
+    at = (exchange.asked_at - began) / 1000
+    _names.set(exchange.names)
+    head = f"{at:9.3f}  {_short(exchange.client or '-', 20):<20}  {exchange.api} v{exchange.version}"
+    asked = request_words(exchange.request) if exchange.request is not None else ""
+    parts = [f"{head:<56}", asked]
+    if exchange.response is not None:
+        parts += ["->", response_words(exchange.response, exchange.request)]
+    if exchange.trouble:
+        parts += ["!!", exchange.trouble]
+    took = f"  [{exchange.ms} ms]" if exchange.ms is not None else ""
+    return " ".join(part for part in parts if part) + took
+
+
+def to_json(exchange: Exchange) -> dict[str, Any]:
+    """The exchange in Kafka's JSON form, with its times in milliseconds."""
+    found: dict[str, Any] = {
+        "at": exchange.asked_at,
+        "ms": exchange.ms,
+        "connection": exchange.connection,
+        "peer": exchange.peer,
+        "client": exchange.client,
+        "api": exchange.api,
+        "version": exchange.version,
+    }
+    if exchange.request is not None:
+        found["request"] = json_form(exchange.request, exchange.version)
+    if exchange.response is not None:
+        found["response"] = json_form(exchange.response, exchange.version)
+    if exchange.trouble:
+        found["trouble"] = exchange.trouble
+    return found
+
+
+def groups_of(exchange: Exchange) -> set[str]:
+    """The groups that a request names."""
+    request: Any = exchange.request
+    found = {getattr(request, "group_id", None), *(getattr(request, "coordinator_keys", None) or ())}
+    found.add(getattr(request, "key", None))
+    for one in getattr(request, "groups", None) or ():
+        found.add(one if isinstance(one, str) else getattr(one, "group_id", None))
+    return {one for one in found if isinstance(one, str)}
+
+
+def is_quiet(exchange: Exchange) -> bool:
+    """What goes on all the time: heartbeats that are fine, and fetches without records."""
+    response: Any = exchange.response
+    if response is None or exchange.trouble or any(code for _, code in _codes(response, "", 4)):
+        return False
+    if exchange.api == "Fetch":
+        return not any(one.records for topic in response.responses for one in topic.partitions)
+    return exchange.api == "Heartbeat"
+
+
+def request_words(request: Message) -> str:
+    """What a request asks for."""
+    words = _ASKED.get(type(request).__name__.removesuffix("Request"), _plain)
+    return words(request)
+
+
+def response_words(response: Message, request: Message | None = None) -> str:
+    """What an answer says; "ok" where it says no more than that."""
+    name = type(response).__name__.removesuffix("Response")
+    errors = list(_errors(response))
+    told = _ANSWERED[name](response) if name in _ANSWERED and not _top(response) else ""
+    if errors:
+        told = f"{_listed(errors)} {told}".rstrip()
+    return told or "ok"
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of a code; the number where this release has none."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
+# ---- errors, wherever an answer has them
+
+
+def _top(response: Any) -> int:
+    return int(getattr(response, "error_code", 0) or 0)
+
+
+def _errors(response: Any) -> Iterator[str]:
+    """Each error once, with the first place that has it."""
+    seen: dict[int, tuple[str, int]] = {}
+    for place, code in _codes(response, "", 4):
+        if code:
+            first, count = seen.get(code, (place, 0))
+            seen[code] = (first, count + 1)
+    for code, (place, count) in seen.items():
+        more = f" and {count - 1} more" if count > 1 else ""
+        yield f"{error_name(code)}{f' ({place}{more})' if place else ''}"
+
+
+def _codes(part: Any, place: str, depth: int) -> Iterator[tuple[str, int]]:
+    code = getattr(part, "error_code", None)
+    if isinstance(code, int):
+        yield place, code
+    if depth == 0:
+        return
+    for field in part.__fields__ if hasattr(part, "__fields__") else ():
+        value: Any = getattr(part, field.name)
+        if isinstance(value, list):
+            for one in value:  # pyright: ignore[reportUnknownVariableType]
+                if hasattr(one, "__fields__"):  # pyright: ignore[reportUnknownArgumentType]
+                    yield from _codes(one, _place(one, place), depth - 1)
+
+
+def _place(part: Any, above: str) -> str:
+    for name in ("name", "topic", "topic_name", "group_id", "key"):
+        found = getattr(part, name, None)
+        if isinstance(found, str) and found:
+            return found
+    for name in ("partition_index", "partition", "index"):
+        found = getattr(part, name, None)
+        if isinstance(found, int):
+            return f"{above}-{found}" if above else f"partition {found}"
+    return above
+
+
+# ---- what is asked
+
+
+def _plain(message: Any) -> str:
+    """The fields that are numbers and texts, and how long the lists are."""
+    found: list[str] = []
+    for field in message.__fields__:
+        value = getattr(message, field.name)
+        if isinstance(value, bool) or value is None or field.name == "throttle_time_ms":
+            continue
+        if isinstance(value, list):
+            found.append(f"{field.name}={len(value)}")  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(value, int | str) and value not in ("", -1):
+            found.append(f"{field.name}={_short(str(value))}")
+    return " ".join(found[:_MOST])
+
+
+def _member(request: Any) -> str:
+    found = [f"group={request.group_id}"]
+    for name in ("generation_id", "generation_id_or_member_epoch"):
+        generation = getattr(request, name, -1)
+        if generation >= 0:
+            found.append(f"generation={generation}")
+    member = getattr(request, "member_id", "")
+    found.append(f"member={_short(member)}" if member else "member=new")
+    if getattr(request, "group_instance_id", None):
+        found.append(f"instance={request.group_instance_id}")
+    return " ".join(found)
+
+
+def _join(request: Any) -> str:
+    offered = " ".join(f"{one.name}({_subscription(one.metadata)})" for one in request.protocols)
+    why = f" because {_short(request.reason)!r}" if request.reason else ""
+    return f"{_member(request)} {offered}{why}"
+
+
+def _subscription(data: bytes) -> str:
+    try:
+        found = Subscription.decode(data)
+    except DecodeError:
+        return f"{len(data)} bytes"
+    owned = f" owns {_partitions(found.owned)}" if found.owned else ""
+    return f"{_listed(sorted(found.topics))}{owned}"
+
+
+def _sync(request: Any) -> str:
+    plan = [f"{_short(one.member_id)}: {_assignment(one.assignment)}" for one in request.assignments]
+    return f"{_member(request)}" + (f" plan {{{_listed(plan, '; ')}}}" if plan else "")
+
+
+def _assignment(data: bytes) -> str:
+    try:
+        return _partitions(Assignment.decode(data).partitions) if data else "nothing"
+    except DecodeError:
+        return f"{len(data)} bytes"
+
+
+def _leave(request: Any) -> str:
+    if not request.members:
+        return _member(request)
+    who = [
+        f"{_short(one.member_id) or one.group_instance_id}" + (f" ({one.reason})" if one.reason else "")
+        for one in request.members
+    ]
+    return f"group={request.group_id} {_listed(who)}"
+
+
+def _committed(request: Any) -> str:
+    offsets = [
+        f"{_topic(topic)}-{one.partition_index}@{one.committed_offset}"
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    return f"{_member(request)} {_listed(offsets)}"
+
+
+def _fetch_offsets(request: Any) -> str:
+    groups = request.groups or [request]
+    return " ".join(
+        f"group={one.group_id} "
+        + (
+            "all"
+            if one.topics is None
+            else _listed(
+                f"{_topic(topic)}-{index}" for topic in one.topics for index in topic.partition_indexes
+            )
+        )
+        for one in groups
+    )
+
+
+def _fetch(request: Any) -> str:
+    wanted = [
+        f"{_topic(topic)}-{one.partition}@{one.fetch_offset}"
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    session = f" session={request.session_id}/{request.session_epoch}" if request.session_id else ""
+    return f"{_listed(wanted) or 'nothing new'}{session} wait={request.max_wait_ms} ms"
+
+
+def _produce(request: Any) -> str:
+    sent = [
+        f"{_topic(topic)}-{one.index} {len(one.records or b'')} B"
+        for topic in request.topic_data
+        for one in topic.partition_data
+    ]
+    acks = {-1: "all"}.get(request.acks, request.acks)
+    transaction = f" transaction={request.transactional_id}" if request.transactional_id else ""
+    return f"{_listed(sent)} acks={acks}{transaction}"
+
+
+def _topics(request: Any) -> str:
+    if request.topics is None:
+        return "all topics"
+    return _listed(_topic(one) for one in request.topics) or "no topics"
+
+
+def _list_offsets(request: Any) -> str:
+    times = {-1: "latest", -2: "earliest", -3: "max timestamp"}
+    return _listed(
+        f"{_topic(topic)}-{one.partition_index} {times.get(one.timestamp, one.timestamp)}"
+        for topic in request.topics
+        for one in topic.partitions
+    )
+
+
+def _epochs(request: Any) -> str:
+    return _listed(
+        f"{topic.topic}-{one.partition} epoch={one.leader_epoch}"
+        for topic in request.topics
+        for one in topic.partitions
+    )
+
+
+def _coordinator(request: Any) -> str:
+    kind = {0: "group", 1: "transaction", 2: "share"}.get(request.key_type, request.key_type)
+    return f"{kind} {_listed(request.coordinator_keys or [request.key])}"
+
+
+def _versions(request: Any) -> str:
+    return f"{request.client_software_name} {request.client_software_version}".strip()
+
+
+def _groups(request: Any) -> str:
+    found = getattr(request, "groups", None) or getattr(request, "group_ids", None) or ()
+    return _listed(map(str, found))
+
+
+def _create_topics(request: Any) -> str:
+    return _listed(f"{one.name}:{one.num_partitions}" for one in request.topics)
+
+
+# ---- what is answered
+
+
+def _joined(response: Any) -> str:
+    generation = f"generation={response.generation_id} member={_short(response.member_id)}"
+    if response.leader != response.member_id:
+        return f"{generation} {response.protocol_name}"
+    members = [f"{_short(one.member_id)} {_subscription(one.metadata)}" for one in response.members]
+    return f"{generation} {response.protocol_name} leads {len(members)}: {_listed(members, '; ')}"
+
+
+def _synced(response: Any) -> str:
+    return f"got {_assignment(response.assignment)}"
+
+
+def _found(response: Any) -> str:
+    places = response.coordinators or [response]
+    return _listed(f"node {one.node_id} at {one.host}:{one.port}" for one in places if one.host)
+
+
+def _cluster(response: Any) -> str:
+    topics = [f"{one.name or one.topic_id}:{len(one.partitions)}" for one in response.topics]
+    brokers = f"{len(response.brokers)} broker{'s' if len(response.brokers) != 1 else ''}"
+    return f"{brokers}, {_listed(topics) or 'no topics'}"
+
+
+def _fetched(response: Any) -> str:
+    found = [
+        f"{_topic(topic)}-{one.partition_index} {len(one.records)} B up to {one.high_watermark}"
+        for topic in response.responses
+        for one in topic.partitions
+        if one.records
+    ]
+    return _listed(found) or "nothing"
+
+
+def _produced(response: Any) -> str:
+    return _listed(
+        f"{_topic(topic)}-{one.index}@{one.base_offset}"
+        for topic in response.responses
+        for one in topic.partition_responses
+        if not one.error_code
+    )
+
+
+def _offsets(response: Any) -> str:
+    groups = response.groups or [response]
+    return _listed(
+        f"{_topic(topic)}-{one.partition_index} "
+        + ("none" if one.committed_offset < 0 else f"@{one.committed_offset}")
+        for group in groups
+        for topic in group.topics
+        for one in topic.partitions
+    )
+
+
+def _listed_offsets(response: Any) -> str:
+    return _listed(
+        f"{topic.name}-{one.partition_index}@{one.offset}"
+        for topic in response.topics
+        for one in topic.partitions
+        if not one.error_code
+    )
+
+
+def _ends(response: Any) -> str:
+    return _listed(
+        f"{topic.topic}-{one.partition} epoch={one.leader_epoch} ends at {one.end_offset}"
+        for topic in response.topics
+        for one in topic.partitions
+        if not one.error_code
+    )
+
+
+def _offered(response: Any) -> str:
+    return f"{len(response.api_keys)} APIs"
+
+
+def _described(response: Any) -> str:
+    return _listed(f"{one.group_id} {one.group_state} with {len(one.members)}" for one in response.groups)
+
+
+def _producer(response: Any) -> str:
+    return f"producer id={response.producer_id} epoch={response.producer_epoch}"
+
+
+_ASKED: dict[str, Callable[[Any], str]] = {
+    "ApiVersions": _versions,
+    "CreateTopics": _create_topics,
+    "DescribeGroups": _groups,
+    "Fetch": _fetch,
+    "FindCoordinator": _coordinator,
+    "Heartbeat": _member,
+    "JoinGroup": _join,
+    "LeaveGroup": _leave,
+    "ListOffsets": _list_offsets,
+    "Metadata": _topics,
+    "OffsetCommit": _committed,
+    "OffsetFetch": _fetch_offsets,
+    "OffsetForLeaderEpoch": _epochs,
+    "Produce": _produce,
+    "SyncGroup": _sync,
+}
+
+_ANSWERED: dict[str, Callable[[Any], str]] = {
+    "ApiVersions": _offered,
+    "DescribeGroups": _described,
+    "Fetch": _fetched,
+    "FindCoordinator": _found,
+    "InitProducerId": _producer,
+    "JoinGroup": _joined,
+    "ListOffsets": _listed_offsets,
+    "Metadata": _cluster,
+    "OffsetFetch": _offsets,
+    "OffsetForLeaderEpoch": _ends,
+    "Produce": _produced,
+    "SyncGroup": _synced,
+}
+
+
+# ---- words
+
+
+def _topic(part: Any) -> str:
+    for name in ("name", "topic"):
+        found = getattr(part, name, None)
+        if found:
+            return str(found)
+    id_: Any = getattr(part, "topic_id", None)
+    return _names.get().get(id_) or _short(str(id_), 8)
+
+
+def _partitions(found: Iterable[TopicPartition]) -> str:
+    return _listed(map(str, sorted(found))) or "nothing"
+
+
+def _listed(found: Iterable[str], between: str = ", ") -> str:
+    words = list(found)
+    more = f"{between}and {len(words) - _MOST} more" if len(words) > _MOST else ""
+    return between.join(words[:_MOST]) + more
+
+
+def _short(text: str, most: int = _LONG) -> str:
+    text = _UUID.sub(r"\1", text)
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,179 @@
+"""A proxy between any client and any cluster that tells what goes by, and changes nothing but addresses.
+
+    async with Proxy("localhost:9092", listen=("127.0.0.1", 19092), tell=print) as proxy:
+        ...                                    # clients use proxy.bootstrap
+
+`tell` is called with each `Exchange` when it is over. Each broker that an answer names gets a listener of its
+own, and the answer names that instead, so that everything goes on coming through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+from uuid import UUID
+
+from ..errors import ConnectionFailed
+from ..show.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
+
+log: Final = logging.getLogger("kproto.proxy")
+_LARGEST: Final = 1 << 31
+# Seen by `tell`, if it wants: connection, True from the client, the frame without its size, milliseconds.
+Frame = Callable[[int, bool, bytes, int], object]
+
+
+class Proxy:
+    """Listens on `listen` (port 0: any) for the broker at `bootstrap` (HOST:PORT), and on free ports of the
+    same address for all other brokers. `tls` is for the way to the cluster."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        listen: Address = ("127.0.0.1", 0),
+        tell: Callable[[Exchange], object],
+        frames: Frame | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        host, _, port = bootstrap.rpartition(":")
+        self._broker = (host.strip("[]"), int(port))
+        self._listen = listen
+        self._tell = tell
+        self._frames = frames
+        self._tls = tls
+        self._servers: dict[Address, asyncio.Server] = {}
+        self._ports: dict[Address, int] = {}
+        self._wanted: dict[Address, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._names: dict[UUID, str] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT for the clients."""
+        return f"{self._listen[0]}:{self._ports[self._broker]}"
+
+    async def __aenter__(self) -> Proxy:
+        """Raises OSError when the address is taken, ConnectionFailed when the broker can't be reached."""
+        try:
+            _, writer = await self._connect(self._broker)
+        except OSError as error:
+            raise ConnectionFailed(
+                f"{self._broker[0]}:{self._broker[1]}", error.strerror or str(error)
+            ) from None
+        writer.close()
+        await self._serve(self._broker, self._listen[1])
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers.values():
+            server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connect(self, broker: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        name = broker[0] if self._tls else None
+        return await asyncio.open_connection(*broker, ssl=self._tls, server_hostname=name, limit=1 << 20)
+
+    async def _serve(self, broker: Address, port: int = 0) -> None:
+        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                with contextlib.suppress(asyncio.CancelledError):  # the proxy ends
+                    await self._client(broker, reader, writer)
+            finally:
+                self._tasks.discard(task)
+
+        server = await asyncio.start_server(client, self._listen[0], port, limit=1 << 20)
+        self._servers[broker] = server
+        self._ports[broker] = server.sockets[0].getsockname()[1]
+
+    async def _client(
+        self, broker: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        peer = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+        number = next(self._numbers)
+        talk = Conversation(peer, number, self._names)
+        try:
+            source, sink = await self._connect(broker)
+        except OSError as error:
+            log.warning("%s: %s:%s can't be reached: %s", peer, *broker, error)
+            writer.close()
+            return
+
+        async def asks() -> None:
+            while True:
+                frame = await _frame(reader)
+                now = _now()
+                self._see(number, True, frame, now)
+                exchange, over = talk.asked(frame, now)
+                if over:
+                    self._tell(exchange)
+                sink.write(len(frame).to_bytes(4, "big") + frame)
+                await sink.drain()
+
+        async def answers() -> None:
+            while True:
+                frame = await _frame(source)
+                now = _now()
+                self._see(number, False, frame, now)
+                exchange = talk.answered(frame, now)
+                passed = frame
+                if exchange is not None:
+                    there = {place: await self._here(place) for place in brokers_in(exchange)}
+                    passed = readdressed(frame, exchange, there)
+                writer.write(len(passed).to_bytes(4, "big") + passed)
+                await writer.drain()
+                if exchange is not None:
+                    self._tell(exchange)
+
+        both = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in both:
+                one.cancel()
+            ended = await asyncio.gather(*both, return_exceptions=True)
+            for end in ended:
+                if isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
+                    log.error("%s: the proxy failed", peer, exc_info=end)
+            sink.close()
+            writer.close()
+            for exchange in talk.ended():
+                self._tell(exchange)
+
+    def _see(self, number: int, asking: bool, frame: bytes, now: int) -> None:
+        if self._frames is not None:
+            self._frames(number, asking, frame, now)
+
+    async def _here(self, broker: Address) -> Address:
+        """Where clients find this broker: a listener of ours, made once however many ask."""
+        if broker not in self._ports:
+            task = self._wanted.get(broker)
+            if task is None:
+                task = self._wanted[broker] = asyncio.ensure_future(self._serve(broker))
+            await task
+        return self._listen[0], self._ports[broker]
+
+
+async def _frame(source: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await source.readexactly(4), "big")
+    if size >= _LARGEST:
+        raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
+    return await source.readexactly(size)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000_000
