@@ -90,7 +90,7 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("broker --listen 192.0.2.1:9092", "an address of this machine, such as 127.0.0.1:9092"),
         ("broker --listen nowhere.invalid:9092", "an address of this machine"),
         ("brokr", "there is no command 'brokr'; did you mean broker?"),
-        ("xyzzy", "there are demo, scenario, broker,"),
+        ("xyzzy", "there are demo, scenario,"),
         ("versions JoinGruop", "JoinGroup"),
     ],
 )
