@@ -1,1 +1,448 @@
-"""."""
+"""Document 000: an offset of -1000 in confluent-kafka-go, and the race behind it.
+
+A handler of HTTP requests assigns partition 0 at an offset, seeks there, and polls. Whether the messages come
+from there, or from the committed offset with -1000 in the assignment, depends on where it subscribes; the
+document ends before it says why. The reason is librdkafka's two threads: the group's assignment is an
+event that waits until somebody polls, and answering it replaces what was assigned by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..clients import contract, librdkafka
+from ..clients.common import Committing, offset_commit
+from ..clients.librdkafka.names import INVALID, STORED, name_of_offset
+from ..errors import IllegalState
+from ..group.subscription import TopicPartition
+from ..testing.world import Member, World
+from .frame import Told, offsets, scenario
+
+TP = TopicPartition("test", 0)
+COMMITTED, END, WANTED = 5, 9, 2
+RACE = ("join_after_ms", "polls", "poll_timeout_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one HTTP request saw: the last assignment it printed, its first message, what seek said."""
+
+    assigned: int | None
+    first: int | None
+    seek: str
+
+    def __str__(self) -> str:
+        printed = "()" if self.assigned is None else f"(0, {self.assigned})"
+        named = (
+            f" = {name_of_offset(self.assigned)}" if self.assigned is not None and self.assigned < 0 else ""
+        )
+        first = "none" if self.first is None else self.first
+        return f"assignment {printed}{named}, first message {first}, seek {self.seek}"
+
+
+class Handler:
+    """The document's program: one application thread, which polls only inside of requests."""
+
+    def __init__(self, told: Told, *, join_ms: int, **options: Any) -> None:
+        self.told = told
+        join_ms = told.parameters.join_after_ms if told.parameters.join_after_ms is not None else join_ms
+        self.world: World = told.world({"test": 1}, {"group.initial.rebalance.delay.ms": join_ms})
+        self.world.write("test", 0, *[f"m{number}" for number in range(END)])
+        self.world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
+        extra = {"enable.auto.offset.store": False, "enable.partition.eof": True, **options.pop("extra", {})}
+        said: dict[str, Any] = {"auto_commit": False, "reset": "earliest", "extra": extra, **options}
+        self.app: Member = self.world.join("handler", librdkafka, group_id="test", **said)
+        self.world.run(50)
+
+    def subscribe(self) -> None:
+        self.told.moment("subscribes", "handler")
+        self.app.do(contract.Subscribe(("test",)))
+
+    def wait(self, ms: int) -> None:
+        self.world.run(ms)
+
+    def poll(self, timeout_ms: int) -> None:
+        self.app.poll_once(timeout_ms)
+        self.world.run(timeout_ms + 1_000, until=lambda: not self.app.polling)
+
+    def assigned(self) -> int | None:
+        return librdkafka.assignment(self.app.state).get(TP)
+
+    def request(self, polls: int = 4, timeout_ms: int = 400) -> Request:
+        """Assign and seek to 2, then poll; the story's parameters say how often and how long."""
+        said = self.told.parameters
+        before, reports = len(self.app.records), len(self.app.reports)
+        self.told.moment(f"a request: assign and seek to {WANTED}", "handler")
+        self.app.do(contract.Assign({TP: WANTED}))
+        self.app.do(contract.Seek(TP, WANTED))
+        refused = [one.name for one in self.app.reports[reports:] if one.name in ("_STATE", "_INVALID_ARG")]
+        for _ in range(said.polls or polls):
+            self.poll(said.poll_timeout_ms or timeout_ms)
+        given = self.app.records[before:]
+        found = Request(self.assigned(), given[0].offset if given else None, refused[0] if refused else "ok")
+        self.told.moment(str(found), "handler")
+        return found
+
+
+GOOD = Request(WANTED, WANTED, "ok")
+BAD = Request(STORED, COMMITTED, "ok")
+EVENT = (
+    "The group's join ends in librdkafka's own thread. Its ASSIGN event waits in the queue until the "
+    "application "
+    "polls; the answer, an assign without offsets, replaces what was assigned by hand. No offset "
+    "given means the "
+    "committed one, STORED = -1000: that is what assignment() prints, and messages go on at the "
+    "committed offset."
+)
+
+
+@scenario(
+    "S0-1",
+    "Case 1: subscribed outside of the handler, the group not joined yet: good",
+    says="With the subscription outside of the handler, messages come from where seek went.",
+    given="a topic with 9 messages, 5 committed, a join that takes 3 s, one subscribe at the start",
+    when="a request assigns and seeks to 2 and polls for 1.6 s",
+    then="assignment 2, messages from 2",
+    takes=RACE,
+)
+def outside(told: Told) -> None:
+    handler = Handler(told, join_ms=3_000)
+    handler.subscribe()
+    found = handler.request()
+    told.result("request 1", found)
+    plain = told.parameters == type(told.parameters)()
+    told.claim("messages come from 2", found == GOOD or not plain)
+    told.why("The group's event comes after the request is over.")
+
+
+@scenario(
+    "S0-2",
+    "Case 2, first request: subscribed inside, and still good",
+    says="With the subscription inside of the handler, the first request after the start works.",
+    given="as S0-1, but the handler subscribes itself",
+    when="the first request subscribes, assigns, seeks and polls for 1.6 s",
+    then="assignment 2, messages from 2",
+    takes=RACE,
+)
+def inside_first(told: Told) -> None:
+    handler = Handler(told, join_ms=3_000)
+    handler.subscribe()
+    found = handler.request()
+    told.result("request 1", found)
+    told.claim("messages come from 2", found == GOOD or told.parameters.join_after_ms is not None)
+
+
+@scenario(
+    "S0-3",
+    "Case 2, next request: -1000, and messages from the committed offset",
+    says="The second request fails: seek returns no error, but the offset is -1000.",
+    given="the handler subscribes in each request; the join takes --join-after, each request polls "
+    "--polls times "
+    "for --poll-timeout",
+    when="two requests come, four seconds apart",
+    then="the second one's assignment is -1000 and its first message 5; the seek says nothing",
+    takes=RACE,
+)
+def inside_second(told: Told) -> None:
+    handler = Handler(told, join_ms=0)
+    handler.subscribe()
+    told.result("request 1", handler.request())
+    handler.wait(4_000)
+    handler.subscribe()
+    handler.wait(10)
+    found = handler.request()
+    told.result("request 2", found)
+    told.claim("the seek of request 2 gave no error that anybody heard", found.seek in ("ok", "_STATE"))
+    plain = told.parameters == type(told.parameters)()
+    told.claim(
+        "the assignment is STORED and messages go on at 5",
+        not plain or (found.assigned, found.first) == (STORED, 5),
+    )
+    told.why(EVENT)
+
+
+@scenario(
+    "S0-4",
+    "Case 3: time between subscribe and seek, with the event served in it",
+    says="A sleep of 100 ms between subscribe and seek cures it.",
+    given="a group whose join takes milliseconds",
+    when="the application subscribes, polls for 100 ms, then assigns and seeks",
+    then="messages come from 2: the event was answered before",
+)
+def sleep_served(told: Told) -> None:
+    handler = Handler(told, join_ms=0)
+    handler.subscribe()
+    handler.poll(400)
+    found = handler.request()
+    told.result("request", found)
+    told.claim("messages come from 2", (found.assigned, found.first) == (WANTED, WANTED))
+
+
+@scenario(
+    "S0-5",
+    "Sleeping is no cure: what is in the queue stays there until a poll",
+    says="(the same sleep, as Go's really is: nobody polls in it)",
+    given="a group whose join takes milliseconds",
+    when="the application subscribes, sleeps 100 ms, then assigns, seeks and polls",
+    then="the event comes out of the first poll: -1000, and messages from 5",
+)
+def sleep_unserved(told: Told) -> None:
+    handler = Handler(told, join_ms=0)
+    handler.subscribe()
+    handler.wait(100)
+    found = handler.request()
+    told.result("request", found)
+    told.claim("the assignment is STORED and messages come from 5", found == BAD)
+    told.why(EVENT)
+
+
+@scenario(
+    "S0-6",
+    "Subscribing again to the same topics revokes and joins again, when eager",
+    says="(what each request of case 2 does)",
+    given="a member that has its partition, with range and with cooperative-sticky",
+    when="it subscribes to the same topic again",
+    then="the eager one is revoked and assigned; of the cooperative one nothing is taken",
+)
+def again(told: Told) -> None:
+    for assignor, calls in (
+        ("range", ["assigned", "revoked", "assigned"]),
+        ("cooperative-sticky", ["assigned"]),
+    ):
+        handler = Handler(told, join_ms=0, assignors=(assignor,))
+        handler.app.subscribe("test")
+        handler.wait(2_000)
+        handler.subscribe()
+        handler.wait(2_000)
+        heard = [kind for kind, _ in handler.app.calls]
+        told.result(assignor, heard)
+        told.claim(f"{assignor}: {', '.join(calls)}", heard == calls)
+
+
+@scenario(
+    "S0-7",
+    "A subscribe in the middle of a rebalance waits for its end",
+    says="(the document's request while the last one's join goes on)",
+    given="an ASSIGN event that nobody has answered yet",
+    when="the application subscribes to another topic, and polls later",
+    then="no JoinGroup goes out until the event is answered; then one for the new topic does",
+)
+def postponed(told: Told) -> None:
+    handler = Handler(told, join_ms=0)
+    handler.world.create("other", 1)
+    handler.subscribe()
+    handler.wait(1_000)
+    joins = _joins(handler)
+    handler.app.do(contract.Subscribe(("other",)))
+    handler.wait(1_000)
+    told.claim("nothing is sent while the event waits", _joins(handler) == joins)
+    handler.app.go_on_polling()
+    handler.wait(3_000)
+    told.result("JoinGroups before and after", [joins, _joins(handler)])
+    told.claim("then the new topic is joined", handler.app.owned == {TopicPartition("other", 0)})
+
+
+def _joins(handler: Handler) -> int:
+    return sum(
+        type(said).__name__ == "JoinGroupRequest"
+        for who, said, _ in handler.world.requests
+        if who is handler.app
+    )
+
+
+@scenario(
+    "S0-8",
+    "A seek right behind an assign may come too early: _STATE, and the assign's offset holds",
+    says="seek after assign returned no error (in the document's runs).",
+    given="an application that was assigned nothing yet",
+    when="it seeks a partition that isn't fetched",
+    then="the seek fails with _STATE; assigned at 2, messages come from 2 all the same",
+)
+def too_early(told: Told) -> None:
+    handler = Handler(told, join_ms=3_000)
+    handler.app.do(contract.Seek(TP, 7))
+    refused = [one.name for one in handler.app.reports]
+    handler.app.do(contract.Assign({TP: WANTED}))
+    for _ in range(4):
+        handler.poll(400)
+    first = offsets(handler.app, TP)[0]
+    told.result("seek before the assign", refused)
+    told.result("first message", first)
+    told.claim("the seek is refused with _STATE", refused == ["_STATE"])
+    told.claim("messages come from the assign's offset", first == WANTED)
+
+
+@scenario(
+    "S0-9",
+    "Seek to -1000 is refused; it never changes what assignment() says; position is -1001 first",
+    says="The printed offset is the assignment's, and -1000 is a number of librdkafka's.",
+    given="a partition assigned at 2",
+    when="the application seeks to -1000, then to 4, and reads one message",
+    then="_INVALID_ARG; assignment stays 2; position is -1001, then 5",
+)
+def sentinels(told: Told) -> None:
+    handler = Handler(told, join_ms=3_000)
+    handler.app.do(contract.Assign({TP: WANTED}))
+    handler.wait(200)
+    before = librdkafka.position(handler.app.state, TP)
+    handler.app.do(contract.Seek(TP, STORED))
+    refused = [one.name for one in handler.app.reports]
+    handler.app.do(contract.Seek(TP, 4))
+    handler.wait(200)
+    handler.poll(400)
+    after = librdkafka.position(handler.app.state, TP)
+    told.result("seek to -1000", refused)
+    told.result("assignment", handler.assigned())
+    told.result("position before and after a message", [before, after])
+    told.claim("seek to -1000 is _INVALID_ARG", refused == ["_INVALID_ARG"])
+    told.claim("assignment() still says 2", handler.assigned() == WANTED)
+    told.claim("position was -1001 and is the last offset plus one", (before, after) == (INVALID, 5))
+
+
+@scenario(
+    "S0-10",
+    "Nothing was committed in any of the cases: 5 stays, with a lag of 4",
+    says="kafka-consumer-groups shows CURRENT 5, END 9, LAG 4 and no active members before and after.",
+    given="enable.auto.commit and enable.auto.offset.store off",
+    when="the requests of all cases run, and the application closes",
+    then="the group's committed offset is 5 as before, 4 behind the end",
+)
+def untouched(told: Told) -> None:
+    handler = Handler(told, join_ms=0)
+    handler.subscribe()
+    handler.request()
+    handler.wait(4_000)
+    handler.subscribe()
+    handler.request()
+    handler.app.close()
+    handler.wait(1_000)
+    stored = [one for one in handler.world.seen if one.what == "stored"]
+    last = stored[-1].detail[TP] if stored else COMMITTED
+    end = handler.world.log(TP).end_offset
+    told.result("committed, end, lag", [last, end, end - last])
+    told.claim("committed stays 5 of 9", (last, end) == (COMMITTED, END))
+
+
+@scenario(
+    "S0-11",
+    "Committing needs both: what is stored, and enable.auto.commit",
+    says="Two places commit offsets, both look at enable.auto.commit; two places store them, both look at "
+    "enable.auto.offset.store.",
+    given="the four combinations of both options",
+    when="9 messages are read from the committed 5 on, some seconds pass, and the application closes",
+    then="only with both is something committed",
+)
+def both_flags(told: Told) -> None:
+    for commit in (True, False):
+        for store in (True, False):
+            extra = {"enable.auto.offset.store": store, "enable.partition.eof": False}
+            handler = Handler(told, join_ms=0, auto_commit=commit, auto_commit_ms=500, extra=extra)
+            handler.app.subscribe("test")
+            handler.wait(3_000)
+            handler.app.close()
+            handler.wait(1_000)
+            stored = [
+                one.detail[TP] for one in handler.world.seen if one.what == "stored" and one.who == "test"
+            ]
+            last = max([COMMITTED, *stored])
+            told.result(f"commit {'on' if commit else 'off'}, store {'on' if store else 'off'}", last)
+            told.claim(
+                f"commit={commit}, store={store}: {'9' if commit and store else '5'}",
+                last == (END if commit and store else COMMITTED),
+            )
+
+
+@scenario(
+    "S0-12",
+    "What is handed over is stored: offset plus one",
+    says="rd_kafka_op_handle_std stores the offset of a message plus one, with force.",
+    given="enable.auto.offset.store on, enable.auto.commit off",
+    when="one message is read",
+    then="its offset plus one is stored, and nothing is committed",
+)
+def stored(told: Told) -> None:
+    handler = Handler(told, join_ms=0, extra={"enable.auto.offset.store": True})
+    handler.app.do(contract.Assign({TP: WANTED}))
+    handler.wait(200)
+    handler.poll(400)
+    kept = handler.app.state.partitions[TP].stored.offset
+    told.result("read", offsets(handler.app, TP))
+    told.result("stored", kept)
+    told.claim("the stored offset is one more than the message's", kept == offsets(handler.app, TP)[-1] + 1)
+
+
+@scenario(
+    "S0-13",
+    "The end of a partition is an event, once, and no message",
+    says="enable.partition.eof is on in the document's configuration.",
+    given="a partition with 9 messages, read from 5",
+    when="the application polls past the end for a while",
+    then="_PARTITION_EOF comes once; 4 messages come",
+)
+def end_of_partition(told: Told) -> None:
+    handler = Handler(told, join_ms=0)
+    handler.app.subscribe("test")
+    handler.wait(5_000)
+    ends = [
+        one
+        for one in [*handler.app.errors, *[(one.name, one.text) for one in handler.app.reports]]
+        if "EOF" in one[0]
+    ]
+    told.result("messages", offsets(handler.app, TP))
+    told.result("end of partition", len(ends))
+    told.claim("messages 5 to 8 came", offsets(handler.app, TP) == [5, 6, 7, 8])
+    told.claim("the end was told once", len(ends) == 1)
+
+
+@scenario(
+    "S0-14",
+    "kproto: assign beside subscribe is refused, and a seek in the callback always holds",
+    says="(how the same program is written safely)",
+    given="kproto's consumer, subscribed",
+    when="it assigns by hand; then a callback seeks to 2 when the partition is assigned",
+    then="the assign raises IllegalState; messages come from 2, whenever the group is through",
+    takes=("join_after_ms",),
+)
+def safely(told: Told) -> None:
+    delay = told.parameters.join_after_ms or 0
+    world = told.world({"test": 1}, {"group.initial.rebalance.delay.ms": delay})
+    world.write("test", 0, *[f"m{number}" for number in range(END)])
+    world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
+    member = world.join("handler", group_id="test", auto_offset_reset="earliest")
+
+    def listener(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
+        if kind == "assigned":
+            member.seek(TP, WANTED)
+
+    member.listener = listener
+    member.subscribe("test")
+    refused = ""
+    try:
+        member.assign({TP: WANTED})
+    except IllegalState as error:
+        refused = str(error)
+    world.run(delay + 3_000)
+    told.result("assign while subscribed", refused or "taken")
+    told.result("messages", offsets(member, TP))
+    told.claim("assign is refused", bool(refused))
+    told.claim("messages come from 2", offsets(member, TP) == list(range(WANTED, END)))
+
+
+@scenario(
+    "S0-16",
+    "assignment() says where partitions were assigned at, by number; the numbers have names",
+    says="as[0].Offset is printed as a number; -1000 appears among them.",
+    given="librdkafka's logical offsets",
+    when="they are named",
+    then="-1000 is STORED, -1001 INVALID, -2 BEGINNING, -1 END",
+)
+def names(told: Told) -> None:
+    named = {number: name_of_offset(number) for number in (-1000, -1001, -2, -1)}
+    told.result("names", named)
+    told.claim("each has its name", list(named.values()) == ["STORED", "INVALID", "BEGINNING", "END"])
+    handler = Handler(told, join_ms=0)
+    handler.app.subscribe("test")
+    handler.wait(2_000)
+    told.result("assignment after reading to the end", handler.assigned())
+    told.claim("the assignment says STORED, whatever was read", handler.assigned() == STORED)

@@ -78,17 +78,19 @@ class Member:
         self.process.wait(PATIENCE)
 
     def heard(self) -> list[str]:
-        """What the application heard of its group: callbacks, and the names of errors."""
+        """What the application heard of its group: callbacks, and what became of its commits."""
         found: list[str] = []
         for line in self.lines:
             word, _, rest = line.partition(" ")
             if word in ("assigned", "revoked", "lost", "setup", "cleanup"):
                 found.append(line.rstrip())
-            elif word == "error":
-                found.append(f"error {rest.split()[0]}")
             elif word == "commit":
                 found.append(line if rest == "ok" else f"commit {rest.split()[0]}")
         return found
+
+    def errors(self) -> list[str]:
+        """The names of the errors that it heard: they come on another channel, at a time of their own."""
+        return [line.split()[1] for line in self.lines if line.startswith("error ")]
 
     def read(self) -> list[str]:
         return [line[2:] for line in self.lines if line.startswith("R ")]
@@ -111,6 +113,10 @@ class Stage:
 
     def name(self, member: str) -> str:
         return f"{member}-{self.run}"
+
+    def of(self, name: str) -> list[Member]:
+        """The processes that had this name, in order."""
+        return [one for one in self.members if one.name == name]
 
     def member(self, name: str, **conf: Any) -> Member:
         """Start a member of the play's group."""
@@ -304,6 +310,7 @@ def cooperative(stage: Stage) -> None:
     b.until("assigned " + stage.topic)
     stage.pause(1.0)
     b.close()
+    a.until("assigned " + stage.topic)
     stage.pause(1.0)
     a.close()
 

@@ -75,6 +75,8 @@ def greet(state: State, out: Out) -> None:
     state.bootstrapped = True
     state.coordinator = None
     send(state, some_broker(state), metadata_request(()), out, "brokers")
+    if state.local_topics:  # what was assigned before any broker was known
+        state.metadata_at = state.now
     query(state, out)
 
 

@@ -268,6 +268,17 @@ class Member(Client):
         self.go_on_polling()
 
     @kept
+    def poll_once(self, timeout_ms: int, limit: int = 1) -> None:
+        """One poll of an application that polls by hand; `polling` until it is over."""
+        self._wanted, self._polling = False, True
+        self.do(contract.Poll(timeout_ms, limit))
+
+    @property
+    def polling(self) -> bool:
+        """A poll is open."""
+        return self._polling
+
+    @kept
     def pause_polling(self) -> None:
         self._wanted = False
 
