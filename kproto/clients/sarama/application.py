@@ -18,8 +18,8 @@ from .offsets import Flush, Offsets
 from .routines import Routine, Table, only
 
 if TYPE_CHECKING:
-    from .claim import Claim
     from .client import Client
+    from .partition import Taker
 
 
 class ApplicationState(Enum):
@@ -41,7 +41,7 @@ class Application(Routine):
         super().__init__(S.busy)
         self.client = client
         self.limit = 0
-        self.stocked: dict[Claim, None] = {}  # claims with messages, in the order in which they got them
+        self.stocked: dict[Taker, None] = {}  # those with messages, in the order in which they got them
         self.tells: deque[Routine] = deque()  # who waits for a callback that has not returned
 
     @property
@@ -57,7 +57,7 @@ class Application(Routine):
         if self.stocked:
             self.client.wake(self, "stocked")
 
-    def stock(self, claim: Claim) -> None:
+    def stock(self, claim: Taker) -> None:
         """A claim has messages for the next poll, or for this one."""
         self.stocked[claim] = None
         if self.state is S.polling:

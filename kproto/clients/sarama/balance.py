@@ -5,7 +5,7 @@ balance_strategy.go, balance_strategy_cooperative_sticky.go, consumer_group_memb
   consecutive partitions, the first members one more.
 * roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 stands before t-2), to the
   members in the order of their ids, leaving out who does not want the topic.
-* sticky and cooperative-sticky divide as Kafka's; among equally good divisions sarama takes a random one.
+* sticky and cooperative-sticky: see `sticky`.
 * The subscription is version 2, its topics in the application's order. Sticky members send back the user
   data of their assignment: the partitions and the generation. Cooperative ones send the generation, and say
   what they own (M74).
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ...group.assignors import ASSIGNORS
 from ...group.subscription import (
     Assignment,
     Subscription,
@@ -29,6 +28,7 @@ from ...messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
+from . import sticky
 
 Plan = dict[str, list[TopicPartition]]
 Counts = Mapping[str, int]
@@ -104,16 +104,17 @@ def _round_robin(plan: Plan, members: Mapping[str, Subscription], counts: Counts
             place += len(order)
 
 
-def _like_kafka(name: str) -> Callable[[Plan, Mapping[str, Subscription], Counts], None]:
-    def strategy(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
-        plan.update(ASSIGNORS[name].assign(counts, members, {}))
+def _sticky(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
+    plan.update(sticky.divide(members, counts, cooperative=False))
 
-    return strategy
+
+def _cooperative_sticky(plan: Plan, members: Mapping[str, Subscription], counts: Counts) -> None:
+    plan.update(sticky.divide(members, counts, cooperative=True))
 
 
 _STRATEGIES: dict[str, Callable[[Plan, Mapping[str, Subscription], Counts], None]] = {
     "range": _range,
     "roundrobin": _round_robin,
-    "sticky": _like_kafka("sticky"),
-    "cooperative-sticky": _like_kafka("cooperative-sticky"),
+    "sticky": _sticky,
+    "cooperative-sticky": _cooperative_sticky,
 }

@@ -4,8 +4,9 @@
   that waits for the group stops the fetches and heartbeats of that broker (M78).
 * OffsetCommit alone gives the lock back after the send (offset_manager.go, flushToBrokerFor), and it makes
   its request only when it has the lock: what was marked meanwhile is in it.
-* The lock is Go's. Whoever gave it back and goes on without waiting gets it again; who was woken for nothing
-  after a millisecond of waiting makes the lock hand itself over in order, until nobody waits.
+* The lock is Go's. Whoever gave it back and comes again, or lets somebody else come, gets it before those who
+  wait; but who was woken for nothing after a millisecond of waiting makes the lock hand itself over in order,
+  until nobody waits, or not for long.
 * A connection that breaks is closed at once. Until somebody opens the broker again, by looking it up, every
   call fails. One that answered too late stays, and every call on it fails, until somebody closes it.
 """
@@ -92,6 +93,7 @@ class Broker(Routine):
     ) -> None:
         """Send `request` as soon as the lock is free; `routine` is woken with "answered"."""
         build = request if callable(request) else lambda: request
+        keeps_lock = keeps_lock and not self.client.dialect.pipelines
         self._want(Call(routine, build, self.client.now, keeps_lock))
 
     def pass_by(self, routine: Routine) -> None:
@@ -133,14 +135,14 @@ class Broker(Routine):
         if request is None or error is not None:
             wake(call.routine, call.signal, Answer(self, request, None, None if request is None else error))
             if self.waiting:
-                wake(self, "unlocked")
+                self.client.wake_last(self, "unlocked")
             return
         self.used = True
         self.client.send(self, call, request, READ_TIMEOUT_MS)
         if call.keeps_lock:
             self.move(S.held)
         elif self.waiting:
-            wake(self, "unlocked")
+            self.client.wake_last(self, "unlocked")
 
     def _release(self, call: Call, answer: Answer) -> None:
         wake = self.client.wake
@@ -150,7 +152,7 @@ class Broker(Routine):
                 self._hand_over()
         wake(call.routine, call.signal, answer)
         if self.waiting:
-            wake(self, "unlocked")
+            self.client.wake_last(self, "unlocked")
 
     def _hand_over(self) -> None:
         call = self.waiting.popleft()

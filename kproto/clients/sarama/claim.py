@@ -1,9 +1,7 @@
 """A claim of a session: the goroutine around ConsumeClaim (sarama consumer_group_session.go, v1.61.1).
 
-* It begins where the group committed, or at Offsets.Initial without a commit. ListOffsets is asked twice
-  first, for the newest and the oldest offset (M139, M185); an offset that is not between them is out of
-  range, and with Group.ResetInvalidOffsets the claim begins at Offsets.Initial, after asking twice again
-  (M147).
+* It begins where the group committed, or at Offsets.Initial without a commit (`opening`). An offset that is
+  out of range begins at Offsets.Initial instead, with Group.ResetInvalidOffsets (M147).
 * A partition without a leader is looked at every 5 s. Errors of the start that a new leader may mend are
   tried again Metadata.Retry.Max times; any other is reported, and the claim is over.
 * The handler takes a message whenever the application polls, and marks it. It returns when the session ends,
@@ -22,10 +20,9 @@ from ...group.subscription import TopicPartition
 from ..contract import Record
 from . import errors
 from .errors import Trouble
-from .partition import PartitionConsumer, subscribe, subscribe_again
-from .routines import Routine, Table, ignored, only
-from .settings import NEWEST, OLDEST
-from .starting import LogOffset
+from .opening import ConsumePartition
+from .partition import PartitionConsumer, Taker
+from .routines import Table, only
 
 if TYPE_CHECKING:
     from .session import Session
@@ -43,10 +40,7 @@ _RETRIABLE = {
 class ClaimState(Enum):
     starting = "starting"
     unreadable = "unreadable"  # no leader known: looks again every 5 s
-    newest = "newest"  # ListOffsets for the end
-    oldest = "oldest"  # ListOffsets for the start
-    leading = "leading"  # the topic's metadata is refreshed, as its leader is unknown
-    queueing = "queueing"  # until the subscription manager takes the partition
+    opening = "opening"  # ConsumePartition
     backing_off = "backing_off"
     refreshing = "refreshing"  # before another attempt
     consuming = "consuming"  # the handler runs
@@ -57,14 +51,12 @@ class ClaimState(Enum):
 S = ClaimState
 
 
-class Claim(Routine):
+class Claim(Taker):
     """One partition while the session has it."""
 
     __slots__ = (
         "canceled",
-        "child",
         "closed",
-        "newest",
         "offset",
         "partition",
         "reset",
@@ -74,14 +66,11 @@ class Claim(Routine):
     )
     TABLE: ClassVar[Table]
     EDGES: ClassVar = {
-        S.starting: {S.unreadable, S.newest, S.done},
-        S.unreadable: {S.newest, S.done},
-        S.newest: {S.oldest, S.backing_off, S.done},
-        S.oldest: {S.newest, S.leading, S.queueing, S.backing_off, S.done},
-        S.leading: {S.queueing, S.backing_off, S.done},
-        S.queueing: {S.consuming},
+        S.starting: {S.unreadable, S.opening, S.done},
+        S.unreadable: {S.opening, S.done},
+        S.opening: {S.consuming, S.backing_off, S.done},
         S.backing_off: {S.refreshing, S.done},
-        S.refreshing: {S.newest},
+        S.refreshing: {S.opening},
         S.consuming: {S.draining},
         S.draining: {S.done},
         S.done: set(),
@@ -93,7 +82,6 @@ class Claim(Routine):
         self.partition = partition
         self.retries = session.client.settings.metadata_retry_max
         self.offset = session.client.settings.offsets_initial
-        self.newest = 0
         self.reset = False  # begins at Offsets.Initial, as the committed offset is out of range
         self.canceled = False
         self.revoked = False  # by a cooperative rebalance: the session goes on without it
@@ -109,10 +97,6 @@ class Claim(Routine):
     def report(self, error: Trouble) -> None:
         """To the group's Errors channel."""
         self.session.report(error, self.partition)
-
-    def stocked(self) -> None:
-        """There are messages."""
-        self.session.client.wake(self, "stocked")
 
     def take(self, limit: int) -> list[Record]:
         """What the application polls: it is marked as it is taken."""
@@ -139,73 +123,23 @@ def _start(claim: Claim, what: object) -> None:
         managed = claim.session.offsets.managed.get(claim.partition)
         if managed is not None and managed.offset >= 0:
             claim.offset = managed.offset
-        _ask_newest(claim)
+        _ask(claim)
     else:
         if claim.state is S.starting:
             claim.move(S.unreadable)
         client.sleep(claim, client.now + UNREADABLE_MS)
 
 
-def _ask_newest(claim: Claim) -> None:
-    claim.move(S.newest)
-    LogOffset(claim.session.client, claim, claim.partition, NEWEST).start()
+def _ask(claim: Claim) -> None:
+    claim.move(S.opening)
+    ConsumePartition(claim.session.client, claim, claim.partition, claim.offset).start()
 
 
-def _newest(claim: Claim, found: int | Trouble) -> None:
+def _opened(claim: Claim, found: PartitionConsumer | Trouble) -> None:
     if isinstance(found, Trouble):
         _failed(claim, found)
         return
-    claim.newest = found
-    claim.move(S.oldest)
-    LogOffset(claim.session.client, claim, claim.partition, OLDEST).start()
-
-
-def _oldest(claim: Claim, found: int | Trouble) -> None:
-    if isinstance(found, Trouble):
-        _failed(claim, found)
-        return
-    ends = {NEWEST: claim.newest, OLDEST: found}
-    offset = ends.get(claim.offset, claim.offset)
-    if not found <= offset <= claim.newest:
-        _failed(claim, errors.OUT_OF_RANGE)
-        return
-    claim.offset = offset
-    leader = claim.session.client.metadata.leader(*claim.partition)
-    if isinstance(leader, Trouble):
-        claim.move(S.leading)
-        claim.session.client.metadata.want(claim, (claim.partition.topic,))
-    else:
-        _subscribe(claim)
-
-
-def _led(claim: Claim, trouble: Trouble | None) -> None:
-    found = trouble or claim.session.client.metadata.leader(*claim.partition)
-    if isinstance(found, Trouble):
-        _failed(claim, found)
-    else:
-        _subscribe(claim)
-
-
-def _subscribe(claim: Claim) -> None:
-    client = claim.session.client
-    leader = client.metadata.leader(*claim.partition)
-    assert not isinstance(leader, Trouble)
-    if claim.partition in client.children:
-        _failed(claim, Trouble("sarama.ConfigurationError", "the partition is already being consumed"))
-        return
-    child = PartitionConsumer(client, claim, claim.partition, claim.offset)
-    child.high_watermark = claim.newest
-    child.paused = claim.partition in client.paused
-    claim.child = client.children[claim.partition] = child
-    claim.move(S.queueing)
-    subscribe(child, claim, *leader)
-
-
-def _queued(claim: Claim, taken: bool) -> None:
-    assert claim.child is not None
-    if not taken:
-        subscribe_again(claim.child, claim)
-        return
+    claim.child = found
     claim.move(S.consuming)
     if claim.session.cooperative:
         claim.session.tell("assigned", (claim.partition,))
@@ -217,10 +151,7 @@ def _failed(claim: Claim, trouble: Trouble) -> None:
     if trouble == errors.OUT_OF_RANGE and client.settings.group_reset_invalid_offsets and not claim.reset:
         claim.reset = True
         claim.offset = client.settings.offsets_initial
-        if claim.state is S.newest:
-            LogOffset(client, claim, claim.partition, NEWEST).start()
-        else:
-            _ask_newest(claim)
+        ConsumePartition(client, claim, claim.partition, claim.offset).start()
     elif claim.retries > 0 and (trouble.code in _RETRIABLE or trouble == errors.NOT_CONNECTED):
         claim.retries -= 1
         claim.move(S.backing_off)
@@ -244,7 +175,7 @@ def _refresh(claim: Claim, what: object) -> None:
 
 
 def _refreshed(claim: Claim, trouble: Trouble | None) -> None:
-    _ask_newest(claim)
+    _ask(claim)
 
 
 def _stocked(claim: Claim, what: object) -> None:
@@ -287,6 +218,10 @@ def _closed(claim: Claim, what: object) -> None:
         _look(claim, None)
 
 
+def _closed_early(claim: Claim, what: object) -> None:
+    claim.closed = True
+
+
 def _finish(claim: Claim) -> None:
     claim.move(S.done)
     claim.session.returned(claim)
@@ -296,9 +231,8 @@ Claim.TABLE = {
     "start": only(S, starting=_start),
     "look": only(S, unreadable=_look_before, backing_off=_look_before, consuming=_look),
     "elapsed": only(S, unreadable=_start, backing_off=_refresh),
-    "offset": only(S, newest=_newest, oldest=_oldest),
-    "refreshed": only(S, leading=_led, refreshing=_refreshed),
-    "queued": only(S, queueing=_queued),
+    "opened": only(S, opening=_opened),
+    "refreshed": only(S, refreshing=_refreshed),
     "stocked": only(S, consuming=_stocked, draining=_drain),
-    "closed": only(S, consuming=_closed, draining=_closed, queueing=ignored),
+    "closed": only(S, consuming=_closed, draining=_closed, opening=_closed_early),
 }

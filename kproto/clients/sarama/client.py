@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...group.subscription import TopicPartition
 from ...messages.find_coordinator import FindCoordinatorResponse
@@ -27,11 +27,31 @@ if TYPE_CHECKING:
     from .partition import PartitionConsumer
 
 
+class Dialect(NamedTuple):
+    """Where sarama's releases differ below the group."""
+
+    pipelines: bool
+    """Whether a request is sent while another is open on the connection (it was, until 2020)."""
+    asks_bootstrap: bool
+    """Whether metadata and coordinators are asked of the bootstrap address as long as it answers."""
+    gather_ms: int
+    """How long the subscription manager gathers partitions."""
+
+
+PRESENT = Dialect(pipelines=False, asks_bootstrap=False, gather_ms=100)
+"""IBM/sarama 1.61.1."""
+OLD = Dialect(pipelines=True, asks_bootstrap=True, gather_ms=0)
+"""Shopify/sarama 1.17.0, which sarama-cluster 2.1.15 was made with."""
+
+
 class Client(Scheduler):
     """What all of a sarama client's goroutines share."""
 
-    def __init__(self, settings: Settings, versions: Mapping[int, int] = VERSIONS) -> None:
+    def __init__(
+        self, settings: Settings, versions: Mapping[int, int] = VERSIONS, dialect: Dialect = PRESENT
+    ) -> None:
         super().__init__()
+        self.dialect = dialect
         self.settings = settings
         self.versions = versions
         self.offered: Mapping[int, tuple[int, int]] = {}

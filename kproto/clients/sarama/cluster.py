@@ -29,6 +29,7 @@ from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
 from .routines import Routine, Table, Ticker, only
+from .settings import key
 
 if TYPE_CHECKING:
     from .client import Client
@@ -37,6 +38,7 @@ Topics = tuple[str, ...]
 """What a refresh is about; none means all."""
 
 _NO_RESULT = {ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+_CREATES_SINCE = 4  # Metadata's allow_auto_topic_creation
 _LEADERLESS = ErrorCode.LEADER_NOT_AVAILABLE
 
 
@@ -101,6 +103,8 @@ class Metadata:
     def candidates(self) -> list[Broker]:
         """Whose lock has to be had, one after the other, before the last is asked (LeastLoadedBroker)."""
         brokers = list(self.brokers.values())
+        if self.client.dialect.asks_bootstrap and self.seeds:
+            return [self.seeds[0].open()]
         if len(brokers) > 1:
             first = int(self.client.settings.random() * len(brokers))
             return [*brokers[:first], *brokers[first + 1 :], brokers[first].open()]
@@ -118,7 +122,7 @@ class Metadata:
             self.next = {}
             self.refresh = Refresh(self, None if about is None else tuple(about))
             self.waiting.append((routine, topics, "final"))
-            self.refresh.start()
+            self.client.wake(self.refresh, "start")
         elif self.refresh.covers(topics):
             self.waiting.append((routine, topics, "final"))
         else:
@@ -223,10 +227,6 @@ class Refresh(Routine):
         self.brokers: list[Broker] = []
         self.trouble: dict[str, Trouble] | Trouble | None = None
 
-    def start(self) -> None:
-        """Who wants it waits already; its goroutine is the next to run."""
-        _choose(self, None)
-
     def covers(self, topics: Topics) -> bool:
         """Whether it is about these topics, too."""
         return self.topics is None or (bool(topics) and set(topics) <= set(self.topics))
@@ -253,10 +253,10 @@ def _passed(refresh: Refresh, answer: Answer) -> None:
 
 def _ask(refresh: Refresh) -> None:
     refresh.move(R.asking)
-    topics = refresh.topics
+    topics, client = refresh.topics, refresh.metadata.client
     request = MetadataRequest(
         topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
-        allow_auto_topic_creation=topics is not None,
+        allow_auto_topic_creation=topics is not None or client.version(key(MetadataRequest)) < _CREATES_SINCE,
     )
     refresh.brokers[0].call(refresh, request)
 
@@ -304,6 +304,7 @@ def _finish(refresh: Refresh, trouble: dict[str, Trouble] | Trouble | None) -> N
 
 
 Refresh.TABLE = {
+    "start": only(R, choosing=_choose),
     "passed": only(R, choosing=_passed),
     "answered": only(R, asking=_refresh_answered),
     "elapsed": only(R, waiting=_retried),

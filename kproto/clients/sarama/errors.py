@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
@@ -15,13 +16,37 @@ class Trouble(NamedTuple):
     code: int | None = None
 
 
+_ON_THE_WIRE = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "Unexpected (unknown?) server error",
+    ErrorCode.REQUEST_TIMED_OUT: "Request exceeded the user-specified time limit in the request",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: (
+        "The coordinator is still loading offsets and cannot currently process requests"
+    ),
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available",
+    ErrorCode.NOT_COORDINATOR: ("Request was for a consumer group that is not coordinated by this broker"),
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
+        "The provider group protocol type is incompatible with the other members"
+    ),
+    ErrorCode.INVALID_GROUP_ID: "The provided group id was empty",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "The provided session timeout is outside the allowed range",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "The client is not authorized to access this group",
+    ErrorCode.UNSUPPORTED_VERSION: "The version of API is not supported",
+    ErrorCode.MEMBER_ID_REQUIRED: (
+        "The group member needs to have a valid member id before actually entering a consumer group"
+    ),
+}
+"""What a heartbeat's error puts into the next JoinGroup, as its reason: these texts are on the wire."""
+
+
+@cache
 def kafka(code: int) -> Trouble:
     """A broker's error code."""
     try:
-        text = ErrorCode(code).name
+        name = ErrorCode(code)
     except ValueError:
-        text = "an error code that nobody knows"
-    return Trouble(f"KError({code})", text, code)
+        return Trouble(f"KError({code})", f"Unknown error, how did this happen? Error code = {code}", code)
+    text = _ON_THE_WIRE.get(name)
+    return Trouble(f"KError({code})", name.name if text is None else f"kafka server: {text}", code)
 
 
 def network(why: str, late: bool) -> Trouble:
@@ -37,7 +62,10 @@ INCOMPLETE = Trouble("errors.errorString", "the answer doesn't say anything abou
 TIMED_OUT = Trouble("errors.errorString", "the application took no message in time")
 RETRIES_EXHAUSTED = Trouble("errors.errorString", "the partition consumer has no retries left")
 MESSAGE_TOO_LARGE = Trouble("errors.errorString", "a message is larger than Consumer.Fetch.Max")
-REBALANCE_TIMED_OUT = Trouble("errors.errorString", "a claim did not end in Rebalance.Timeout")
+REBALANCE_TIMED_OUT = Trouble(
+    "errors.errorString",
+    "kafka: ConsumeClaim did not exit within Consumer.Group.Rebalance.Timeout of being revoked",
+)
 CLAIM_EXITED = Trouble("errors.errorString", "a ConsumeClaim ended by itself")
 HEARTBEAT_FAILED = Trouble("errors.errorString", "the heartbeats stopped")
 PARTITIONS_CHANGED = Trouble("errors.errorString", "the number of partitions changed")

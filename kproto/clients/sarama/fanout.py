@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .client import Client
     from .partition import PartitionConsumer
 
-BATCH_TIMEOUT_MS = 100  # partitionConsumersBatchTimeout: to gather, and for every nap
+NAP_MS = 100  # partitionConsumersBatchTimeout
 
 _REDISPATCH = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -159,7 +159,7 @@ def _take_first(manager: Manager, what: object) -> None:
         consumer.client.wake(consumer.fetcher, "ended")
     elif consumer.inputs:
         manager.move(M.gathering)
-        consumer.client.sleep(manager, consumer.client.now + BATCH_TIMEOUT_MS)
+        consumer.client.sleep(manager, consumer.client.now + consumer.client.dialect.gather_ms)
         _take_more(manager, None)
     elif consumer.fetcher.state is X.receiving and not consumer.fetcher.served:
         consumer.fetcher.served = True
@@ -275,7 +275,7 @@ def _received(fetcher: Fetcher, batch: tuple[Subscription, ...]) -> None:
 def _nap(fetcher: Fetcher) -> None:
     fetcher.move(X.napping)
     client = fetcher.consumer.client
-    client.sleep(fetcher, client.now + BATCH_TIMEOUT_MS)
+    client.sleep(fetcher, client.now + NAP_MS)
 
 
 def _drop_dying(consumer: BrokerConsumer) -> None:

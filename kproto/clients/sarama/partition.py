@@ -29,10 +29,24 @@ from .records import parse
 from .routines import Routine, Table, Ticker, ignored, only
 
 if TYPE_CHECKING:
-    from .claim import Claim
     from .client import Client
 
 DEFAULT_REFRESH_MS = 600_000  # a preference's lease where RefreshFrequency is 0
+
+
+class Taker(Routine):
+    """Who takes a partition's messages: woken with "stocked" and "closed"."""
+
+    __slots__ = ("child",)
+    child: PartitionConsumer | None
+
+    def take(self, limit: int) -> list[Record]:
+        """Messages for the application's poll."""
+        raise NotImplementedError
+
+    def report(self, error: Trouble) -> None:
+        """The partition consumer's Errors channel."""
+        raise NotImplementedError
 
 
 class Preference(NamedTuple):
@@ -43,11 +57,11 @@ class Preference(NamedTuple):
 
 
 class PartitionConsumer:
-    """What both goroutines share. `claim` takes the messages and hears of the end."""
+    """What both goroutines share."""
 
-    def __init__(self, client: Client, claim: Claim, partition: TopicPartition, offset: int) -> None:
+    def __init__(self, client: Client, taker: Taker, partition: TopicPartition, offset: int) -> None:
         self.client = client
-        self.claim = claim
+        self.taker = taker
         self.partition = partition
         self.offset = offset
         self.fetch_size = client.settings.fetch_default
@@ -76,7 +90,7 @@ class PartitionConsumer:
 
     def error(self, error: Trouble) -> None:
         """To the Errors channel."""
-        self.claim.report(error)
+        self.taker.report(error)
 
     def redispatch(self) -> None:
         """triggerRedispatch: start anew, unless that is due anyway or it ends."""
@@ -300,7 +314,7 @@ class Feeder(Routine):
             self.first = True
             for _ in range(min(room, len(left))):
                 child.messages.append(left.popleft())
-            child.claim.stocked()
+            child.client.wake(child.taker, "stocked")
         return not left
 
 
@@ -381,7 +395,7 @@ def _close_later(feeder: Feeder, what: object) -> None:
 def _end_feeder(feeder: Feeder, what: object) -> None:
     """The channels are closed: the claim hears that nothing more comes."""
     feeder.move(E.ended)
-    feeder.child.client.wake(feeder.child.claim, "closed")
+    feeder.child.client.wake(feeder.child.taker, "closed")
 
 
 Feeder.TABLE = {

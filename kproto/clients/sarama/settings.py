@@ -83,6 +83,7 @@ class Settings:
     fetch_max_bytes: int
     channel_buffer_size: int
     once: bool
+    dwell_time: int
 
     @property
     def cooperative(self) -> bool:
@@ -145,4 +146,5 @@ def settings(config: Config) -> Settings:
         fetch_max_bytes=number("Fetch.MaxBytes", 50 * 1024 * 1024),
         channel_buffer_size=number("ChannelBufferSize", 256),
         once=bool(number("Once", False)),
+        dwell_time=number("Group.Offsets.Synchronization.DwellTime", 100),
     )

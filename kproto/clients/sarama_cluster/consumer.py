@@ -1,0 +1,527 @@
+"""sarama-cluster's Consumer: its main loop, one cycle after the other (consumer.go, nextTick, v2.1.15).
+
+* A cycle: refresh all metadata and the coordinator, release what was consumed (stop, dwell, commit), join,
+  sync, start the heartbeats, fetch all offsets in one request, open all partitions at once, then the topic
+  watcher and the commits; and wait until any of its loops ends (M68). Everything is let go before each join.
+* JoinGroup v0 offers range and roundrobin; which of them divides is the leader's own option, and the strategy
+  that the group chose does not matter. Each topic for itself; range rounds its borders.
+* JoinGroup's UNKNOWN_MEMBER_ID forgets the member id. SyncGroup errors but REBALANCE_IN_PROGRESS, and any
+  error of OffsetFetch or of opening a partition, leave the group; the id is kept all the same, and the next
+  JoinGroup is refused with it.
+* An error ends the cycle: it is told (but not REBALANCE_IN_PROGRESS), and the next cycle begins after
+  Metadata.Retry.Backoff. There is no other retry.
+* Notifications: start (with what was current), then OK (claimed, released, current) or error.
+* Growth of a topic is not seen (`loops`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from ...error_codes import ErrorCode
+from ...group.subscription import Assignment, TopicPartition
+from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ...messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ...wire.message import Message
+from ..common import fetched_offsets, offset_fetch
+from ..contract import Closed, Hangup, Report
+from ..sarama import errors
+from ..sarama.errors import Trouble
+from ..sarama.offsets import Managed
+from ..sarama.routines import Routine, Table, only
+from ..sarama.settings import key
+from . import plan
+from .asking import Ask, CommitOffsets, Release
+from .loops import CommitLoop, HeartbeatLoop, Loop, Partition, WatchLoop
+
+if TYPE_CHECKING:
+    from ..sarama.application import Application
+    from . import State
+
+__all__ = ["Consumer", "ConsumerState"]
+
+
+class ConsumerState(Enum):
+    new = "new"
+    connecting = "connecting"  # NewClient: the first metadata
+    idle = "idle"  # no Consumer was made, or it is closed
+    creating = "creating"  # NewConsumer: looks the coordinator up
+    refreshing = "refreshing"
+    finding = "finding"
+    releasing = "releasing"
+    learning = "learning"  # the leader: metadata of a topic of which nothing is known
+    joining = "joining"
+    syncing = "syncing"
+    fetching = "fetching"  # offsets
+    opening = "opening"
+    consuming = "consuming"
+    dropping = "dropping"  # releases what was opened before one failed
+    quitting = "quitting"  # leaves the group after an error
+    backing_off = "backing_off"
+    winding_up = "winding_up"  # until all loops have ended
+    closing = "closing"  # the last release
+    leaving = "leaving"
+    closed = "closed"
+
+
+S = ConsumerState
+_CYCLE_ENDS = {S.backing_off, S.winding_up}
+
+
+class Consumer(Routine):
+    """The goroutine that runs the cycles, and Close."""
+
+    __slots__ = (
+        "application",
+        "before",
+        "client",
+        "commits",
+        "committing",
+        "core",
+        "dying",
+        "extra",
+        "finished",
+        "generation",
+        "joined",
+        "loops",
+        "member_id",
+        "notified",
+        "partitions",
+        "release",
+        "trouble",
+        "unopened",
+        "wanted",
+    )
+    TABLE: ClassVar[Table]
+    EDGES: ClassVar = {
+        S.new: {S.connecting, S.closed},
+        S.connecting: {S.idle, S.closed},
+        S.idle: {S.creating, S.closed},
+        S.creating: {S.refreshing, S.idle, S.closing},
+        S.refreshing: {S.finding, *_CYCLE_ENDS},
+        S.finding: {S.releasing, *_CYCLE_ENDS},
+        S.releasing: {S.joining, *_CYCLE_ENDS},
+        S.joining: {S.learning, S.syncing, *_CYCLE_ENDS},
+        S.learning: {S.syncing, *_CYCLE_ENDS},
+        S.syncing: {S.fetching, S.quitting, *_CYCLE_ENDS},
+        S.fetching: {S.opening, S.consuming, S.quitting, *_CYCLE_ENDS},
+        S.opening: {S.consuming, S.dropping, *_CYCLE_ENDS},
+        S.consuming: {S.winding_up},
+        S.dropping: {S.quitting},
+        S.quitting: {*_CYCLE_ENDS},
+        S.backing_off: {S.winding_up},
+        S.winding_up: {S.refreshing, S.closing},
+        S.closing: {S.leaving},
+        S.leaving: {S.idle, S.closed},
+        S.closed: set(),
+    }
+
+    def __init__(self, client: State, application: Application) -> None:
+        super().__init__(S.new)
+        self.client, self.application = client, application
+        self.wanted: tuple[str, ...] | None = None
+        self.finished = False  # the whole client is being closed
+        self.dying = False  # this Consumer is
+        self.core: tuple[str, ...] = ()
+        self.extra: tuple[str, ...] = ()
+        self.member_id = ""
+        self.generation = 0
+        self.joined: JoinGroupResponse | None = None
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.unopened = 0
+        self.loops: list[Loop] = []
+        self.before: frozenset[TopicPartition] = frozenset()  # what was current when the cycle began
+        self.notified = False  # the start of this cycle was told
+        self.trouble: Trouble | None = None
+        self.committing = False
+        self.commits: list[CommitOffsets] = []
+        self.release: Release | None = None
+
+    def connect(self) -> None:
+        """NewClient: the first metadata."""
+        self.move(S.connecting)
+        self.client.metadata.want(self, ())
+
+    def subscribe(self, topics: tuple[str, ...] | None) -> None:
+        """Close the present Consumer and (unless None) make one for these topics."""
+        self.wanted = topics
+        if self.state is S.idle:
+            _create(self)
+        elif self.state not in (S.new, S.connecting, S.closed):
+            self.die()
+
+    def close(self) -> None:
+        self.finished, self.wanted = True, None
+        if self.state is S.idle:
+            _close(self)
+        else:
+            self.die()
+
+    def die(self) -> None:
+        """Close of the Consumer: whoever waits looks."""
+        self.dying = True
+        self.look()
+        if self.state is S.consuming:
+            self.wind_up()
+
+    def look(self) -> None:
+        """Something was closed."""
+        self.client.wake(self, "look")
+        if self.release is not None:
+            self.client.wake(self.release, "look")
+
+    def managed(self) -> dict[TopicPartition, Managed]:
+        """The offsets of what is consumed."""
+        return {partition: one.managed for partition, one in self.partitions.items()}
+
+    def new_topics(self) -> bool:
+        """Whether there is a topic that should be consumed and isn't."""
+        return any(topic not in self.extra for topic in self.potential_topics())
+
+    def potential_topics(self) -> list[str]:
+        """selectExtraTopics: what the whitelist wants beside the topics that were named."""
+        white, black = self.client.whitelist, self.client.blacklist
+        if white is None:
+            return []
+        return [
+            topic
+            for topic in sorted(self.client.metadata.topics)
+            if topic not in self.core
+            and not (black is not None and re.search(black, topic))
+            and re.search(white, topic)
+        ]
+
+    def report(self, context: str, trouble: Trouble) -> None:
+        """handleError: what happens while it closes is dropped."""
+        if not self.dying:
+            self.client.report(trouble._replace(text=f"{context}: {trouble.text}"))
+
+    def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
+        """Notifications, if they are wanted."""
+        if not self.client.notifies or self.dying:
+            return
+        now = frozenset(claimed)
+        parts = [("current", self.before)]
+        if kind == "rebalance OK":
+            parts = [("claimed", now - self.before), ("released", self.before - now), ("current", now)]
+        text = "; ".join(f"{name}: {' '.join(map(str, sorted(found)))}" for name, found in parts)
+        self.client.out.append(Report("notification", kind, text))
+
+    # -- loops
+
+    def ended(self, loop: Loop) -> None:
+        """A loop is over, and the cycle with it."""
+        self.loops.remove(loop)
+        if self.state is S.consuming:
+            self.wind_up()
+        self.look()
+
+    def wind_up(self) -> None:
+        """The end of a cycle: stop all loops."""
+        if self.state is S.consuming:
+            self.move(S.winding_up)
+            for loop in list(self.loops):
+                loop.stop()
+            self.look()
+
+    def opened(self, one: Partition, trouble: Trouble | None) -> None:
+        """A partition is open, or can't be."""
+        self.unopened -= 1
+        if trouble is not None:
+            self.trouble = trouble
+        if not self.unopened:
+            self.client.wake(self, "opened")
+
+
+def _connected(consumer: Consumer, trouble: Trouble | None) -> None:
+    if trouble is not None and trouble.code != ErrorCode.LEADER_NOT_AVAILABLE:
+        consumer.client.report(trouble)
+        _close(consumer)
+        return
+    consumer.client.keep_fresh()
+    consumer.move(S.idle)
+    _create(consumer)
+
+
+def _create(consumer: Consumer) -> None:
+    """NewConsumer."""
+    consumer.dying = False
+    if consumer.finished:
+        _close(consumer)
+    elif consumer.wanted is not None:
+        consumer.core = tuple(sorted(consumer.wanted))
+        consumer.wanted = None
+        consumer.member_id, consumer.generation = "", 0
+        consumer.move(S.creating)
+        consumer.client.look_up(consumer)
+
+
+def _created(consumer: Consumer, trouble: Trouble | None) -> None:
+    if trouble is not None:
+        consumer.client.report(trouble)
+        consumer.move(S.idle)
+        _create(consumer)
+        return
+    _next_cycle(consumer)
+
+
+# One cycle
+
+
+def _next_cycle(consumer: Consumer) -> None:
+    if consumer.dying:
+        consumer.move(S.closing)
+        Release(consumer, consumer).start()
+        return
+    consumer.before = frozenset(consumer.partitions)
+    consumer.notified, consumer.trouble = False, None
+    consumer.move(S.refreshing)
+    consumer.client.metadata.want(consumer, ())
+
+
+def _refreshed(consumer: Consumer, trouble: Trouble | None) -> None:
+    if trouble is not None:
+        _failed(consumer, trouble)
+        return
+    consumer.move(S.finding)
+    consumer.client.look_up(consumer)
+
+
+def _found(consumer: Consumer, trouble: Trouble | None) -> None:
+    if trouble is not None:
+        _failed(consumer, trouble)
+        return
+    consumer.move(S.releasing)
+    if consumer.before:
+        consumer.application.tell("revoked", tuple(sorted(consumer.before)), None)
+    Release(consumer, consumer).start()
+
+
+def _released(consumer: Consumer, trouble: Trouble | None) -> None:
+    if trouble is not None:
+        _failed(consumer, trouble)
+        return
+    consumer.notify("rebalance start")
+    consumer.notified = True
+    consumer.extra = tuple(consumer.potential_topics())
+    settings = consumer.client.settings
+    metadata = plan.subscription((*consumer.core, *consumer.extra))
+    consumer.move(S.joining)
+    request = JoinGroupRequest(
+        group_id=settings.group_id,
+        session_timeout_ms=settings.group_session_timeout,
+        member_id=consumer.member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in plan.STRATEGIES],
+    )
+    Ask(consumer, consumer, request).start()
+
+
+def _joined(consumer: Consumer, found: Message | Trouble) -> None:
+    if isinstance(found, Trouble):
+        if found.code == ErrorCode.UNKNOWN_MEMBER_ID:
+            consumer.member_id = ""
+        _failed(consumer, found)
+        return
+    assert isinstance(found, JoinGroupResponse)
+    consumer.joined = found
+    if found.leader != found.member_id:
+        _sync(consumer, {})
+    else:
+        _plan(consumer, None)
+
+
+def _plan(consumer: Consumer, trouble: Trouble | None) -> None:
+    metadata, joined = consumer.client.metadata, consumer.joined
+    assert joined is not None
+    members = plan.read_members(joined)
+    unknown = [topic for topic in plan.topics_of(members) if not metadata.partitions(topic)]
+    if trouble is not None:
+        _failed(consumer, trouble)
+    elif unknown and consumer.state is S.learning:
+        _failed(consumer, errors.UNKNOWN_TOPIC)
+    elif unknown:
+        consumer.move(S.learning)
+        metadata.want(consumer, unknown[:1])
+    else:
+        counts = {topic: len(metadata.partitions(topic)) for topic in plan.topics_of(members)}
+        _sync(consumer, plan.divide(consumer.client.strategy, members, counts))
+
+
+def _sync(consumer: Consumer, assignments: dict[str, list[TopicPartition]]) -> None:
+    joined = consumer.joined
+    assert joined is not None
+    consumer.member_id, consumer.generation = joined.member_id, joined.generation_id
+    consumer.move(S.syncing)
+    request = SyncGroupRequest(
+        group_id=consumer.client.settings.group_id,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[
+            SyncGroupRequestAssignment(
+                member_id=member_id, assignment=Assignment(partitions=tuple(partitions)).encode(0)
+            )
+            for member_id, partitions in assignments.items()
+        ],
+    )
+    Ask(consumer, consumer, request).start()
+
+
+def _synced(consumer: Consumer, found: Message | Trouble) -> None:
+    if isinstance(found, Trouble):
+        if found.code == ErrorCode.REBALANCE_IN_PROGRESS:
+            _failed(consumer, found)
+        else:
+            _quit(consumer, found)
+        return
+    assert isinstance(found, SyncGroupResponse)
+    claims = sorted(Assignment.decode(found.assignment).partitions)
+    consumer.partitions = {one: Partition(consumer, one, Managed(-1, -1, "")) for one in claims}
+    consumer.loops = [HeartbeatLoop(consumer, consumer.client.settings.group_heartbeat_interval)]
+    consumer.move(S.fetching)
+    version = consumer.client.version(key(OffsetFetchRequest))
+    request = offset_fetch(consumer.client.settings.group_id, claims, version, stable=False)
+    Ask(consumer, consumer, request).start()
+
+
+def _fetched(consumer: Consumer, found: Message | Trouble) -> None:
+    if isinstance(found, Trouble):
+        _forget(consumer, found)
+        return
+    assert isinstance(found, OffsetFetchResponse)
+    offsets = fetched_offsets(found)[1]
+    claims, consumer.partitions = list(consumer.partitions), {}
+    for partition in claims:
+        one = offsets.get(partition)
+        if one is None or one.error:
+            _forget(consumer, errors.INCOMPLETE if one is None else errors.kafka(one.error))
+            return
+        consumer.partitions[partition] = Partition(consumer, partition, Managed(one.offset, -1, ""))
+    consumer.unopened = len(claims)
+    if not claims:
+        _consume(consumer)
+        return
+    consumer.move(S.opening)
+    for one_partition in list(consumer.partitions.values()):
+        one_partition.start()
+
+
+def _forget(consumer: Consumer, trouble: Trouble) -> None:
+    consumer.partitions = {}
+    _quit(consumer, trouble)
+
+
+def _opened(consumer: Consumer, what: object) -> None:
+    if consumer.trouble is not None:
+        consumer.move(S.dropping)
+        Release(consumer, consumer).start()
+    else:
+        _consume(consumer)
+
+
+def _consume(consumer: Consumer) -> None:
+    settings, claims = consumer.client.settings, tuple(consumer.partitions)
+    consumer.notify("rebalance OK", claims)
+    consumer.application.tell("assigned", claims, None)
+    consumer.move(S.consuming)
+    if settings.metadata_refresh_frequency:
+        consumer.loops.append(WatchLoop(consumer, max(settings.metadata_refresh_frequency // 2, 1)))
+    consumer.loops.append(CommitLoop(consumer, settings.offsets_auto_commit_interval))
+    _look(consumer, None)
+
+
+def _look(consumer: Consumer, what: object) -> None:
+    """A loop may have ended before the cycle began to wait for that."""
+    heartbeats = any(isinstance(loop, HeartbeatLoop) for loop in consumer.loops)
+    closed = any(one.is_closed for one in consumer.partitions.values())
+    if consumer.dying or not heartbeats or closed:
+        consumer.wind_up()
+
+
+def _wound_up(consumer: Consumer, what: object) -> None:
+    if not consumer.loops:
+        _next_cycle(consumer)
+
+
+# What goes wrong
+
+
+def _dropped(consumer: Consumer, trouble: Trouble | None) -> None:
+    assert consumer.trouble is not None
+    _quit(consumer, consumer.trouble)
+
+
+def _quit(consumer: Consumer, trouble: Trouble) -> None:
+    consumer.trouble = trouble
+    consumer.move(S.quitting)
+    Ask(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
+
+
+def _has_quit(consumer: Consumer, found: Message | Trouble) -> None:
+    assert consumer.trouble is not None
+    _failed(consumer, consumer.trouble)
+
+
+def _failed(consumer: Consumer, trouble: Trouble) -> None:
+    """rebalanceError."""
+    if consumer.notified:
+        consumer.notify("rebalance error")
+    if trouble.code != ErrorCode.REBALANCE_IN_PROGRESS:
+        consumer.report("rebalance", trouble)
+    consumer.move(S.backing_off)
+    client = consumer.client
+    client.sleep(consumer, client.now + client.settings.metadata_retry_backoff)
+    _look_backing_off(consumer, None)
+
+
+def _look_backing_off(consumer: Consumer, what: object) -> None:
+    if consumer.dying:
+        _backed_off(consumer, None)
+
+
+def _backed_off(consumer: Consumer, what: object) -> None:
+    consumer.move(S.winding_up)
+    for loop in list(consumer.loops):
+        loop.stop()
+    _wound_up(consumer, None)
+
+
+# Close
+
+
+def _closing_released(consumer: Consumer, trouble: Trouble | None) -> None:
+    if trouble is not None:
+        consumer.client.report(trouble)
+    consumer.move(S.leaving)
+    Ask(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
+
+
+def _left(consumer: Consumer, found: Message | Trouble) -> None:
+    consumer.move(S.idle)
+    _create(consumer)
+
+
+def _close(consumer: Consumer) -> None:
+    client = consumer.client
+    consumer.move(S.closed)
+    if client.updater is not None:
+        client.wake(client.updater, "stop")
+    for broker in (*client.metadata.brokers.values(), *client.metadata.seeds):
+        if broker.opened and broker.used:
+            client.out.append(Hangup(broker.address))
+    client.out.append(Closed())
+
+
+Consumer.TABLE = {
+    "refreshed": only(S, connecting=_connected, refreshing=_refreshed, learning=_plan),
+    "found": only(S, creating=_created, finding=_found),
+    "released": only(S, releasing=_released, dropping=_dropped, closing=_closing_released),
+    "asked": only(S, joining=_joined, syncing=_synced, fetching=_fetched, quitting=_has_quit, leaving=_left),
+    "opened": only(S, opening=_opened),
+    "look": only(S, consuming=_look, winding_up=_wound_up, backing_off=_look_backing_off),
+    "elapsed": only(S, backing_off=_backed_off),
+}
