@@ -25,7 +25,8 @@ from kproto.broker.call import Node
 from kproto.broker.handlers.index import served
 from kproto.broker.settings import Settings
 from kproto.clients import contract as c
-from kproto.group.subscription import Assignment, Subscription, TopicPartition
+from kproto.errors import DecodeError
+from kproto.group.subscription import Assignment, Subscription, TopicPartition, read_subscription
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.index import response_class
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -349,7 +350,7 @@ class Member:
         if tell.kind == "revoked" and self.conf.get("revoke_ms"):
             self.busy_until = self.stage.now + self.conf["revoke_ms"]
             self.in_callback = True
-        else:
+        elif tell.wait:
             self.do(c.Told())
 
     def _obey(self, line: str) -> None:
@@ -481,9 +482,13 @@ def _join(line: Line) -> str:
     x = line.request
     protocols = []
     for one in x.protocols:
-        sub = Subscription.decode(one.metadata)
         version = int.from_bytes(one.metadata[:2], "big")
-        text = f"{one.name}(v{version} topics={_listed(sub.topics)}"
+        text = f"{one.name}(v{version}"
+        try:
+            sub = Subscription.decode(one.metadata)
+        except DecodeError:  # sarama's old releases say version 1 and leave out what it has
+            sub, version = read_subscription(one.metadata), 0
+        text += f" topics={_listed(sub.topics)}"
         if version >= 1:
             text += f" own={_listed(sorted(f'{tp.topic}:{tp.partition}' for tp in sub.owned))}"
         if version >= 2:

@@ -59,6 +59,16 @@ class State(Client):
         self.application = Application(self)
         self.group = Group(self, self.application)
 
+    @property
+    def member_id(self) -> str:
+        """The member id; empty while there is none."""
+        return self.group.member_id
+
+    @property
+    def generation(self) -> int:
+        """The generation of the present session; -1 without one."""
+        return -1 if self.group.session is None else self.group.session.generation
+
 
 def start(config: Config) -> State:
     """A client that has done nothing yet: its first event is `Started`. Raises ConfigError."""

@@ -123,11 +123,11 @@ class Broker(Routine):
 
     def _want(self, call: Call) -> None:
         if self.state is S.free and not (self.starving and self.waiting):
-            self._take(call)
+            self.take(call)
         else:
             self.waiting.append(call)
 
-    def _take(self, call: Call) -> None:
+    def take(self, call: Call) -> None:
         """The caller has the lock."""
         wake = self.client.wake
         error = self.broken if self.opened else self.last_error or errors.NOT_CONNECTED
@@ -135,14 +135,14 @@ class Broker(Routine):
         if request is None or error is not None:
             wake(call.routine, call.signal, Answer(self, request, None, None if request is None else error))
             if self.waiting:
-                self.client.wake_last(self, "unlocked")
+                wake(self, "unlocked")
             return
         self.used = True
         self.client.send(self, call, request, READ_TIMEOUT_MS)
         if call.keeps_lock:
             self.move(S.held)
         elif self.waiting:
-            self.client.wake_last(self, "unlocked")
+            wake(self, "unlocking")
 
     def _release(self, call: Call, answer: Answer) -> None:
         wake = self.client.wake
@@ -152,12 +152,16 @@ class Broker(Routine):
                 self._hand_over()
         wake(call.routine, call.signal, answer)
         if self.waiting:
-            self.client.wake_last(self, "unlocked")
+            wake(self, "unlocking")
 
     def _hand_over(self) -> None:
         call = self.waiting.popleft()
         self.starving = bool(self.waiting) and self.client.now - call.since >= 1
-        self._take(call)
+        self.take(call)
+
+
+def _unlocking(broker: Broker, what: object) -> None:
+    broker.client.wake(broker, "unlocked")
 
 
 def _unlocked(broker: Broker, what: object) -> None:
@@ -165,7 +169,7 @@ def _unlocked(broker: Broker, what: object) -> None:
     if broker.waiting:
         call = broker.waiting.popleft()
         broker.starving = broker.starving and bool(broker.waiting)
-        broker._take(call)
+        broker.take(call)
 
 
 def _too_late(broker: Broker, what: object) -> None:
@@ -174,4 +178,8 @@ def _too_late(broker: Broker, what: object) -> None:
         broker.starving = True
 
 
-Broker.TABLE = {"unlocked": only(S, free=_unlocked, held=_too_late), "elapsed": only(S, free=ignored)}
+Broker.TABLE = {
+    "unlocking": only(S, free=_unlocking, held=_unlocking),
+    "unlocked": only(S, free=_unlocked, held=_too_late),
+    "elapsed": only(S, free=ignored),
+}

@@ -122,7 +122,7 @@ class Metadata:
             self.next = {}
             self.refresh = Refresh(self, None if about is None else tuple(about))
             self.waiting.append((routine, topics, "final"))
-            self.client.wake(self.refresh, "start")
+            self.client.wake(self.refresh, "new")
         elif self.refresh.covers(topics):
             self.waiting.append((routine, topics, "final"))
         else:
@@ -232,6 +232,10 @@ class Refresh(Routine):
         return self.topics is None or (bool(topics) and set(topics) <= set(self.topics))
 
 
+def _begin(refresh: Refresh, what: object) -> None:
+    refresh.metadata.client.wake(refresh, "start")
+
+
 def _choose(refresh: Refresh, what: object) -> None:
     refresh.brokers = refresh.metadata.candidates()
     if not refresh.brokers:
@@ -304,6 +308,7 @@ def _finish(refresh: Refresh, trouble: dict[str, Trouble] | Trouble | None) -> N
 
 
 Refresh.TABLE = {
+    "new": only(R, choosing=_begin),
     "start": only(R, choosing=_choose),
     "passed": only(R, choosing=_passed),
     "answered": only(R, asking=_refresh_answered),

@@ -6,8 +6,9 @@ table from what happens to a handler, and nothing that waits. One `Scheduler` ru
 * A routine is woken by name: `wake(routine, "answered", answer)` is one row of its table. Wakes are run in
   the order in which they were made, after the present handler: as goroutines do that become ready together.
 * A handler that goes on without waiting goes on at once, before anybody who was woken: so does a goroutine
-  that has the processor. Who waits for a lock is woken last, when nobody else is ready: Go runs whom a
-  goroutine made ready last before those it had made ready earlier. That decides the order of requests.
+  that has the processor. Go runs whom a goroutine made ready last before those it had made ready earlier: so
+  who waits for a lock, and a goroutine that is new, come one turn later than who was told something over a
+  channel. That decides the order of requests.
 * A `select` is a handler that looks at flags: whoever closes a channel sets the flag and nudges.
 * Every routine has at most one timer. Go's tickers are a deadline that keeps its rhythm: ticks that nobody
   takes are one (the channel holds one).
@@ -34,7 +35,6 @@ class Scheduler:
         self.now = 0
         self.out: list[Action] = []
         self._ready: deque[tuple[Routine, str, Any]] = deque()
-        self._last: deque[tuple[Routine, str, Any]] = deque()
         self._timers: list[tuple[int, int, Routine]] = []
         self._made = 0
 
@@ -42,19 +42,15 @@ class Scheduler:
         """Let `signal` happen to `routine` once everybody who was ready before has had a turn."""
         self._ready.append((routine, signal, what))
 
-    def wake_last(self, routine: Routine, signal: str) -> None:
-        """The same, once nobody else is ready: for who waits for a lock."""
-        self._last.append((routine, signal, None))
-
     def resume(self, routine: Routine, signal: str, what: Any = None) -> None:
         """Return from a call to the routine that made it: the same goroutine, which goes on at once."""
         routine.TABLE[signal][routine.state](routine, what)
 
     def run(self) -> None:
         """Let everybody who is ready go on, until all wait."""
-        ready, last = self._ready, self._last
-        while ready or last:
-            routine, signal, what = ready.popleft() if ready else last.popleft()
+        ready = self._ready
+        while ready:
+            routine, signal, what = ready.popleft()
             routine.TABLE[signal][routine.state](routine, what)
 
     def sleep(self, routine: Routine, until: int) -> None:

@@ -90,6 +90,16 @@ class State(Client):
         self.application = Application(self)
         self.consumer = Consumer(self, self.application)
 
+    @property
+    def member_id(self) -> str:
+        """The member id; empty while there is none."""
+        return self.consumer.member_id
+
+    @property
+    def generation(self) -> int:
+        """The last generation that was joined."""
+        return self.consumer.generation
+
     def leave_request(self, member_id: str) -> LeaveGroupRequest:
         return LeaveGroupRequest(group_id=self.settings.group_id, member_id=member_id)
 
