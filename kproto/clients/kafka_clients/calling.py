@@ -1,0 +1,592 @@
+"""KafkaConsumer's calls, as its application's thread makes them: poll with the join in it, commit, close.
+
+poll (M119 to M121): coordinator, join, the timer's commit, positions, then records; with records the next
+fetches go out before they are returned. What is open is not waited for longer than the call has time, but:
+
+* ensureCoordinatorReady waits in the poll for a coordinator, and nothing is returned meanwhile.
+* onJoinPrepare of 2.6 waits for its commit however long poll's time was (S2-25). 4.3 polls on (M75).
+* A join goes on over several polls; its JoinGroup is never sent twice (M21).
+
+onJoinPrepare: commit; lost (M76), or revoked of everything (EAGER, also of nothing), or of topics that left
+the subscription (COOPERATIVE, M77, M78). onJoinComplete: M82 to M91, the listener hears of revoked before
+assigned, and of assigned also when nothing is new.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from ...error_codes import ErrorCode as E
+from ...group.reasons import (
+    BEING_CLOSED,
+    FAILED_WITH,
+    METADATA_CHANGED,
+    NOT_OUR_SUBSCRIPTION,
+    REVOKED_SOME,
+    SUBSCRIPTION_CHANGED,
+    UNSUBSCRIBED,
+)
+from ...group.subscription import Assignment, TopicPartition
+from ...messages.leave_group import LeaveGroupRequest
+from .. import contract as c
+from . import beating, committing, fetching, finding, joining, knowing, positions
+from .rules import exception
+from .state import (
+    DISCONNECTED,
+    NO_GENERATION,
+    RETRIABLE,
+    RETRY_BACKOFF_MS,
+    Block,
+    Committing,
+    MemberState,
+    Out,
+    Partition,
+    State,
+    Then,
+)
+
+M = MemberState
+CLOSE_MS = 30_000
+
+
+def run(state: State, out: Out) -> None:
+    """Let the application's thread go on as far as it can."""
+    while BLOCKS[state.block](state, out):
+        pass
+
+
+# -- poll
+
+
+def poll(state: State, event: c.Poll, out: Out) -> None:
+    state.block = Block.polling
+    state.poll_until, state.poll_limit = state.now + event.timeout_ms, event.limit
+    if not state.automatic and not state.assigned:
+        text = "Consumer is not subscribed to any topics or assigned any partitions"
+        _return(state, out, error=("IllegalStateException", text))
+
+
+def _return(
+    state: State, out: Out, records: tuple[c.Record, ...] = (), error: tuple[str, str] | None = None
+) -> None:
+    state.block = Block.nothing
+    state.poll_at = state.now + state.max_poll_ms
+    out.append(c.Polled(records, error))
+
+
+def _polling(state: State, out: Out) -> bool:
+    drain(state, out)
+    for thrown in ("failed", "thrown", "find_fatal"):
+        error = getattr(state, thrown)
+        if error is not None:
+            setattr(state, thrown, None)
+            _return(state, out, error=error)
+            return False
+    state.poll_at = state.now + state.max_poll_ms
+    ready = _coordinate(state, out)
+    if state.block is not Block.polling:
+        return True
+    if state.thrown is not None:
+        return True
+    if ready:
+        committing.by_timer(state, out)
+        positions.serve(state, out)
+    records = () if _waits_for_coordinator(state) else fetching.collect(state, state.poll_limit)
+    fetching.serve(state, out)
+    if records:
+        _return(state, out, records)
+    elif state.now >= state.poll_until:
+        _return(state, out)
+    return state.thrown is not None and state.block is Block.polling
+
+
+def _waits_for_coordinator(state: State) -> bool:
+    return state.automatic and state.coordinator is None and state.now < state.poll_until
+
+
+def _coordinate(state: State, out: Out) -> bool:
+    """ConsumerCoordinator.poll: whether the member is in its group with nothing pending."""
+    if not state.automatic:
+        return True
+    if state.coordinator is None:
+        finding.look_up(state, out)
+        return False
+    while needs_join(state):
+        if not _pattern_is_fresh(state) or not _join_turn(state, out):
+            return False
+    state.fresh_since = None
+    return True
+
+
+def _pattern_is_fresh(state: State) -> bool:
+    """A pattern is matched anew before each join (M201)."""
+    if state.pattern is None or state.join_open or state.join_done is not None:
+        return True
+    if state.fresh_since is None:
+        state.fresh_since = state.now
+        if state.metadata_last < state.now:
+            state.metadata_wanted = True
+    return state.metadata_last >= state.fresh_since
+
+
+def needs_join(state: State) -> bool:
+    """rejoinNeededOrPending (M92)."""
+    if not state.automatic:
+        return False
+    if state.planned is not None and state.planned != state.snapshot and not state.rejoin_needed:
+        joining.want_rejoin(state, METADATA_CHANGED)
+    if state.joined_topics not in (None, state.topics) and not state.rejoin_needed:
+        by_pattern = state.pattern is not None and state.planned is not None
+        joining.want_rejoin(state, METADATA_CHANGED if by_pattern else SUBSCRIPTION_CHANGED)
+    pending = state.join_open or state.join_done is not None or state.join_failed is not None
+    return state.rejoin_needed or pending
+
+
+# -- the join, inside of poll
+
+
+def _join_turn(state: State, out: Out) -> bool:
+    """One turn of joinGroupIfNeeded; False when it has to wait for something."""
+    if state.coordinator is None:
+        finding.look_up(state, out)
+        return False
+    if state.join_done is not None:
+        _complete(state, out)
+        return state.block is Block.polling
+    if state.join_failed is not None:
+        return _join_failed(state)
+    if state.join_open:
+        if state.planning and not state.metadata_wanted and not state.metadata_open:
+            joining.plan(state, out)
+        return False
+    if state.needs_prepare and not _prepare(state, out):
+        return False
+    if state.now < state.join_again_at:
+        return False
+    joining.join(state, out)
+    return False
+
+
+def _join_failed(state: State) -> bool:
+    code, state.join_failed = state.join_failed, None
+    assert code is not None
+    name = "DisconnectException" if code == DISCONNECTED else exception(code)
+    if code != E.MEMBER_ID_REQUIRED:
+        joining.want_rejoin(state, FAILED_WITH.format(name))
+    if code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION, E.REBALANCE_IN_PROGRESS, E.MEMBER_ID_REQUIRED):
+        return True
+    if code == DISCONNECTED or code in RETRIABLE:
+        if state.rules.forgetful:
+            joining.reset(state, state.reason)
+        if state.rules.backs_off:
+            state.join_again_at = state.now + RETRY_BACKOFF_MS
+        return True
+    state.thrown = (
+        beating.FENCED if code == E.FENCED_INSTANCE_ID else (name, f"Unexpected error in join: {name}")
+    )
+    return False
+
+
+# -- onJoinPrepare
+
+
+def _prepare(state: State, out: Out) -> bool:
+    """Commit, then let go; False while something is open."""
+    if state.auto_commit and not _committed_before_join(state, out):
+        return False
+    state.needs_prepare = False
+    state.prepare_commit, state.prepare_until = None, None
+    _let_go(state, out)
+    return state.block is Block.polling
+
+
+def _committed_before_join(state: State, out: Out) -> bool:
+    """2.6: maybeAutoCommitOffsetsSync, and poll is blocked. 4.3: an asynchronous one, and it is not (M75)."""
+    op = state.prepare_commit
+    if op is None:
+        if state.prepare_until is None:
+            state.prepare_until = state.now + state.max_poll_ms
+        offsets = committing.consumed(state)
+        if not state.cooperative and not state.rules.blocking_commit:
+            for one in state.assigned.values():
+                one.going = True
+        if not offsets:
+            return True
+        op = state.prepare_commit = Committing(offsets, told=True)
+        committing.try_send(state, op, out)
+    if op.open and state.rules.blocking_commit:
+        state.block = Block.prepare_commit
+        return False
+    if op.open:
+        return state.now >= (state.prepare_until or 0)
+    if op.result == 0 or not (op.retriable or op.again_at is not None):
+        return True
+    return _commit_again(state, op, out)
+
+
+def _commit_again(state: State, op: Committing, out: Out) -> bool:
+    """A retriable failure: once more after the backoff, as long as the rebalance timeout lasts."""
+    if state.prepare_until is not None and state.now >= state.prepare_until:
+        return True
+    if op.again_at is None:
+        op.again_at = state.now + RETRY_BACKOFF_MS
+    elif op.again_at <= state.now:
+        committing.try_send(state, op, out)
+    if state.rules.blocking_commit:
+        state.block = Block.prepare_commit
+    return False
+
+
+def _prepare_commit(state: State, out: Out) -> bool:
+    op = state.prepare_commit
+    assert op is not None
+    if op.open:
+        return False
+    if op.again_at is not None and op.again_at > state.now and not op.retriable and state.coordinator is None:
+        finding.look_up(state, out)
+        return False
+    if op.result == 0 or not (op.retriable or op.again_at is not None):
+        state.block = Block.polling
+        return True
+    if op.again_at is None:
+        op.again_at = state.now + RETRY_BACKOFF_MS
+    if op.again_at > state.now:
+        return False
+    if state.coordinator is None:
+        finding.look_up(state, out)
+        return False
+    committing.try_send(state, op, out)
+    return not op.open
+
+
+def is_lost(state: State) -> bool:
+    """Whether the membership is gone: in 2.6 neither generation nor id, since then one of them (M76)."""
+    no_generation, no_id = state.generation.number == -1, not state.generation.member_id
+    return (no_generation and no_id) if state.rules.lost_needs_both else (no_generation or no_id)
+
+
+def _let_go(state: State, out: Out) -> None:
+    owned = tuple(sorted(state.assigned))
+    if is_lost(state):
+        if owned:
+            tell(state, "lost", owned, Then.joined_prepare, out)
+            return
+    elif not state.cooperative:
+        tell(state, "revoked", owned, Then.joined_prepare, out)
+        return
+    else:
+        going = tuple(tp for tp in owned if tp.topic not in state.topics)
+        if going:
+            tell(state, "revoked", going, Then.joined_prepare, out)
+            return
+    _prepared(state)
+
+
+def _prepared(state: State) -> None:
+    state.leads, state.group_topics = False, frozenset()
+
+
+# -- onJoinComplete
+
+
+def _complete(state: State, out: Out) -> None:
+    data = state.join_done
+    assert data is not None
+    if state.state is not M.stable or state.generation == NO_GENERATION:
+        joining.reset(state, state.reason)
+        _completed(state)
+        return
+    if not state.leads:
+        state.planned = None
+    assigned = Assignment.decode(data).partitions
+    if not all(_matches(state, tp.topic) for tp in assigned):
+        joining.want_rejoin(state, NOT_OUR_SUBSCRIPTION)
+        _completed(state)
+        return
+    if state.pattern is not None:
+        met = frozenset(tp.topic for tp in assigned)
+        state.topics, state.joined_topics = state.topics | met, (state.joined_topics or frozenset()) | met
+    state.adopting = tuple(sorted(set(assigned)))
+    owned = set(state.assigned)
+    state.added = tuple(tp for tp in state.adopting if tp not in owned)
+    revoked = tuple(sorted(owned.difference(assigned))) if state.cooperative else ()
+    if revoked:
+        tell(state, "revoked", revoked, Then.complete_revoked, out)
+    else:
+        _adopt(state, out)
+
+
+def _matches(state: State, topic: str) -> bool:
+    if state.pattern is not None:
+        return re.fullmatch(state.pattern, topic) is not None
+    return topic in state.topics
+
+
+def _adopt(state: State, out: Out) -> None:
+    """assignFromSubscribed, and onPartitionsAssigned of what is new."""
+    state.commit_at = state.now + state.auto_commit_ms
+    if state.generation.protocol is not None:
+        state.previous[state.generation.protocol] = (state.adopting, state.generation.number)
+    state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in state.adopting}
+    tell(state, "assigned", state.added, Then.complete_assigned, out)
+
+
+def _completed(state: State) -> None:
+    state.join_done, state.needs_prepare = None, True
+
+
+# -- the listener
+
+
+def tell(state: State, kind: str, partitions: tuple[TopicPartition, ...], then: Then, out: Out) -> None:
+    state.after = state.block
+    state.block, state.then, state.telling = Block.callback, then, partitions
+    out.append(c.Tell(kind, partitions))
+
+
+def told(state: State, out: Out) -> None:
+    """The listener has returned: the assignment changes only now (M79)."""
+    then, going = state.then, state.telling
+    if then is None:
+        return
+    state.block, state.then, state.telling = state.after, None, ()
+    THENS[then](state, going, out)
+
+
+def _remove(state: State, partitions: Iterable[TopicPartition]) -> None:
+    for tp in partitions:
+        state.assigned.pop(tp, None)
+
+
+def _told_prepare(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+    _remove(state, going)
+    _prepared(state)
+
+
+def _told_revoked(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+    joining.want_rejoin(state, REVOKED_SOME)
+    _adopt(state, out)
+
+
+def _told_assigned(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+    _completed(state)
+
+
+def _told_unsubscribed(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+    _remove(state, going)
+    _unsubscribed(state, out)
+
+
+def _told_closed(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+    _remove(state, going)
+    _leave_and_close(state, out)
+
+
+THENS: dict[Then, Callable[[State, tuple[TopicPartition, ...], Out], None]] = {
+    Then.joined_prepare: _told_prepare,
+    Then.complete_revoked: _told_revoked,
+    Then.complete_assigned: _told_assigned,
+    Then.unsubscribed: _told_unsubscribed,
+    Then.closed: _told_closed,
+}
+
+
+# -- commits of the application
+
+
+def drain(state: State, out: Out) -> None:
+    """invokeCompletedOffsetCommitCallbacks."""
+    while state.finished:
+        op = state.finished.popleft()
+        if op.auto:
+            if op.retriable:
+                state.commit_at = state.now + RETRY_BACKOFF_MS
+        else:
+            out.append(c.Committed(op.token, committing.error_of(op)))
+
+
+def commit(state: State, event: c.Commit, out: Out) -> None:
+    offsets = committing.consumed(state)
+    if event.offsets is not None:
+        offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
+    op = Committing(offsets, event.token, told=event.wait, until=state.now + 60_000)
+    if event.wait:
+        state.commits.append(op)
+    committing.try_send(state, op, out)
+    if not event.wait and op.again_at is not None:
+        state.commits.append(op)
+
+
+def serve_commits(state: State, out: Out) -> None:
+    """commitSync's loop: again what is retriable, until its time is over."""
+    for op in list(state.commits):
+        if op.open:
+            continue
+        waits = op.again_at is not None or op.retriable
+        if op.result == 0 or (op.result is not None and not op.retriable) or state.now >= op.until:
+            state.commits.remove(op)
+            if op.told:
+                drain(state, out)
+                out.append(c.Committed(op.token, committing.error_of(op)))
+        elif not op.told and op.retriable:
+            state.commits.remove(op)
+        elif waits and op.again_at is None:
+            op.again_at = state.now + RETRY_BACKOFF_MS
+        elif state.coordinator is None:
+            finding.look_up(state, out)
+        elif op.again_at is not None and op.again_at <= state.now:
+            committing.try_send(state, op, out)
+
+
+# -- subscribe, unsubscribe, assign, seek
+
+
+def subscribe(state: State, event: c.Subscribe, out: Out) -> None:
+    if not event.topics and event.pattern is None:
+        unsubscribe(state, out)
+        return
+    if state.assigned and not state.automatic:
+        text = "Subscription to topics, partitions and pattern are mutually exclusive"
+        out.append(c.Report("error", "IllegalStateException", text))
+        return
+    state.automatic, state.pattern = True, event.pattern
+    state.topics = frozenset(event.topics)
+    if event.pattern is not None:
+        state.topics = state.cluster.matching(event.pattern, full=True)
+    if event.pattern is not None or not state.topics <= state.cluster.topics.keys():
+        knowing.new_topics(state)
+    state.snapshot = knowing.counts(state, state.topics | state.group_topics)
+
+
+def unsubscribe(state: State, out: Out) -> None:
+    state.buffer.clear()
+    _leave_prepare(state, Then.unsubscribed, _unsubscribed, out)
+
+
+def _leave_prepare(state: State, then: Then, go_on: Callable[[State, Out], None], out: Out) -> None:
+    """onLeavePrepare (M97): lost without a generation and in the middle of a rebalance, else revoked."""
+    owned = tuple(sorted(state.assigned))
+    if state.automatic and owned:
+        gone = state.generation == NO_GENERATION or state.rebalancing
+        tell(state, "lost" if gone else "revoked", owned, then, out)
+    else:
+        go_on(state, out)
+
+
+def _unsubscribed(state: State, out: Out) -> None:
+    if state.automatic:
+        beating.leave(state, UNSUBSCRIBED, out)
+    state.automatic, state.pattern, state.topics = False, None, frozenset()
+    state.assigned, state.joined_topics, state.planned = {}, None, None
+    state.leads, state.group_topics = False, frozenset()
+
+
+def assign(state: State, event: c.Assign, out: Out) -> None:
+    if state.automatic:
+        text = "Subscription to topics, partitions and pattern are mutually exclusive"
+        out.append(c.Report("error", "IllegalStateException", text))
+        return
+    state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in event.partitions}
+    for tp, offset in event.partitions.items():
+        if offset is not None:
+            positions.seek(state.assigned[tp], offset)
+    fetching.drop_unassigned(state)
+    if any(tp.topic not in state.cluster.topics for tp in state.assigned):
+        knowing.new_topics(state)
+
+
+def seek(state: State, event: c.Seek, out: Out) -> None:
+    one = state.assigned.get(event.partition)
+    if one is None:
+        text = f"No current assignment for partition {event.partition}"
+        out.append(c.Report("error", "IllegalStateException", text))
+    else:
+        positions.seek(one, event.offset)
+
+
+# -- close
+
+
+def close(state: State, event: c.Close, out: Out) -> None:
+    """ConsumerCoordinator.close, then AbstractCoordinator.close (M98)."""
+    if state.block is Block.polling:
+        _return(state, out)
+    state.closing, state.stay, state.close_until = True, event.stay, state.now + CLOSE_MS
+    op = state.prepare_commit = None
+    offsets = committing.consumed(state) if state.auto_commit else {}
+    if offsets:
+        op = state.committing = Committing(offsets, told=True)
+        state.block = Block.close_commit
+        committing.try_send(state, op, out)
+    else:
+        _after_close_commit(state, out)
+
+
+def _close_commit(state: State, out: Out) -> bool:
+    op = state.committing
+    assert op is not None
+    over = state.now >= state.close_until
+    if not over and (op.open or (op.again_at is not None and op.again_at > state.now)):
+        return False
+    if not over and op.again_at is not None:
+        if state.coordinator is None:
+            finding.look_up(state, out)
+            return False
+        committing.try_send(state, op, out)
+        return not op.open
+    if not over and op.retriable:
+        op.again_at = state.now + RETRY_BACKOFF_MS
+        return False
+    state.committing = None
+    _after_close_commit(state, out)
+    return True
+
+
+def _after_close_commit(state: State, out: Out) -> None:
+    state.block = Block.nothing
+    if state.stay:
+        _end(state, out)
+        return
+    _leave_prepare(state, Then.closed, _leave_and_close, out)
+
+
+def _leave_and_close(state: State, out: Out) -> None:
+    sent = state.automatic and beating.leave(state, BEING_CLOSED, out)
+    state.block = Block.close_leave
+    if not sent:
+        _end(state, out)
+
+
+def _close_leave(state: State, out: Out) -> bool:
+    if not _leaves(state) or state.now >= state.close_until:
+        _end(state, out)
+    return False
+
+
+def _leaves(state: State) -> bool:
+    return any(isinstance(entry.send.request, LeaveGroupRequest) for entry in state.open.values())
+
+
+def _end(state: State, out: Out) -> None:
+    if state.closed:
+        return
+    if state.rules.closes_sessions:
+        fetching.close_sessions(state, out)
+    drain(state, out)
+    state.closed, state.block, state.beats = True, Block.nothing, False
+    out.append(c.Closed())
+
+
+def _still(state: State, out: Out) -> bool:
+    return False
+
+
+BLOCKS: dict[Block, Callable[[State, Out], bool]] = {
+    Block.nothing: _still,
+    Block.polling: _polling,
+    Block.prepare_commit: _prepare_commit,
+    Block.callback: _still,
+    Block.close_commit: _close_commit,
+    Block.close_leave: _close_leave,
+}

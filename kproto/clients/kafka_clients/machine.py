@@ -1,0 +1,157 @@
+"""The dispatch: an event, then the heartbeat thread has a look, then the application's goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import contract as c
+from . import beating, calling, committing, fetching, finding, joining, knowing, positions
+from .state import Block, Open, Out, State, Where
+
+
+def step(state: State, event: c.Event, now: int) -> list[c.Action]:
+    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    out: Out = []
+    state.now = now
+    if state.closed:
+        return out
+    TABLE[type(event)](state, event, out)
+    if state.closed:
+        return out
+    for _ in range(2):
+        beating.serve(state, out)
+        if state.block is not Block.nothing or state.beats:
+            knowing.serve(state, out)
+        calling.serve_commits(state, out)
+        calling.run(state, out)
+        if state.closed:
+            break
+    return out
+
+
+def next_deadline(state: State) -> int | None:
+    """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
+    if state.closed or not state.bootstrap:
+        return None
+    found: list[int | None] = [beating.due(state)]
+    if state.block is not Block.nothing or state.beats:
+        found.append(knowing.due(state))
+    if state.block is Block.polling:
+        found += [state.poll_until, state.join_again_at, state.find_again_at, state.prepare_until]
+        found.append(state.commit_at if state.auto_commit else None)
+        found += [one.retry_at for one in state.assigned.values() if one.where is not Where.fetching]
+    if state.closing:
+        found += [state.close_until, state.find_again_at]
+    for op in (*state.commits, state.prepare_commit, state.committing):
+        if op is not None:
+            found += [op.again_at, state.find_again_at, op.until]
+    return min((at for at in found if at is not None and at > state.now), default=None)
+
+
+# -- events
+
+
+def _started(state: State, event: c.Started, out: Out) -> None:
+    state.bootstrap, state.offered = event.bootstrap, event.offered
+    state.commit_at = state.now + state.auto_commit_ms
+
+
+def _unsubscribe(state: State, event: c.Unsubscribe, out: Out) -> None:
+    calling.unsubscribe(state, out)
+
+
+def _poll(state: State, event: c.Poll, out: Out) -> None:
+    calling.poll(state, event, out)
+
+
+def _told(state: State, event: c.Told, out: Out) -> None:
+    calling.told(state, out)
+
+
+def _pause(state: State, event: c.Pause, out: Out) -> None:
+    for tp in event.partitions:
+        if tp in state.assigned:
+            state.assigned[tp].paused = True
+
+
+def _resume(state: State, event: c.Resume, out: Out) -> None:
+    for tp in event.partitions:
+        if tp in state.assigned:
+            state.assigned[tp].paused = False
+
+
+def _rebalance(state: State, event: c.Rebalance, out: Out) -> None:
+    """enforceRebalance: only a wish; the next poll joins."""
+    joining.want_rejoin(state, event.reason or "rebalance enforced by user")
+
+
+def _store(state: State, event: c.Store, out: Out) -> None:
+    """Java has no offset store."""
+
+
+def _tick(state: State, event: c.Tick, out: Out) -> None:
+    """What is due is looked at after every event."""
+
+
+def _answered(state: State, event: c.Answered, out: Out) -> None:
+    entry = state.open.pop(id(event.request), None)
+    if entry is not None:
+        ANSWERS[type(event.request).__name__](state, entry, event.response, out)
+
+
+def _failed(state: State, event: c.Failed, out: Out) -> None:
+    entry = state.open.pop(id(event.request), None)
+    if entry is not None:
+        ANSWERS[type(event.request).__name__](state, entry, None, out)
+
+
+def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
+    if answer is None:
+        knowing.failed(state)
+        return
+    knowing.answered(state, answer, entry.about, out)
+    if state.planning and state.block is not Block.nothing:
+        joining.plan(state, out)
+
+
+def _find(state: State, entry: Open, answer: Any, out: Out) -> None:
+    finding.answered(state, answer, out)
+
+
+def _leave(state: State, entry: Open, answer: Any, out: Out) -> None:
+    """Its answer is only logged."""
+
+
+ANSWERS: dict[str, Callable[[State, Open, Any, Out], None]] = {
+    "MetadataRequest": _metadata,
+    "FindCoordinatorRequest": _find,
+    "JoinGroupRequest": joining.join_answered,
+    "SyncGroupRequest": joining.sync_answered,
+    "HeartbeatRequest": beating.answered,
+    "LeaveGroupRequest": _leave,
+    "OffsetCommitRequest": committing.answered,
+    "OffsetFetchRequest": positions.committed,
+    "ListOffsetsRequest": positions.listed,
+    "OffsetForLeaderEpochRequest": positions.validated,
+    "FetchRequest": fetching.answered,
+}
+
+TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
+    c.Started: _started,
+    c.Subscribe: calling.subscribe,
+    c.Unsubscribe: _unsubscribe,
+    c.Assign: calling.assign,
+    c.Seek: calling.seek,
+    c.Pause: _pause,
+    c.Resume: _resume,
+    c.Poll: _poll,
+    c.Told: _told,
+    c.Commit: calling.commit,
+    c.Store: _store,
+    c.Rebalance: _rebalance,
+    c.Close: calling.close,
+    c.Answered: _answered,
+    c.Failed: _failed,
+    c.Tick: _tick,
+}

@@ -1,0 +1,334 @@
+"""What a KafkaConsumer knows: its subscription and positions, its group, its buffers, its open call."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ...error_codes import ErrorCode
+from ...group.assignors import Assignor, chosen, is_cooperative
+from ...group.subscription import Subscription, TopicPartition
+from ...wire.message import Message
+from ..common import Cluster, Read, newest
+from ..contract import Action, Address, Config, Send
+from .rules import Rules
+
+Out = list[Action]
+MAIN, COORDINATOR, BOOTSTRAP = "main", "coordinator", "bootstrap"
+RETRY_BACKOFF_MS = 100
+FOREVER = 2**62
+
+
+class MemberState(Enum):
+    """AbstractCoordinator.MemberState (M1)."""
+
+    unjoined = "unjoined"
+    preparing = "preparing"  # JoinGroup is open
+    completing = "completing"  # JoinGroup is answered, SyncGroup open
+    stable = "stable"
+
+
+M = MemberState
+EDGES: dict[MemberState, set[MemberState]] = {
+    M.unjoined: {M.preparing},
+    M.preparing: {M.completing, M.unjoined},
+    M.completing: {M.stable, M.unjoined, M.preparing},
+    M.stable: {M.preparing, M.unjoined},
+}
+
+
+class Block(Enum):
+    """What the application's thread waits for inside of its call."""
+
+    nothing = "nothing"  # it isn't in a call
+    polling = "polling"  # poll: for records, a join, a coordinator, until its time is over
+    prepare_commit = "prepare commit"  # 2.6: the commit in onJoinPrepare
+    callback = "callback"  # the listener runs
+    close_commit = "close commit"
+    close_leave = "close leave"
+
+
+class Then(Enum):
+    """What goes on when the listener has returned."""
+
+    joined_prepare = "prepare"
+    complete_revoked = "complete revoked"
+    complete_assigned = "complete assigned"
+    unsubscribed = "unsubscribed"
+    closed = "closed"
+
+
+class Where(Enum):
+    """SubscriptionState.FetchStates (M138)."""
+
+    initializing = "initializing"
+    awaiting_reset = "awaiting reset"
+    awaiting_validation = "awaiting validation"
+    fetching = "fetching"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The triple that every group request is sent with (M3)."""
+
+    number: int = -1
+    member_id: str = ""
+    protocol: str | None = None
+
+
+NO_GENERATION = Generation()
+
+
+@dataclass(slots=True)
+class Partition:
+    """TopicPartitionState."""
+
+    where: Where = Where.initializing
+    offset: int = -1
+    epoch: int = -1
+    timestamp: int = -2
+    """What a reset asks ListOffsets for."""
+    retry_at: int = 0
+    asked: bool = False
+    paused: bool = False
+    going: bool = False
+    """pendingRevocation: nothing of it is fetched or returned any more."""
+
+
+@dataclass(slots=True)
+class Buffered:
+    """CompletedFetch: what one partition's answer held."""
+
+    tp: TopicPartition
+    offset: int
+    got: Read
+    error: int = 0
+
+
+@dataclass(slots=True)
+class Session:
+    """FetchSessionHandler of one node (M160)."""
+
+    id: int = 0
+    epoch: int = 0
+    partitions: dict[TopicPartition, tuple[int, int]] = field(
+        default_factory=dict[TopicPartition, "tuple[int, int]"]
+    )
+
+
+@dataclass(slots=True)
+class Open:
+    """A request without an answer, and the triple that it was sent with."""
+
+    send: Send
+    generation: Generation = NO_GENERATION
+    about: object = None
+
+
+@dataclass(slots=True)
+class Committing:
+    """One commit of the application or of the consumer itself."""
+
+    offsets: dict[TopicPartition, tuple[int, int]]
+    token: object = None
+    told: bool = False
+    auto: bool = False
+    result: int | None = None
+    """The answer's code; -2 is a failure without one."""
+    failed: tuple[str, str] | None = None
+    retriable: bool = False
+    until: int = FOREVER
+    again_at: int | None = None
+    open: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """One consumer. Only `step` changes it; read what you like."""
+
+    rules: Rules
+    config: Config
+    assignors: tuple[Assignor, ...]
+    cooperative: bool
+    now: int = 0
+    offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    bootstrap: tuple[tuple[str, int], ...] = ()
+    cluster: Cluster = field(default_factory=Cluster)
+    open: dict[int, Open] = field(default_factory=dict[int, Open])
+    main_open: bool = False
+
+    # Metadata
+    metadata_at: int | None = None
+    metadata_open: bool = False
+    metadata_wanted: bool = False
+    metadata_last: int = -FOREVER
+    topics_known: frozenset[str] = frozenset()
+
+    # Subscription
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    automatic: bool = False
+    assigned: dict[TopicPartition, Partition] = field(default_factory=dict[TopicPartition, Partition])
+    group_topics: frozenset[str] = frozenset()
+
+    # AbstractCoordinator
+    state: MemberState = M.unjoined
+    generation: Generation = NO_GENERATION
+    rejoin_needed: bool = True
+    needs_prepare: bool = True
+    reason: str = ""
+    join_open: bool = False
+    join_done: bytes | None = None
+    join_failed: int | None = None
+    coordinator: Address | None = None
+    find_open: bool = False
+    find_failed: int = 0
+    find_again_at: int = 0
+    find_fatal: tuple[str, str] | None = None
+    join_again_at: int = 0
+
+    # The heartbeat thread
+    beats: bool = False
+    beat_open: Message | None = None
+    beat_at: int = 0
+    session_at: int = 0
+    poll_at: int = 0
+    beat_failures: int = 0
+    failed: tuple[str, str] | None = None
+
+    # ConsumerCoordinator
+    leads: bool = False
+    members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
+    skip_assignment: bool = False
+    planning: bool = False
+    snapshot: dict[str, object] | None = None
+    planned: dict[str, object] | None = None
+    joined_topics: frozenset[str] | None = None
+    previous: dict[str, tuple[tuple[TopicPartition, ...], int]] = field(
+        default_factory=dict[str, "tuple[tuple[TopicPartition, ...], int]"]
+    )
+    """What onAssignment told each assignor last: only the one that the group chose."""
+    commit_at: int = 0
+    prepare_commit: Committing | None = None
+    prepare_until: int | None = None
+    adopting: tuple[TopicPartition, ...] = ()
+    added: tuple[TopicPartition, ...] = ()
+    finished: deque[Committing] = field(default_factory=deque[Committing])
+    async_open: int = 0
+    committed_open: bool = False
+    thrown: tuple[str, str] | None = None
+
+    # Fetcher
+    sessions: dict[int, Session] = field(default_factory=dict[int, Session])
+    fetching: set[int] = field(default_factory=set[int])
+    buffer: deque[Buffered] = field(default_factory=deque[Buffered])
+
+    # The application's thread
+    block: Block = Block.nothing
+    then: Then | None = None
+    after: Block = Block.nothing
+    """The call that the callback runs in."""
+    poll_until: int = 0
+    poll_limit: int = 500
+    committing: Committing | None = None
+    closing: bool = False
+    stay: bool = False
+    close_until: int = FOREVER
+    closed: bool = False
+    telling: tuple[TopicPartition, ...] = ()
+    commits: list[Committing] = field(default_factory=list[Committing])
+    """commitSync and commitAsync of the application."""
+    fresh_since: int | None = None
+    refreshed: bool = False
+
+    @property
+    def session_ms(self) -> int:
+        default = 10_000 if self.rules.blocking_commit else 45_000
+        return self.config.session_ms if self.config.session_ms is not None else default
+
+    @property
+    def heartbeat_ms(self) -> int:
+        return self.config.heartbeat_ms if self.config.heartbeat_ms is not None else 3_000
+
+    @property
+    def max_poll_ms(self) -> int:
+        return self.config.max_poll_ms if self.config.max_poll_ms is not None else 300_000
+
+    @property
+    def metadata_ms(self) -> int:
+        return self.config.metadata_ms if self.config.metadata_ms is not None else 300_000
+
+    @property
+    def auto_commit(self) -> bool:
+        return self.config.auto_commit is not False
+
+    @property
+    def auto_commit_ms(self) -> int:
+        return self.config.auto_commit_ms if self.config.auto_commit_ms is not None else 5_000
+
+    @property
+    def isolation(self) -> int:
+        return 1 if self.config.isolation == "read_committed" else 0
+
+    @property
+    def rebalancing(self) -> bool:
+        return self.state in (M.preparing, M.completing)
+
+
+def make(config: Config, rules: Rules) -> State:
+    """A consumer before its first event."""
+    assignors = chosen(config.assignors or rules.assignors)
+    return State(rules, config, assignors, is_cooperative(assignors))
+
+
+def move(state: State, to: MemberState) -> None:
+    if to is not state.state:
+        assert to in EDGES[state.state], f"{state.state.value} -> {to.value}"
+        state.state = to
+
+
+def send(
+    state: State, to: Address, request: Message, out: Out, about: object = None, timeout_ms: int = 30_000
+) -> Open:
+    """Send `request` in the newest version that both sides know."""
+    api_key = type(request).__api_key__
+    assert api_key is not None
+    version = newest(state.rules.versions, state.offered, api_key)
+    entry = Open(Send(to, request, version, timeout_ms), state.generation, about)
+    state.open[id(request)] = entry
+    out.append(entry.send)
+    return entry
+
+
+def version(state: State, api_key: int) -> int:
+    return newest(state.rules.versions, state.offered, api_key)
+
+
+def some_node(state: State) -> Address:
+    """NetworkClient.leastLoadedNode: a connection that is there before one that isn't."""
+    if state.main_open and state.cluster.brokers:
+        return node(state, min(state.cluster.brokers))
+    host, port = state.bootstrap[0]
+    return Address(host, port, BOOTSTRAP)
+
+
+def node(state: State, number: int) -> Address:
+    state.main_open = True
+    host, port = state.cluster.brokers[number]
+    return Address(host, port, MAIN)
+
+
+RETRIABLE = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+DISCONNECTED = -2
+"""The request got no answer (DisconnectException): retriable."""
