@@ -1,8 +1,8 @@
 """Java's consumer 4.3.1 (kafka-clients, group.protocol classic), as a machine.
 
 Everything is in `kafka_clients`; what is its own is in `kafka_clients.rules.JAVA_4_3`. It is Java as it is,
-and so not `kproto.group.member`, which is Java's member without its losses: this one lets a fenced member fence
-the other one back, throws an error and goes on with its assignment, and tells of lost at the poll after.
+and so not `kproto.group.member`, which is Java's member without its losses: this one lets a fenced member
+fence the other one back, throws an error and goes on with its assignment, and tells of lost one poll later.
 """
 
 from __future__ import annotations
