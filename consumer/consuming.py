@@ -463,15 +463,13 @@ class ConsumerCalls(Shell):
     def _milliseconds(self, timeout: float | None) -> int:
         return self.options.default_api_timeout_ms if timeout is None else int(timeout * 1000)
 
-    def abandoned(self) -> str:
-        super().abandoned()
-        said = f"the consumer {self._client_id!r} was not closed before the process ended"
-        if self.options.group_id is not None and self._engine.standing.in_group:
-            said += (
-                f": what it processed last is not committed, and the group {self.options.group_id!r} waits "
-                f"up to {self.options.session_timeout_ms / 1000:g} s for it"
-            )
-        return said
+    def _lost(self) -> str:
+        if self._finished or self.options.group_id is None or not self._engine.standing.in_group:
+            return ""
+        return (
+            f": what it processed last is not committed, and the group {self.options.group_id!r} waits up to "
+            f"{self.options.session_timeout_ms / 1000:g} s for it"
+        )
 
 
 def _set(partitions: TopicPartition | Iterable[TopicPartition]) -> frozenset[TopicPartition]:

@@ -20,7 +20,7 @@ from .calls import waits
 from .clock import now
 from .engine import events as ev
 from .engine.network import NetworkAction, NetworkEvent
-from .shell import Shell
+from .shell import ENDS, Shell
 from .streams import Streams
 
 
@@ -146,6 +146,8 @@ class Looped(Shell):
     # ---- who may call when
 
     def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
+        if self._forked and name in ENDS:
+            return False
         self._may_look()
         try:
             loop = asyncio.get_running_loop()

@@ -35,6 +35,9 @@ T = TypeVar("T")
 # Reports that somebody should see without having asked for them.
 WARNED = ("lost", "missing", "truncated", "uncommitted", "unreachable")
 
+# What does nothing, and needs no permission, in the child of a fork: the client is the parent's.
+ENDS = ("close", "leave_block")
+
 
 class Shell:
     """An engine, and who waits for it. `Threaded` and `Looped` say how to wait."""
@@ -232,8 +235,16 @@ class Shell:
         self._forked = True
 
     def abandoned(self) -> str:
+        said = f"{self} was not closed before the process ended{lost}" if (lost := self._lost()) else ""
         self.kill()
+        return said
+
+    def _lost(self) -> str:
+        """What is lost when it ends now, without close(): the end of a sentence, "" for nothing."""
         return ""
+
+    def __str__(self) -> str:
+        return f"the {self._what} {self._client_id!r}"
 
     def kill(self) -> None:
         raise NotImplementedError

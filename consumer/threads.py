@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
@@ -21,8 +22,8 @@ from . import lifetimes
 from .calls import waits
 from .clock import now
 from .engine import events as ev
-from .engine.network import NetworkAction
-from .shell import Shell, log
+from .engine.network import NetworkAction, NetworkEvent
+from .shell import ENDS, Shell, log
 from .sockets import Sockets
 
 
@@ -40,7 +41,7 @@ class Threaded(Shell):
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
         # Held by the thread that uses the client.
-        self._turn = threading.RLock()
+        self._using = threading.RLock()
         self._users: list[str] = []
         self._in_callback = ""
         self._todo: deque[NetworkAction] = deque()
@@ -48,38 +49,59 @@ class Threaded(Shell):
         self._sleeps_until: int | None = 0
         self._stop = False
         name = f"kproto-{self._what}-{client_id}"
-        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._drive, args=(weakref.ref(self), self._sockets), name=name, daemon=True
+        )
         self._thread.start()
 
     # ---- the engine's thread
 
-    def _loop(self) -> None:
+    @staticmethod
+    def _drive(client: weakref.ref[Threaded], sockets: Sockets) -> None:
+        """While it sleeps it doesn't hold the client: one that is dropped without close() is gone."""
+        happened: list[NetworkEvent] = []
         try:
-            while not self._stop:
-                self._write()
-                with self._lock:
-                    due = self._due() if not self._todo else 0
-                    self._sleeps_until = due
-                happened = self._sockets.wait(None if due is None else max(0, due - now()) / 1000)
-                with self._lock:
-                    self._sleeps_until = 0
-                    self._feed(tuple(happened))
-                    due = self._due()
-                    if due is not None and due <= now():
-                        self._feed((ev.Tick(),))
-                self._tell_others()
-        except BaseException as error:  # a bug here must not become a silent standstill
-            with self._lock:
-                self._failed(error)
-            self._tell_others()
+            while (shell := client()) is not None and not shell._stop:
+                wait = shell._turn(happened)
+                del shell
+                happened = sockets.wait(wait)
+        except Exception as error:  # a bug here must not become a silent standstill
+            if (shell := client()) is not None:
+                shell._failed(error)
+                shell._tell_others()
         finally:
             with contextlib.suppress(Exception):
-                self._write()
-            self._sockets.close()
+                if (shell := client()) is not None:
+                    shell._write()
+            sockets.close()
+
+    def _turn(self, happened: list[NetworkEvent]) -> float | None:
+        """Tells the engine what happened, does what it wants; returns how many seconds to sleep then."""
+        with self._lock:
+            self._sleeps_until = 0
+            self._feed(tuple(happened))
+            due = self._due()
+            if due is not None and due <= now():
+                self._feed((ev.Tick(),))
+        self._tell_others()
+        self._write()
+        with self._lock:
+            due = 0 if self._todo or self._stop else self._due()
+            self._sleeps_until = due
+        return None if due is None else max(0, due - now()) / 1000
 
     def _write(self) -> None:
         while self._todo:
             self._sockets.perform(self._todo.popleft())
+
+    def __del__(self) -> None:
+        if getattr(self, "_stop", True) or self._forked:
+            return
+        lifetimes.ended(self)
+        self._stop = True
+        self._sockets.wake()
+        if lost := self._lost():
+            log.warning("%s was dropped without close()%s", self, lost)
 
     # ---- what the application's threads do
 
@@ -169,6 +191,8 @@ class Threaded(Shell):
     # ---- who may call when
 
     def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
+        if self._forked and name in ENDS:
+            return False
         self._may_look()
         if threading.current_thread() is self._thread:
             # What hangs on a future runs here, while the application's own thread may be anywhere.
@@ -180,7 +204,7 @@ class Threaded(Shell):
             return False
         if not self._alone:
             return False
-        if not self._turn.acquire(blocking=False):
+        if not self._using.acquire(blocking=False):
             if name == "close":
                 return False
             raise IllegalState(
@@ -188,7 +212,7 @@ class Threaded(Shell):
                 f"{self._what}; one thread at a time may use it, and any may close() it"
             )
         if serves and self._in_callback:
-            self._turn.release()
+            self._using.release()
             raise IllegalState(f"{name}() can't be called inside {self._in_callback}; return from that first")
         self._users.append(name)
         return True
@@ -196,12 +220,12 @@ class Threaded(Shell):
     def _leave(self, entered: bool) -> None:
         if entered:
             self._users.pop()
-            self._turn.release()
+            self._using.release()
 
     def _mine(self) -> bool:
-        if not self._turn.acquire(blocking=False):
+        if not self._using.acquire(blocking=False):
             return False
-        self._turn.release()
+        self._using.release()
         return True
 
     @contextlib.contextmanager

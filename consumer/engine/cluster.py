@@ -13,15 +13,15 @@ from typing import Any
 from kproto.errors import IllegalState
 
 from . import events as ev
+from .backoff import Backoff
 from .events import Action, Event
 from .metadata import ClusterView
 from .network import Answer, Broken, Data, Network, Opened
 from .runner import Runner
 
-# retry.backoff.ms and retry.backoff.max.ms, and the jitter of Java's ExponentialBackoff (KIP-580).
+# retry.backoff.ms and retry.backoff.max.ms (CommonClientConfigs).
 RETRY_BACKOFF_MS = 100
 RETRY_BACKOFF_MAX_MS = 1000
-JITTER = 0.2
 
 
 class ClusterEngine:
@@ -33,8 +33,8 @@ class ClusterEngine:
         self.network = Network(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
         self.now = 0
         self.closed = False
-        self._random = random
-        self.runner = Runner(self.network, self.clock, self._backoff)
+        backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
+        self.runner = Runner(self.network, self.clock, backoff.after)
 
     @property
     def view(self) -> ClusterView:
@@ -42,10 +42,6 @@ class ClusterEngine:
 
     def clock(self) -> int:
         return self.now
-
-    def _backoff(self, turn: int) -> int:
-        wait = min(RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS << min(turn, 10))
-        return round(wait * self._random.uniform(1 - JITTER, 1 + JITTER))
 
     def happened(self, event: Opened | Data | Answer | Broken) -> None:
         self.network.happened(event, self.now)

@@ -1,0 +1,417 @@
+"""Fork, the end of the process, a bug inside, two users at once: nobody hangs, nobody is lied to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, Producer, TopicPartition
+from kproto.broker.server import running
+from kproto.errors import IllegalState, RequestTimedOut
+
+P0 = TopicPartition("t", 0)
+GROUP: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 2000,
+    "heartbeat_interval_ms": 100,
+}
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+    with running(topics={"t": 2}, settings=settings) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(100):
+                producer.send("t", b"%d" % number, partition=0)
+        yield server.bootstrap
+
+
+def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def said_in_a_child(act: Callable[[], Any], seconds: float = 10) -> str:
+    """Forks, and returns what `act` returned or raised in the child, as text."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                said = f"returned {act()!r}"
+            except BaseException as error:
+                said = f"{type(error).__name__}: {error}"
+            os.write(write, said.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    end = time.monotonic() + seconds
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return "hung"
+        time.sleep(0.01)
+    with os.fdopen(read, "rb") as pipe:
+        return pipe.read().decode()
+
+
+# ---- fork
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c.poll(5),
+        lambda c: next(c),
+        lambda c: c.commit(),
+        lambda c: c.seek(P0, 1),
+        lambda c: c.assignment(),
+        lambda c: c.unsubscribe(),
+        lambda c: c.list_offsets({P0: "latest"}),
+    ],
+)
+def test_in_the_child_of_a_fork_every_call_says_whose_it_is(broker: str, call: Any) -> None:
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        assert consumer.poll(10, 5)
+        assert "IllegalState: this consumer was opened before the process forked" in said_in_a_child(
+            lambda: call(consumer)
+        )
+        assert consumer.poll(5, 5)[0].offset == 5
+
+
+def test_a_child_that_ends_its_block_takes_nothing_from_the_parent(broker: str) -> None:
+    with Consumer(broker, **GROUP) as consumer, Cluster(broker) as cluster:
+        consumer.subscribe("t")
+        assert consumer.poll(10, 5)
+        generation = consumer.group_metadata().generation
+
+        def leave() -> None:
+            consumer.close()
+            consumer.kill()
+            consumer.__exit__(None, None, None)
+            cluster.close()
+            gc.collect()
+
+        assert said_in_a_child(leave) == "returned None"
+        assert "IllegalState: this cluster" in said_in_a_child(cluster.topics)
+        assert cluster.topics() == {"t": 2}
+        assert [record.offset for record in consumer.poll(5, 5)] == [5, 6, 7, 8, 9]
+        consumer.commit()
+        assert consumer.group_metadata().generation == generation
+
+
+def test_a_consumer_made_in_the_child_works(broker: str) -> None:
+    def read() -> int:
+        with Consumer(broker, auto_offset_reset="earliest") as own:
+            own.assign([P0])
+            return len(own.poll(10))
+
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        assert consumer.poll(10, 5)
+        assert said_in_a_child(read) == "returned 100"
+
+
+# ---- the end of the process
+
+
+def ended(code: str, broker: str) -> tuple[str, int, float]:
+    """A process that runs `code`: what it said on stderr, its exit code, and its seconds."""
+    began = time.monotonic()
+    text = f"import asyncio, sys, time\nfrom consumer import *\nbroker = {broker!r}\n{code}"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=30)
+    return done.stderr, done.returncode, time.monotonic() - began
+
+
+def test_a_consumer_that_was_not_closed_gets_a_word_and_the_process_ends(broker: str) -> None:
+    code = "c = Consumer(broker, group_id='forgotten', client_id='me')\nc.subscribe('t')\nc.poll(2)\n"
+    said, status, took = ended(code, broker)
+    assert "the consumer 'me' was not closed before the process ended" in said
+    assert "the group 'forgotten' waits up to 45 s for it" in said
+    assert (status, took < 10) == (0, True)
+
+
+def test_what_has_nothing_to_lose_ends_without_a_word(broker: str) -> None:
+    code = "c = Cluster(broker)\nc.topics()\nd = Consumer(broker)\nwith Consumer(broker) as e: pass"
+    assert ended(code, broker)[:2] == ("", 0)
+
+
+def test_a_consumer_that_is_dropped_is_gone_with_its_thread(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = threading.active_count()
+    consumer = Consumer(broker, **GROUP)
+    consumer.subscribe("t")
+    assert consumer.poll(10)
+    cluster = Cluster(broker)
+    cluster.topics()
+    del consumer, cluster
+    gc.collect()
+    until(lambda: threading.active_count() <= before)
+    assert "was dropped without close()" in caplog.text
+
+
+# ---- a bug inside
+
+
+def fail_from_now(client: Any, error: Exception) -> None:
+    """From now on the engine has a bug."""
+
+    def step(event: Any, now: int) -> Any:
+        raise error
+
+    client._step = step
+
+
+def test_when_the_thread_dies_everybody_who_waits_is_told(broker: str) -> None:
+    consumer = Consumer(broker, **{**GROUP, "heartbeat_interval_ms": 50})
+    consumer.subscribe("t")
+    assert consumer.poll(10)
+    fail_from_now(consumer, ZeroDivisionError("a bug"))
+    with pytest.raises(IllegalState, match=r"this consumer failed \(ZeroDivisionError\('a bug'\)\)"):
+        consumer.poll(10)
+    with pytest.raises(IllegalState, match="a bug"):
+        consumer.commit()
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < 1
+    assert not consumer._thread.is_alive()
+    with pytest.raises(IllegalState, match="closed"):
+        consumer.poll()
+
+
+def test_a_bug_ends_the_futures_that_are_open() -> None:
+    with running(topics={"t": 1}) as server:
+        consumer = Consumer(server.bootstrap, group_id="g", request_timeout_ms=1000)
+        consumer.assign([P0])
+        server.drop_connections()
+        future = consumer.commit_async({P0: 1})
+        fail_from_now(consumer, ZeroDivisionError("a bug"))
+        with pytest.raises(IllegalState, match="a bug"):
+            future.result(10)
+        consumer.close()
+
+
+def test_a_bug_in_asyncio_is_told_too(broker: str) -> None:
+    async def story() -> None:
+        consumer = AsyncConsumer(broker, **{**GROUP, "heartbeat_interval_ms": 50})
+        consumer.subscribe("t")
+        assert await consumer.poll(10)
+        polling = asyncio.create_task(consumer.poll(20))
+        await asyncio.sleep(0)
+        fail_from_now(consumer, ZeroDivisionError("a bug"))
+        with pytest.raises(IllegalState, match="a bug"):
+            await asyncio.wait_for(polling, 10) or await consumer.poll(10)
+        await consumer.close()
+
+    asyncio.run(story())
+
+
+def test_a_plan_that_raises_ends_itself_and_nothing_else(broker: str) -> None:
+    def plan() -> Any:
+        yield []
+        raise LookupError("in the plan")
+
+    with Cluster(broker) as cluster:
+        with pytest.raises(LookupError, match="in the plan"):
+            cluster.run(plan())
+        assert cluster.topics() == {"t": 2}
+
+
+# ---- two at once
+
+
+def test_a_second_thread_is_refused_and_may_close(broker: str) -> None:
+    consumer = Consumer(broker, **{**GROUP, "auto_offset_reset": "latest"})
+    consumer.subscribe("t")
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    said: list[str] = []
+    polling = threading.Event()
+
+    def poll() -> None:
+        polling.set()
+        try:
+            consumer.poll(20)
+        except IllegalState as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    polling.wait()
+    until(lambda: not consumer._mine())
+    for call in (lambda: consumer.poll(0), lambda: consumer.commit(), lambda: consumer.seek(P0, 0)):
+        with pytest.raises(IllegalState, match=r"another thread is inside poll\(\) of this consumer"):
+            call()
+    assert consumer.assignment()
+    began = time.monotonic()
+    consumer.close()
+    thread.join(5)
+    assert time.monotonic() - began < 3
+    assert said == ["this consumer is closed; make a new one"]
+
+
+def test_a_second_task_may_commit_and_is_refused_a_poll(broker: str) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(broker, **{**GROUP, "auto_offset_reset": "latest"}) as consumer:
+            consumer.subscribe("t")
+            while not consumer.assignment():
+                await consumer.poll(0.1)
+            polling = asyncio.create_task(consumer.poll(20))
+            await asyncio.sleep(0.01)
+            with pytest.raises(IllegalState, match=r"another task is inside poll\(\)"):
+                await consumer.poll(0)
+            await consumer.commit({P0: 3})
+            await consumer.close()
+            with pytest.raises(IllegalState, match="closed"):
+                await polling
+
+    asyncio.run(story())
+
+
+def test_another_event_loop_is_refused(broker: str) -> None:
+    consumer = AsyncConsumer(broker)
+
+    async def use() -> None:
+        consumer.assign([P0])
+
+    asyncio.run(use())
+    with pytest.raises(IllegalState, match="belongs to another event loop"):
+        asyncio.run(use())
+    with pytest.raises(IllegalState, match="needs the running event loop"):
+        consumer.assign([P0])
+    consumer.kill()
+
+
+# ---- interrupts
+
+
+def test_a_hundred_cancelled_polls_lose_nothing(broker: str) -> None:
+    async def story() -> list[int]:
+        seen: list[int] = []
+        async with AsyncConsumer(broker, group_id="cancelled", auto_offset_reset="earliest") as consumer:
+            consumer.subscribe("t")
+            for turn in range(100):
+                task = asyncio.create_task(consumer.poll(5, 3))
+                await asyncio.sleep(0.0005 * (turn % 7))
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    seen += [record.offset for record in await task]
+            while len(seen) < 100:
+                seen += [record.offset for record in await consumer.poll(5)]
+        return seen
+
+    assert asyncio.run(story()) == list(range(100))
+
+
+def test_an_interrupt_between_taking_and_returning_gives_the_records_back(broker: str) -> None:
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        assert [record.offset for record in consumer.poll(10, 3)] == [0, 1, 2]
+        tell, consumer._tell = consumer._tell, lambda: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10, 3)
+        consumer._tell = tell  # type: ignore[method-assign]
+        assert [record.offset for record in consumer.poll(10, 3)] == [3, 4, 5]
+
+
+def test_polls_of_no_seconds_let_the_loop_run(broker: str) -> None:
+    async def story() -> int:
+        async with AsyncConsumer(broker, **GROUP) as consumer:
+            consumer.subscribe("t")
+            end = time.monotonic() + 10
+            found = 0
+            while found < 100 and time.monotonic() < end:
+                found += len(await consumer.poll(0))
+            return found
+
+    assert asyncio.run(story()) == 100
+
+
+# ---- close
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
+def test_close_keeps_its_time_behind_a_broker_that_is_silent(timeout: float) -> None:
+    with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        consumer = Consumer(server.bootstrap, group_id="g")
+        consumer.subscribe("t")
+        while not consumer.assignment():
+            consumer.poll(0.1)
+    future = consumer.commit_async({P0: 2})
+    began = time.monotonic()
+    try:
+        consumer.close(timeout=timeout)
+    except Exception as error:
+        assert "Commit" in str(error)  # noqa: PT017
+    assert time.monotonic() - began < timeout * 1.1 + 0.3
+    assert future.done()
+
+
+def test_two_threads_may_close_and_both_come_back_when_it_is_closed(broker: str) -> None:
+    consumer = Consumer(broker, **GROUP)
+    consumer.subscribe("t")
+    assert consumer.poll(10)
+    threads = [threading.Thread(target=consumer.close) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert not consumer._thread.is_alive()
+    with Cluster(broker) as cluster:
+        assert cluster.committed_offsets("g")[P0].offset >= 0  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_who_waits_for_a_cluster_that_is_closed_is_told(silent: str) -> None:
+    cluster = Cluster(silent)
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            cluster.topics()
+        except IllegalState as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.2)
+    cluster.close()
+    thread.join(5)
+    assert said == ["this cluster was closed meanwhile"]
+
+
+def test_a_task_that_gives_up_asking_leaves_nothing_behind(silent: str) -> None:
+    async def story() -> None:
+        async with AsyncCluster(silent) as cluster:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(cluster.topics(), 0.1)
+            assert not cluster._open
+            assert cluster._engine.runner.due() is None
+            with pytest.raises(RequestTimedOut, match="Metadata"):
+                await cluster.topics(timeout=0.1)
+
+    asyncio.run(story())
