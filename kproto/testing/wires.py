@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
-from consumer.engine.network import Broken, Data, NetworkEvent, Open, Opened, Shut, Write
+from consumer.engine.network import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
 from consumer.sockets import Sockets
 
 from ..clients.contract import Address, Answered, Failed, Hangup, Send
@@ -19,7 +19,7 @@ from ..errors import KprotoError
 from ..messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..messages.headers import decode_response, encode_request
 from ..messages.index import response_class
-from ..wire.frame import Frames, frame
+from ..wire.frame import frame
 from ..wire.message import Message
 
 API_VERSIONS = 18
@@ -45,7 +45,6 @@ class _Wire:
     waiting: list[tuple[Send, int]] = field(default_factory=list[tuple[Send, int]])
     """What came before the broker had said its versions, with the time at which it will be late."""
     open: deque[_Open] = field(default_factory=deque[_Open])
-    frames: Frames = field(default_factory=Frames)
     correlation: int = 0
 
 
@@ -122,17 +121,18 @@ class Wires:
         match event:
             case Opened():
                 self._write(wire, ApiVersionsRequest(), 0, None)
-            case Data(data=data):
+            case Answer(body=body):
                 try:
-                    for body in wire.frames.feed(data):
-                        self._answer(wire, body)
+                    self._answer(wire, body)
                 except KprotoError as error:
                     self._sockets.perform(Shut(wire.key))
                     self._lost(wire, str(error))
             case Broken(why=why):
                 self._lost(wire, why)
+            case _:
+                raise AssertionError(f"{event}: sockets give whole answers")
 
-    def _answer(self, wire: _Wire, body: bytes) -> None:
+    def _answer(self, wire: _Wire, body: bytes | bytearray) -> None:
         if not wire.open:
             raise KprotoError("an answer, where nothing was asked")
         asked = wire.open.popleft()
