@@ -52,6 +52,9 @@ from .requests import most_for_ids, offset_commit_codes, offset_commit_request
 Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
 Then = Callable[[KprotoError | None], None]
 
+# Java's classic consumer speaks no version of OffsetCommit and OffsetFetch that names topics by id.
+LAST_WITH_NAMES = 9
+
 REBALANCING = "a rebalance is under way"
 
 
@@ -153,7 +156,14 @@ class Committer:
             then(broker_error(ErrorCode.UNKNOWN_MEMBER_ID, "OffsetCommit", detail))
             return
         self._core.partitions.mark_processed()
-        self.commit(offsets_of(self._core.partitions.to_commit()), timeout_ms, then)
+        self.commit(offsets_of(self.consumed()), timeout_ms, then)
+
+    def consumed(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionState]:
+        """What there is to commit, of these partitions or of all; Java: everything, new or not."""
+        positions = self._core.partitions
+        return positions.processed_at_all() if self._core.options.as_java else positions.to_commit(partitions)
 
     def drain(self, timeout_ms: int, then: Then) -> None:
         """Calls `then` when everything that was asked for before is over, or (with an error) this time is."""
@@ -264,16 +274,16 @@ class Committer:
             lambda call: self._finished(commit, call),
             node=node,
             timeout_ms=max(1, min(core.options.request_timeout_ms, commit.deadline - core.now)),
-            max_version=most_for_ids(core.view, {p.topic for p in commit.offsets}, 9),
+            max_version=most_for_ids(core.view, {p.topic for p in commit.offsets}, LAST_WITH_NAMES)
+            if not core.options.as_java
+            else LAST_WITH_NAMES,
         )
 
     def _commit_in_time(self) -> None:
         core = self._core
         if self._auto_at is None or self._auto_open or self._auto_at > core.now:
             return
-        positions = core.partitions
-        found = positions.processed_at_all() if core.options.as_java else positions.to_commit()
-        states = {p: state for p, state in found.items() if not state.revoking}
+        states = {p: state for p, state in self.consumed().items() if not state.revoking}
         self._auto_at = core.now + max(1, core.options.auto_commit_interval_ms)
         if not states or (self._standing.in_group and self._standing.identity is None):
             return

@@ -290,7 +290,7 @@ class Engine:
         if self.standing.in_group:
             self.group.close(event.leave, timeout)
             return
-        states = core.partitions.to_commit() if self.options.enable_auto_commit else {}
+        states = self.committer.consumed() if self.options.enable_auto_commit else {}
 
         def done(error: KprotoError | None) -> None:
             self.group.uncommitted = error if states else None

@@ -27,7 +27,7 @@ from kproto.messages.offset_fetch import OffsetFetchResponse
 from ..errors import broker_error
 from ..options import ConsumerOptions, duration_ms
 from .answers import LIST_OFFSETS, OFFSET_FETCH, Do, to_do
-from .committing import Committer
+from .committing import LAST_WITH_NAMES, Committer
 from .connection import Call, How
 from .coordinator import Coordinator
 from .core import Core, MetadataKeeper, Then
@@ -108,7 +108,9 @@ class Finder:
             offset_fetch_request(group, wanted, core.view),
             self._waits_for(states, self._group_answered),
             node=node,
-            max_version=most_for_ids(core.view, topics, 9),
+            max_version=LAST_WITH_NAMES
+            if core.options.as_java
+            else most_for_ids(core.view, topics, LAST_WITH_NAMES),
         )
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:

@@ -41,7 +41,9 @@ from .network import GROUP, MAIN
 from .positions import PartitionState
 from .standing import Place
 
-LETTING_GO = (MemberState.unsubscribing, MemberState.closing)
+# A coordinator that is silent for longer than the session has given the partitions to others by now.
+OURS = machine.Policy(lose_on_session_timeout=True)
+AS_JAVA = machine.Policy(fenced_join_again=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +123,7 @@ class Membership:
                 retry_backoff_max_ms=options.retry_backoff_max_ms,
                 assignors=options.partition_assignment_strategy,
                 rack_id=options.client_rack or None,
-                policy=machine.JAVA if options.as_java else machine.Policy(lose_on_session_timeout=True),
+                policy=AS_JAVA if options.as_java else OURS,
                 spread=self._core.backoff.spread,
             )
         )
@@ -221,13 +223,11 @@ class Membership:
 
     def _commit_then(self, callback: _Callback, then: Callable[[_Callback], None]) -> None:
         """Commits what was processed of these, waits for every commit that is under way, then goes on."""
-        options, positions = self._core.options, self._core.partitions
+        options = self._core.options
         timeout = min(options.request_timeout_ms, options.max_poll_interval_ms)
         states: dict[TopicPartition, PartitionState] = {}
         if options.enable_auto_commit:
-            states = (
-                positions.processed_at_all() if options.as_java else positions.to_commit(callback.partitions)
-            )
+            states = self._committer.consumed(callback.partitions)
 
         def done(error: KprotoError | None) -> None:
             if error is not None:

@@ -26,6 +26,9 @@ class Policy:
     every_member_watches: bool = False
     """Every member that sees a change in its topics' partitions asks for a rebalance (librdkafka), and not
     only the leader (Java, sarama, franz-go)."""
+    fenced_join_again: bool = False
+    """A member whose group.instance.id was taken joins again at the next poll, and fences the other one back
+    (Java, sarama, franz-go). Else it is over for good (librdkafka)."""
 
 
 JAVA = Policy()

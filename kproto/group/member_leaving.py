@@ -24,6 +24,9 @@ from .subscription import TopicPartition
 
 LEAVE_SEVERAL = 3
 
+# How Java's reasons name the requests whose answers fence (AbstractCoordinator).
+HEARD_FROM = {"Heartbeat": "HEARTBEAT", "OffsetCommit": "OFFSET_COMMIT"}
+
 # Letting go
 
 
@@ -167,14 +170,21 @@ def fail(member: Member, error: KprotoError, reason: str, out: Out) -> None:
 
 def fence(member: Member, request: str, out: Out) -> None:
     code = ErrorCode.FENCED_INSTANCE_ID
-    forget_membership(member, FAILED_WITH.format(JAVA_EXCEPTIONS[code]), keep_id=False)
+    final = not member.config.policy.fenced_join_again
+    reason = FAILED_WITH.format(JAVA_EXCEPTIONS[code])
+    if not final and request in HEARD_FROM:
+        reason = ENCOUNTERED.format(code.name, HEARD_FROM[request])
+    forget_membership(member, reason, keep_id=False)
     if member.owned:
         let_go(member, member.owned, True, member.reason, out)
-    move(member, S.fenced)
+    if final:
+        move(member, S.fenced)
+    elif member.state not in (S.unsubscribing, S.closing):
+        move(member, S.failed)
     detail = (
         f"another process joined as group.instance.id {member.config.group_instance_id!r}; this one must stop"
     )
-    out.append(Fatal(Fenced(code, request, detail), final=True))
+    out.append(Fatal(Fenced(code, request, detail), final=final))
 
 
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:

@@ -41,13 +41,13 @@ _BACK = {S.releasing, S.unjoined, S.fenced, S.unsubscribing, S.closing}
 
 EDGES: dict[MemberState, set[MemberState]] = {
     S.idle: {S.unjoined, S.closing},
-    S.unjoined: {S.joining, S.releasing, S.fenced, S.unsubscribing, S.closing},
-    S.releasing: {S.unjoined, S.dropped, S.fenced, S.unsubscribing, S.closing},
+    S.unjoined: {S.joining, S.releasing, S.failed, S.fenced, S.unsubscribing, S.closing},
+    S.releasing: {S.unjoined, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
     S.joining: {S.planning, S.syncing, *_BACK, S.failed},
     S.planning: {S.syncing, S.dropped, *_BACK, S.failed},
     S.syncing: {S.adopting, S.stable, S.dropped, *_BACK, S.failed},
-    S.adopting: {S.stable, S.releasing, S.dropped, S.fenced, S.unsubscribing, S.closing},
-    S.stable: {S.joining, S.dropped, *_BACK},
+    S.adopting: {S.stable, S.releasing, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
+    S.stable: {S.joining, S.dropped, S.failed, *_BACK},
     S.dropped: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
     S.failed: {S.releasing, S.unjoined, S.unsubscribing, S.closing},
     S.fenced: {S.closing},

@@ -7,19 +7,25 @@ from typing import Any
 
 import pytest
 
+from kproto.errors import EncodeError
 from kproto.group.member import (
     Close,
     CoordinatorLost,
     Failed,
+    Fatal,
     Metadata,
+    Policy,
+    Refused,
     RequestRejoin,
     Send,
     Subscribe,
     Unsubscribe,
+    in_version,
 )
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest
 from tests.group.solo import (
     COOPERATIVE,
     EAGER,
@@ -154,6 +160,51 @@ def test_a_member_is_fenced_in_every_state_that_has_a_generation(state: str) -> 
     solo = in_state(state, group_instance_id="i")
     solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0)
     assert solo.state is MemberState.fenced
+
+
+@pytest.mark.parametrize("state", HELD)
+def test_a_member_that_may_fight_back_joins_again_at_the_next_poll(state: str) -> None:
+    """Java's: the exception is thrown by one poll; the next one calls lost and joins again with no id."""
+    solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
+    solo.said.clear()
+    solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0)
+    assert (solo.state, solo.take(Fatal).final) == (MemberState.failed, False)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    solo.poll()
+    solo.let_go()
+    request = solo.request(JoinGroupRequest)
+    reason = "encountered FENCED_INSTANCE_ID from OFFSET_COMMIT response"
+    assert (request.member_id, request.reason) == ("", reason)
+
+
+@pytest.mark.parametrize("request_kind", [JoinGroupRequest, SyncGroupRequest])
+def test_a_request_that_can_not_be_sent_is_raised_and_asked_again_by_the_next_poll(
+    request_kind: type[JoinGroupRequest] | type[SyncGroupRequest],
+) -> None:
+    solo = Solo(group_instance_id="i").joining()
+    if request_kind is SyncGroupRequest:
+        solo.answer_join()
+    refusal = EncodeError("JoinGroup", 4, "group_instance_id", "versions 5 and above")
+    solo.tell(Refused(solo.request(request_kind), refusal))
+    assert (solo.state, solo.take(Fatal).error) == (MemberState.failed, refusal)
+    assert solo.member.coordinator == "node"
+    solo.poll()
+    assert solo.sends(JoinGroupRequest)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_member_says_in_every_version_that_it_leaves(version: int) -> None:
+    solo = closing()
+    solo.let_go()
+    request = in_version(solo.request(LeaveGroupRequest), version)
+    said = LeaveGroupRequest.decode(request.encode(version), version)
+    assert (said.member_id or said.members[0].member_id) == "me"
+
+
+def test_a_leave_that_can_not_be_sent_ends_the_member_all_the_same() -> None:
+    solo = leaving()
+    solo.tell(Refused(solo.request(LeaveGroupRequest), EncodeError("LeaveGroup", 0, "members", "no")))
+    assert solo.state is MemberState.closed
 
 
 @pytest.mark.parametrize("state", HELD)

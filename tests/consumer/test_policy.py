@@ -1,0 +1,196 @@
+"""`policy="java"`: what is committed when, and what silence means, as Java's consumer has it.
+
+The orders are those that kafka-clients 4.3.1 was seen to keep before a real broker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.options import consumer_options
+from kproto.errors import Fenced
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.messages.sync_group import SyncGroupRequest
+from tests.consumer.world import Client, Consumer, World, tp
+
+JAVA: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 3000,
+    "heartbeat_interval_ms": 500,
+    "metadata_max_age_ms": 1000,
+    "auto_commit_interval_ms": 60_000,
+    "partition_assignment_strategy": "range",
+    "policy": "java",
+}
+OURS = {**JAVA, "policy": "kproto"}
+STORY = {
+    OffsetCommitRequest: "commit",
+    JoinGroupRequest: "join",
+    SyncGroupRequest: "sync",
+    LeaveGroupRequest: "leave",
+}
+
+
+class Story:
+    """What one member asks of the group and calls back, in order."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        self.told: list[str] = []
+        self.member: Consumer = world.consumer(**options)
+        self.member.listener = lambda kind, partitions: self.told.append(kind)
+        before = world.tamper
+
+        def note(client: Client, request: Any, version: int) -> Any:
+            if client is self.member and type(request) in STORY:
+                self.told.append(STORY[type(request)])
+            return before(client, request, version) if before is not None else None
+
+        world.tamper = note
+
+    def after(self) -> list[str]:
+        """What was told since the last look."""
+        told, self.told = self.told, []
+        return told
+
+
+def reading(world: World, **options: Any) -> Story:
+    world.write("t", 0, *map(str, range(10)))
+    story = Story(world, **options)
+    story.member.subscribe("t")
+    assert world.run(until=lambda: len(story.member.records) == 10)
+    world.run(500)
+    story.after()
+    return story
+
+
+def test_closing_commits_before_the_callback() -> None:
+    world = World({"t": 2})
+    story = reading(world, **JAVA)
+    story.member.close()
+    world.run(500)
+    assert story.after() == ["commit", "revoked", "leave"]
+
+
+def test_ours_commits_after_the_callback() -> None:
+    world = World({"t": 2})
+    story = reading(world, **OURS)
+    story.member.close()
+    world.run(500)
+    assert story.after() == ["revoked", "commit", "leave"]
+
+
+def test_an_eager_rebalance_commits_then_revokes_then_joins() -> None:
+    world = World({"t": 2})
+    story = reading(world, **JAVA)
+    world.consumer(**JAVA).subscribe("t")
+    world.run(3000)
+    assert story.after() == ["commit", "revoked", "join", "sync", "assigned"]
+
+
+def test_a_cooperative_rebalance_commits_before_each_join_and_not_after_the_callback() -> None:
+    options = {**JAVA, "partition_assignment_strategy": "cooperative-sticky"}
+    world = World({"t": 2})
+    story = reading(world, **options)
+    world.consumer(**options).subscribe("t")
+    world.run(3000)
+    assert story.after() == [
+        "commit",
+        "join",
+        "sync",
+        "revoked",
+        "assigned",
+        "commit",
+        "join",
+        "sync",
+        "assigned",
+    ]
+
+
+def test_unsubscribing_does_not_commit() -> None:
+    world = World({"t": 2})
+    story = reading(world, **JAVA)
+    story.member.unsubscribe()
+    world.run(500)
+    assert story.after() == ["revoked", "leave"]
+    assert world.committed("g", tp("t", 0)) is None
+
+
+def test_unsubscribing_commits_where_it_is_ours() -> None:
+    world = World({"t": 2})
+    story = reading(world, **OURS)
+    story.member.unsubscribe()
+    world.run(500)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+@pytest.mark.parametrize(("policy", "commits"), [("java", range(9, 12)), ("kproto", range(1, 3))])
+def test_each_interval_commits_though_nothing_is_new(policy: str, commits: range) -> None:
+    world = World({"t": 1})
+    story = Story(world, **{**JAVA, "auto_commit_interval_ms": 300, "policy": policy})
+    world.write("t", 0, "x")
+    story.member.subscribe("t")
+    world.run(3200)
+    assert story.after().count("commit") in commits
+
+
+def test_a_start_that_the_policy_chose_is_not_committed_before_its_first_record() -> None:
+    world = World({"t": 1})
+    story = Story(world, **JAVA)
+    story.member.subscribe("t")
+    world.run(3000)
+    assert "commit" not in story.after()
+
+
+def test_new_partitions_start_where_every_partition_does() -> None:
+    assert consumer_options({"policy": "java"}).on_new_partition == "latest"
+    assert consumer_options({"policy": "java", "on_new_partition": "earliest"}).on_new_partition == "earliest"
+    assert consumer_options({}).on_new_partition == "earliest"
+
+
+def test_silence_for_longer_than_the_session_loses_nothing() -> None:
+    world = World({"t": 1})
+    story = reading(world, **JAVA)
+    world.down = True
+    world.run(10_000)
+    assert story.member.heard("lost") == []
+
+
+def test_a_fenced_member_raises_once_and_joins_again() -> None:
+    """And fences the other one back, for ever: see docs/differences.md."""
+    world = World({"t": 1})
+    story = reading(world, **JAVA, group_instance_id="one")
+
+    def fence(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, HeartbeatRequest):
+            world.tamper = None
+            return HeartbeatResponse(error_code=82)
+        return None
+
+    world.tamper = fence
+    world.run(3000)
+    assert [type(error) for error in story.member.errors] == [Fenced]
+    last = world.asked(story.member, JoinGroupRequest)[-1]
+    assert (last.member_id, last.reason) == ("", "encountered FENCED_INSTANCE_ID from HEARTBEAT response")
+    assert story.member.owns() == {tp("t", 0)}
+
+
+def test_the_callbacks_of_a_commit_that_hangs_are_called_in_the_end() -> None:
+    world = World({"t": 2})
+    story = reading(world, **JAVA, request_timeout_ms=1000)
+
+    def silent(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest) and client is story.member:
+            world.cut(client)
+        return None
+
+    world.tamper = silent
+    token = story.member.close(timeout_ms=5000)
+    assert world.run(6000, until=lambda: token in story.member.done)
+    assert "revoked" in story.after() or "lost" in story.told
+    assert story.member.done[token][1] is not None
