@@ -48,6 +48,7 @@ class ConsumerConfig(TypedDict, total=False):
     fetch_max_wait_ms: int
     isolation_level: str
     check_crcs: bool
+    max_decompressed_bytes: int | None
     client_rack: str
     request_timeout_ms: int
     default_api_timeout_ms: int
@@ -90,6 +91,8 @@ class ConsumerOptions:
     fetch_max_wait_ms: int = 500
     isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
+    # Bytes that one batch may decompress to. None: 1 GiB, if they look like records. Java has no bound.
+    max_decompressed_bytes: int | None = None
     client_rack: str = ""
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
@@ -355,6 +358,7 @@ _CONSUMER_CHECKS: dict[str, Check] = {
     "fetch_max_wait_ms": _number(0),
     "isolation_level": _one_of(("read_uncommitted", "read_committed")),
     "check_crcs": _flag,
+    "max_decompressed_bytes": _optional(_number(1)),
     "client_rack": _text,
     "request_timeout_ms": _number(1),
     "default_api_timeout_ms": _number(1),

@@ -12,19 +12,30 @@ Rules that hold here:
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from kproto.errors import MissingExtra, RecordError
+from kproto.errors import IllegalState, MissingExtra, RecordError
 from kproto.records import AbortedTransactions, Batch, batches
+from kproto.records.batch import HEADER_SIZE, OVERHEAD, Data
 from kproto.records.reading import has_many_records
 
 from ..records import ConsumerRecord
 
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
+
+SHARE = 4
+"""A view of less than a quarter of an answer is copied: it would keep the whole answer in memory."""
+
+AT_ONCE = 256 << 20
+"""Decompressed bytes up to which a whole chunk is decoded at once; more are read batch by batch."""
+
+_SIZE = struct.Struct(">i").unpack_from
+_START = struct.Struct(">qii").unpack_from
 
 
 @cache
@@ -51,6 +62,7 @@ class Chunk:
         "_check",
         "_columns",
         "_error",
+        "_most",
         "_rows",
         "_transactions",
         "data",
@@ -60,9 +72,17 @@ class Chunk:
     )
 
     def __init__(
-        self, data: bytes, position: int, aborted: Sequence[tuple[int, int]] | None, check_crcs: bool
+        self,
+        data: Data,
+        position: int,
+        aborted: Sequence[tuple[int, int]] | None,
+        check_crcs: bool,
+        max_decompressed: int | None = None,
     ) -> None:
+        if isinstance(data, memoryview) and len(data) * SHARE < memoryview(data.obj).nbytes:
+            data = bytes(data)
         self.data = data
+        self._most = max_decompressed
         self.position = position
         self.end, self.leader_epoch = _end_of(data)
         # None: read_uncommitted, nothing is filtered.
@@ -95,21 +115,37 @@ class Chunk:
         module = _columns() if has_many_records(self.data) else None
         if module is not None:
             try:
-                found = module.columns(
-                    self.data, check_crc=self._check, aborted=self._aborted, from_offset=self.position
-                )
+                found = self._read(self.data, lent=True)
                 _ = found.headers_between(0, 0)  # which finds broken ones
-            except RecordError:
+            except (RecordError, IllegalState):
                 pass
             else:
                 self._columns = found
                 return
-        self._batches = batches(self.data, check_crc=self._check)
+        self._batches = self._all()
+
+    def _all(self) -> Iterator[Batch]:
+        return batches(self.data, check_crc=self._check, max_decompressed=self._most)
+
+    def _read(self, data: Data, *, lent: bool = False, most: int = AT_ONCE) -> Columns:
+        """What is left of `data` as columns."""
+        found: Columns = _columns().columns(
+            data,
+            check_crc=self._check,
+            aborted=self._aborted,
+            from_offset=self.position,
+            max_decompressed=self._most,
+            lent=lent,
+            most=most,
+        )
+        return found
 
     def _from_columns(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         start = self._at
         stop = min(start + limit, len(columns))
+        kinds = columns.timestamp_type[start:stop]
         names = _kind_names()
+        alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())
         found = list(
             map(
                 ConsumerRecord,
@@ -117,7 +153,7 @@ class Chunk:
                 repeat(partition),
                 columns.offset[start:stop].tolist(),
                 columns.timestamp[start:stop].tolist(),
-                map(names.__getitem__, columns.timestamp_type[start:stop].tolist()),
+                repeat(names[int(kinds[0])]) if alike else map(names.__getitem__, kinds.tolist()),
                 columns.key.slice(start, stop - start).to_pylist(),
                 columns.value.slice(start, stop - start).to_pylist(),
                 columns.headers_between(start, stop) if columns.has_headers else repeat(()),
@@ -126,6 +162,7 @@ class Chunk:
         self._at = stop
         if stop == len(columns):
             self.position = max(self.position, self.end)
+            columns.give_back()
         elif found:
             self.position = found[-1].offset + 1
         return found
@@ -155,7 +192,7 @@ class Chunk:
                 kind, start = batch.timestamp_type, self.position
                 self._rows = [
                     ConsumerRecord(topic, partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers)
-                    for r in batch.records()
+                    for r in batch.records(self._most)
                     if r.offset >= start
                 ]
             except RecordError as error:
@@ -179,32 +216,37 @@ class Chunk:
     # ---- columns
 
     def columns(self) -> Columns | None:
-        """Everything that is left, as columns; None when nothing of it may be seen. Uses the chunk up."""
+        """All that is left, as columns; None when nothing of it may be seen. Uses the chunk up, or where that
+        would take too much memory at once, its next batch."""
+        data, end = self.data, self.end
         if self._columns is not None:
-            found = self._columns.slice(self._at, len(self._columns))
-            self.position = max(self.position, self.end)
-        else:
-            from kproto.records.columns import columns
-
-            data, end = self.data, self.end
-            try:
-                found = columns(data, check_crc=self._check, aborted=self._aborted, from_offset=self.position)
-            except RecordError:
-                data, end = self._sound_part()
-                if end <= self.position:
-                    raise
-                found = columns(data, check_crc=self._check, aborted=self._aborted, from_offset=self.position)
-            self.position = max(self.position, end)
-        self._rows, self._columns = [], None
+            self._columns.give_back()
+            self._columns = None
+        try:
+            found = self._read(data)
+        except IllegalState:
+            data, end = self._sound_part(first=True)
+            found = self._read(data, most=_columns().MOST)
+        except RecordError:
+            data, end = self._sound_part()
+            if end <= self.position:
+                raise
+            found = self._read(data)
+        self.position = max(self.position, end)
+        self._rows = []
         return found if len(found) else None
 
-    def _sound_part(self) -> tuple[bytes, int]:
-        """The data before the first broken batch, and the offset behind it."""
+    def _sound_part(self, *, first: bool = False) -> tuple[Data, int]:
+        """The data before the first broken batch, and the offset behind it; or only up to the end of the
+        first batch that reaches the position."""
         stop, end = 0, self.position
         try:
-            for batch in batches(self.data, check_crc=self._check):
-                batch.records()
+            for batch in self._all():
+                if not first:
+                    batch.records(self._most)
                 stop, end = batch.end, batch.last_offset + 1
+                if first and end > self.position:
+                    break
         except RecordError:
             pass
         return self.data[:stop], end
@@ -218,8 +260,26 @@ def _kind_names() -> dict[int, str]:
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
 
 
-def _end_of(data: bytes) -> tuple[int, int]:
+def _end_of(data: Data) -> tuple[int, int]:
     """(offset behind the last complete batch, its leader epoch), from the headers alone."""
+    at = place = -1
+    stop, end = 0, len(data)
+    while end - stop >= HEADER_SIZE and data[stop + 16] == 2:
+        at, size = stop, _SIZE(data, stop + 8)[0]
+        stop = at + OVERHEAD + size
+        if size < HEADER_SIZE - OVERHEAD or stop > end:
+            break
+        place = at
+    if place >= 0 and (at != place or end - stop < OVERHEAD):
+        base, _, epoch = _START(data, place)
+        (delta,) = _SIZE(data, place + 23)
+        if delta >= 0 and base + delta < 1 << 63:
+            return base + delta + 1, epoch
+    return _end_of_strange(data)
+
+
+def _end_of_strange(data: Data) -> tuple[int, int]:
+    """The same of old messages, and of what is broken or not there."""
     last: Batch | None = None
     try:
         for batch in batches(data, check_crc=False):

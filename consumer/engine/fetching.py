@@ -259,7 +259,10 @@ class Fetcher:
         if core.options.isolation_level == "read_committed":
             aborted = [(one.producer_id, one.first_offset) for one in entry.aborted_transactions or ()]
         try:
-            chunk = Chunk(entry.records, state.fetch_offset, aborted, core.options.check_crcs)
+            options = core.options
+            chunk = Chunk(
+                entry.records, state.fetch_offset, aborted, options.check_crcs, options.max_decompressed_bytes
+            )
         except RecordError as error:
             state.fail(error)
             core.wake()

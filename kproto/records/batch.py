@@ -25,7 +25,7 @@ from collections.abc import Callable
 from ..errors import RecordError
 from .compression import CODECS, CodecError, decompress
 from .crc32c import crc32c
-from .record import Broken, Record, parse_records
+from .record import Broken, Record, begins_records, parse_records
 
 Data = bytes | bytearray | memoryview
 
@@ -95,14 +95,14 @@ class Batch:
     count: int
     size: int
     """Bytes of the whole batch, offset and size fields included."""
-    buffer: bytes
+    buffer: Data
     """The whole records field; the batch lies from `start` to `end`."""
     start: int
     end: int
     parse: Callable[[Batch, int | None], list[Record]]
     """What `records` calls: the reader for this magic."""
 
-    def __init__(self, buffer: bytes, start: int, parse: Callable[[Batch, int | None], list[Record]]) -> None:
+    def __init__(self, buffer: Data, start: int, parse: Callable[[Batch, int | None], list[Record]]) -> None:
         self.buffer = buffer
         self.parse = parse
         self.start = start
@@ -138,7 +138,7 @@ class Batch:
         )
 
 
-def read_batch(data: bytes, at: int, stop: int, checked: memoryview | None) -> Batch:
+def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Batch:
     """The batch of magic 2 from `at` to `stop`, its CRC held against `checked`, which is a view of `data`."""
     if stop - at < HEADER_SIZE:
         raise RecordError(
@@ -180,15 +180,17 @@ def read_batch(data: bytes, at: int, stop: int, checked: memoryview | None) -> B
 
 
 def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
-    data, at, stop = batch.buffer, batch.start + HEADER_SIZE, batch.end
+    data, at, stop, before = batch.buffer, batch.start + HEADER_SIZE, batch.end, 0
     if batch.codec:
         if at == stop and batch.count == 0:
             return []
         try:
-            data = decompress(batch.codec, memoryview(data)[at:stop], max_decompressed)
+            data = decompress(batch.codec, memoryview(data)[at:stop], max_decompressed, begins=begins_records)
         except CodecError as error:
             raise RecordError("RecordBatch", 2, "records", at, f"{batch.compression}: {error}") from None
         at, stop = 0, len(data)
+    elif not isinstance(data, bytes):
+        data, before, at, stop = bytes(memoryview(data)[at:stop]), at, 0, stop - at
     if batch.count > (stop - at) // 7:  # the smallest record: a length and six bytes
         raise RecordError(
             "RecordBatch", 2, "count", batch.start + 57, f"{batch.count} records in {stop - at} bytes"
@@ -198,14 +200,14 @@ def _records(batch: Batch, max_decompressed: int | None) -> list[Record]:
         found, at = parse_records(data, at, batch.count, batch.base_offset, batch.base_timestamp, append_time)
     except Broken as error:
         raise RecordError(
-            "RecordBatch", 2, f"records.{error.field}", error.at, _where(error.detail, batch)
+            "RecordBatch", 2, f"records.{error.field}", before + error.at, _where(error.detail, batch)
         ) from None
     except IndexError:
-        raise RecordError("RecordBatch", 2, "records", stop, _where("", batch)) from None
+        raise RecordError("RecordBatch", 2, "records", before + stop, _where("", batch)) from None
     if at != stop:
         more, less = f"take {at - stop} bytes more than there are", f"leave {stop - at} bytes behind them"
         detail = f"{batch.count} records {more if at > stop else less}"
-        raise RecordError("RecordBatch", 2, "count", min(at, stop), _where(detail, batch))
+        raise RecordError("RecordBatch", 2, "count", before + min(at, stop), _where(detail, batch))
     return found
 
 

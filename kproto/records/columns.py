@@ -41,7 +41,7 @@ from .compression import CODECS, CodecError, decompress_into, size_hint
 from .crc32c import crc32c
 from .packing import encode_columns
 from .reading import AbortedTransactions, batches
-from .record import Headers, Record
+from .record import Headers, Record, begins_records
 from .tails import KIND, Tails
 from .vectors import gather, views
 
@@ -57,7 +57,7 @@ _FEW = 150  # records below which the row by row way is faster
 _LARGE = 200  # bytes of a value that is copied in another way
 _KEPT = 64 << 20  # bytes of the largest arena that is kept
 _SHELF_SIZE = 2  # arenas that are kept
-_MOST = (1 << 31) - (1 << 20)  # Arrow's binary arrays have offsets of 32 bits
+MOST = (1 << 31) - (1 << 20)  # Arrow's binary arrays have offsets of 32 bits
 
 
 @dataclass(slots=True)
@@ -180,6 +180,7 @@ def columns(
     control: bool = False,
     max_decompressed: int | None = None,
     lent: bool = False,
+    most: int = MOST,
 ) -> Columns:
     """The records of a records field as columns; arguments and errors are those of `rows`.
 
@@ -188,7 +189,7 @@ def columns(
     """
     part = Part(data, aborted, from_offset)
     return columns_of(
-        [part], check_crc=check_crc, control=control, max_decompressed=max_decompressed, lent=lent
+        [part], check_crc=check_crc, control=control, max_decompressed=max_decompressed, lent=lent, most=most
     )
 
 
@@ -199,15 +200,16 @@ def columns_of(
     control: bool = False,
     max_decompressed: int | None = None,
     lent: bool = False,
+    most: int = MOST,
 ) -> Columns:
     """The records of many records fields, one after the other; `Columns.counts` says how many each had.
 
     `lent` is that of `columns`.
 
     Raises `RecordError` at the first broken batch of any part, `MissingExtra`, and `IllegalState` for more
-    than 2 GiB of records.
+    than `most` bytes of compressed records, when they are decompressed.
     """
-    listed: list[tuple[Table, bytes]] = []
+    listed: list[tuple[Table, Data]] = []
     with suppress(RecordError):
         for index, part in enumerate(parts):
             if (one := _list(part, index, check_crc, control, max_decompressed)) is None:
@@ -216,7 +218,7 @@ def columns_of(
     if len(listed) == len(parts):  # else the slow way finds the first of all errors, or reads message sets
         table = np.concatenate([some for some, _ in listed], 1) if listed else _NO_BATCHES
         if int(table[_COUNT].sum()) >= _FEW:
-            found = _fast(parts, [data for _, data in listed], table, max_decompressed, lent)
+            found = _fast(parts, [data for _, data in listed], table, max_decompressed, lent, most)
             if found is not None:
                 return found
     return _slow(parts, check_crc, control, max_decompressed)
@@ -305,10 +307,10 @@ Table = NDArray[np.int64]
 
 def _list(
     part: Part, index: int, check_crc: bool, control: bool, max_decompressed: int | None
-) -> tuple[Table, bytes] | None:
+) -> tuple[Table, Data] | None:
     """The wanted batches of a part as a table, and the bytes they lie in; None when one is a message set."""
-    data = part.data if isinstance(part.data, bytes) else bytes(memoryview(part.data))
-    if data[16:17] in (b"\0", b"\1"):
+    data = part.data
+    if bytes(data[16:17]) in (b"\0", b"\1"):
         return None  # before its wrapper is opened
     table = None
     if len(data) > _MANY_BATCHES and not part.aborted:
@@ -343,7 +345,7 @@ def _list(
     return table, data
 
 
-def _headers(data: bytes, check_crc: bool, control: bool) -> Table | None:
+def _headers(data: Data, check_crc: bool, control: bool) -> Table | None:
     """The table of many batches of magic 2, by numpy; None when one of them is anything else, or broken."""
     at, end = 0, len(data)
     view = memoryview(data)
@@ -400,7 +402,12 @@ def _headers(data: bytes, check_crc: bool, control: bool) -> Table | None:
 
 
 def _fast(
-    parts: Sequence[Part], sources: list[bytes], table: Table, max_decompressed: int | None, lent: bool
+    parts: Sequence[Part],
+    sources: list[Data],
+    table: Table,
+    max_decompressed: int | None,
+    lent: bool,
+    most: int,
 ) -> Columns | None:
     """By numpy and Arrow; None when the records aren't regular."""
     if len(parts) == 1 and not table[_CODEC].any():
@@ -410,9 +417,7 @@ def _fast(
             pass  # the last record is too near to the end to be looked at in windows of 8 bytes
     arena = _Arena()
     try:
-        arena.fill(sources, table, max_decompressed)
-        if arena.used > _MOST:
-            raise IllegalState(f"{arena.used} bytes of records are too many for one call: hand columns fewer")
+        arena.fill(sources, table, max_decompressed, most)
         found = _decode(parts, arena.bytes, table, lent, arena if lent else None)
     except IndexError:
         found = None  # a length led out of the arena
@@ -519,7 +524,7 @@ class _Arena:
         if len(self.bytes) <= _KEPT and len(_shelf) < _SHELF_SIZE:
             _shelf.append(self.bytes)
 
-    def fill(self, sources: list[bytes], table: Table, max_decompressed: int | None) -> None:
+    def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
         """Put the records of all batches into the arena, and their places into the table."""
         self._reserve(int(((table[_STOP] - table[_AT]) << (table[_CODEC] != 0) * 2).sum()))
         opened = [memoryview(source) for source in sources]
@@ -534,6 +539,8 @@ class _Arena:
                 detail = f"{CODECS[codec]}: {error}"
                 raise RecordError("RecordBatch", 2, "records", start, detail) from None
             stop.append(self.used)
+            if self.used > most:
+                raise IllegalState(f"{self.used} bytes of records are too many for one call: hand it fewer")
         table[_AT] = at
         table[_STOP] = stop
 
@@ -548,7 +555,7 @@ class _Arena:
             self._reserve(size_hint(codec, body))
         while True:
             out = self._view[start : -vectors.SLACK]
-            written = decompress_into(codec, body, out, max_decompressed)
+            written = decompress_into(codec, body, out, max_decompressed, begins_records)
             if written is not None:
                 self.used += written
                 return

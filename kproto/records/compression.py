@@ -6,10 +6,12 @@ Rules of this file:
   extra ``compression`` (cramjam).
 * Two packages make reading faster where they are installed. isal reads gzip 2.2 to 2.4 times as fast as zlib.
   zstandard keeps its context, which is up to 1.6 times as fast, for zstd that says its size.
-* Nothing is allocated that the input did not pay for. Output grows step by step, sizes that the input only
-  *claims* are not believed, and a batch may not grow beyond its `allowance`: 16 MiB, or 16 times its
-  compressed size where that is more. An own limit (``max_decompressed``, in bytes) replaces that rule. So a
-  bomb is an error after less than 100 ms and 50 MB (measured: 5 to 80 ms), and 10 MB of zeros are just read.
+* Nothing is allocated that the input did not pay for. Output grows step by step, and sizes that the input
+  only *claims* are not believed. Anything may grow to its `allowance`: 16 MiB, or 16 times its compressed
+  size where that is more. Beyond that it goes on only if what came out so far begins as records do, and up to
+  `MOST`: Java's consumer has no bound at all, and log lines that repeat themselves shrink to a thousandth. An
+  own limit (``max_decompressed``, in bytes) replaces both. So what is no records is an error after less than
+  100 ms and 50 MB (measured: 5 to 80 ms), and 10 MB of zeros are just read.
 * Broken or oversized input is `CodecError` here; the readers make a `RecordError` of it, which says where.
 * snappy is read in both forms that exist in topics, xerial's framing (Java) and one raw block (librdkafka),
   and is written in xerial's. lz4 is written as Java does it: a frame of independent 64 KiB blocks.
@@ -42,6 +44,16 @@ ALWAYS_ALLOWED = 16 << 20
 ALLOWED_RATIO = 16
 """Beyond `ALWAYS_ALLOWED`, a batch may grow to this multiple of its compressed size."""
 
+MOST = 1 << 30
+"""Bytes that a batch may decompress to as long as it looks like records: a thousand times the default
+max.message.bytes, which is what gzip and zstd make of the most boring log."""
+
+LOOK = 64 << 10
+"""So many of the first bytes are looked at."""
+
+Begins = Callable[[memoryview], bool]
+"""Whether bytes begin as what is expected in them; it gets the first `LOOK` of them at most."""
+
 _FIRST_STEP = 64 << 10  # the first guess at an unknown size: four of Kafka's batch.size
 _GZIP_STEP = 1 << 20
 _SNAPPY_RATIO = 22  # a copy of 64 bytes takes 3 bytes of input: no honest block grows by more than 21.4
@@ -67,7 +79,7 @@ class CodecError(ValueError):
 
 
 class _Full(Exception):
-    """The output buffer was too small; says nothing about the input."""
+    """The output buffer was too small; says nothing about the input. The buffer holds the first bytes."""
 
 
 def codec_number(name: str) -> int:
@@ -79,7 +91,7 @@ def codec_number(name: str) -> int:
 
 
 def allowance(compressed: int, max_decompressed: int | None = None) -> int:
-    """The number of bytes that `compressed` bytes may grow to."""
+    """The number of bytes that `compressed` bytes may grow to, whatever is in them."""
     if max_decompressed is not None:
         return max_decompressed
     return max(ALWAYS_ALLOWED, ALLOWED_RATIO * compressed)
@@ -105,50 +117,70 @@ def decompress(
     max_decompressed: int | None = None,
     *,
     old_lz4: bool = False,
+    begins: Begins | None = None,
 ) -> bytes:
     """The bytes that `data` was compressed from; raises `CodecError` or `MissingExtra`.
 
-    `old_lz4` accepts the wrong header checksum that Kafka's lz4 had in magic 0.
+    `old_lz4` accepts the wrong header checksum that Kafka's lz4 had in magic 0. Without `begins` nothing
+    grows beyond its `allowance`.
     """
     if codec == 0:
         return bytes(data)
-    limit = allowance(len(data), max_decompressed)
-    if codec == 1:
-        try:
-            return _gunzip(data, limit)
-        except _Full:
-            raise _too_large(limit) from None
     source = memoryview(data)
     into = partial(_unlz4, old=True) if old_lz4 and codec == 3 else _reader(codec)
+    limit = allowance(len(source), max_decompressed)
+    most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    if codec == 1:
+        return _gunzip_up_to(data, limit, most, begins)
     size = size_hint(codec, source)
-    if codec == 2 and size > limit:  # the only hint that is a promise
-        raise _too_large(limit)
+    if codec == 2:  # the only hint that is a promise, and one that is paid for
+        limit = _snappy_allowed(source, size, limit, most, begins)
     size = min(size, limit)
     while True:
         out = bytearray(size)
+        view = memoryview(out)
         try:
-            return bytes(memoryview(out)[: into(source, memoryview(out))])
+            written = into(source, view)
         except _Full:
             if size >= limit:
-                raise _too_large(limit) from None
+                if limit == most or begins is None or not begins(view[:LOOK]):
+                    raise _too_large(limit) from None
+                limit = most
             size = min(max(size * 4, ALWAYS_ALLOWED), limit)  # what isn't written to takes no memory
+        else:
+            return bytes(view[:written])
 
 
 def decompress_into(
-    codec: int, data: memoryview, out: memoryview, max_decompressed: int | None = None
+    codec: int,
+    data: memoryview,
+    out: memoryview,
+    max_decompressed: int | None = None,
+    begins: Begins | None = None,
 ) -> int | None:
     """Decompress to the start of `out` and give the number of bytes; None when `out` is too small for it.
 
-    For readers that keep one arena for many batches. `CodecError` and `MissingExtra` as `decompress`.
+    For readers that keep one arena for many batches. Arguments and errors as those of `decompress`.
     """
     limit = allowance(len(data), max_decompressed)
+    most = limit if begins is None or max_decompressed is not None else max(MOST, limit)
+    if codec == 2:
+        limit = max(limit, _snappy_allowed(data, size_hint(codec, data), limit, most, begins))
     room = len(out)
     try:
         return _reader(codec)(data, out if room <= limit else out[:limit])
     except _Full:
-        if room >= limit:
-            raise _too_large(limit) from None
-        return None
+        if room < limit:
+            return None
+    if limit == most or begins is None or not begins(out[:LOOK]):
+        raise _too_large(limit)
+    if room > limit:
+        try:
+            return _reader(codec)(data, out if room <= most else out[:most])
+        except _Full:
+            if room >= most:
+                raise _too_large(most) from None
+    return None
 
 
 def size_hint(codec: int, data: memoryview) -> int:
@@ -168,7 +200,8 @@ def size_hint(codec: int, data: memoryview) -> int:
 
 
 def _too_large(limit: int) -> CodecError:
-    return CodecError(f"grows beyond {limit} bytes; max_decompressed allows more")
+    allowed = "max_decompressed (of a consumer: max_decompressed_bytes) allows more"
+    return CodecError(f"grows beyond {limit} bytes; {allowed}")
 
 
 @cache
@@ -204,7 +237,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         parts.append(part)
         left -= len(part)
         if left < 0:
-            raise _Full
+            raise _Full(parts[0])
         if not unpacker.eof:
             rest = unpacker.unconsumed_tail
             if not part and not rest:
@@ -216,8 +249,27 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         unpacker = package.decompressobj(31)
 
 
+def _gunzip_up_to(
+    data: bytes | bytearray | memoryview, limit: int, most: int, begins: Begins | None
+) -> bytes:
+    try:
+        return _gunzip(data, limit)
+    except _Full as full:
+        if limit == most or begins is None or not begins(memoryview(full.args[0])[:LOOK]):
+            raise _too_large(limit) from None
+    try:
+        return _gunzip(data, most)
+    except _Full:
+        raise _too_large(most) from None
+
+
 def _gunzip_into(data: memoryview, out: memoryview) -> int:
-    plain = _gunzip(data, len(out))
+    try:
+        plain = _gunzip(data, len(out))
+    except _Full as full:
+        first = full.args[0][: len(out)]
+        out[: len(first)] = first  # to be looked at
+        raise
     out[: len(plain)] = plain
     return len(plain)
 
@@ -272,6 +324,28 @@ def _snappy_size(block: memoryview) -> int:
     if size > _SNAPPY_RATIO * len(block) or not len(block):
         raise CodecError(f"a snappy block of {len(block)} bytes says that it holds {size}")
     return size
+
+
+def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: Begins | None) -> int:
+    """What may be decompressed: the size that is said, which is paid for, if the first bytes are fine."""
+    if size <= limit:
+        return limit
+    if size > most or begins is None or not begins(memoryview(_snappy_start(next(_snappy_blocks(data))))):
+        raise _too_large(limit if size <= most else most)
+    return size
+
+
+def _snappy_start(block: memoryview) -> bytes:
+    """The first bytes that a raw block holds: the literal that each begins with."""
+    at = 0
+    while block[at] > 127:  # the size, which was read before
+        at += 1
+    head, at = block[at + 1 : at + 6].tobytes(), at + 2
+    size, more = head[0] >> 2, 0
+    if size >= 60:
+        more = size - 59
+        size = int.from_bytes(head[1 : 1 + more], "little")
+    return block[at + more : at + more + size + 1][:LOOK].tobytes()
 
 
 def _unsnappy(data: memoryview, out: memoryview) -> int:

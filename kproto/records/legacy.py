@@ -97,6 +97,17 @@ def _bytes(data: bytes, at: int, stop: int, magic: int, field: str) -> tuple[byt
     return data[start : start + size], start + size
 
 
+def _begins_messages(start: memoryview) -> bool:
+    """Whether these first bytes look like those of messages: sizes that one can have, and a known magic."""
+    at, end = 0, len(start)
+    while end - at >= 17:
+        size = int.from_bytes(start[at + 8 : at + OVERHEAD], "big", signed=True)
+        if size < 14 or start[at + 16] > 1:
+            return False
+        at += OVERHEAD + size
+    return at > 0
+
+
 def _unwrap(
     wrapper: Record,
     codec: int,
@@ -109,7 +120,7 @@ def _unwrap(
     try:
         if wrapper.value is None:
             raise CodecError("null")
-        data = decompress(codec, wrapper.value, max_decompressed, old_lz4=magic == 0)
+        data = decompress(codec, wrapper.value, max_decompressed, old_lz4=magic == 0, begins=_begins_messages)
     except CodecError as error:
         raise RecordError(_MESSAGE, magic, "value", at, f"{CODECS[codec]}: {error}") from None
     found: list[Record] = []

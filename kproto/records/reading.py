@@ -33,8 +33,7 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
     Batches before the broken one are given first. Magic 0 and 1 give one batch per outer message, and open
     compressed ones at once (bounded by `max_decompressed`).
     """
-    whole = data if isinstance(data, bytes) else bytes(memoryview(data))
-    view = memoryview(whole)
+    whole, view = data, memoryview(data)
     at, end = 0, len(whole)
     while end - at >= OVERHEAD:
         size = int.from_bytes(whole[at + 8 : at + 12], "big", signed=True)
@@ -49,6 +48,7 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
         if magic == 2:
             batch = read_batch(whole, at, stop, view if check_crc else None)
         else:
+            whole = whole if isinstance(whole, bytes) else bytes(view)
             batch = read_message(whole, at, stop, check_crc, max_decompressed)
         yield batch
         at = stop

@@ -21,6 +21,7 @@ import msgspec
 Headers = tuple[tuple[str, bytes | None], ...]
 
 _FAR = 1 << 61  # beyond this, a base and a delta may leave int64
+_SHORTEST = 6  # bytes behind the length: attributes, two deltas, two nulls and no headers
 
 
 class Record(msgspec.Struct, gc=False):
@@ -134,6 +135,22 @@ def parse_records(
             record.timestamp = wrap(record.timestamp)
             record.offset = wrap(record.offset)
     return found, at
+
+
+def begins_records(start: memoryview) -> bool:
+    """Whether these first bytes look like those of records: one length after the other that one can have."""
+    data, at = bytes(start), 0
+    while at < len(data):
+        try:
+            raw, at = _varint(data, at, "length")
+        except Broken:
+            return False
+        except IndexError:
+            break  # the rest isn't there
+        if raw & 1 or raw < 2 * _SHORTEST:
+            return False
+        at += raw >> 1
+    return len(data) > 0
 
 
 def parse_headers(data: bytes, at: int, end: int, keys: dict[bytes, str]) -> tuple[Headers, int]:

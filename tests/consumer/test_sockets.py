@@ -22,7 +22,7 @@ from consumer.resolving import in_order
 from consumer.sockets import Sockets
 from consumer.streams import Streams
 from kproto.broker.server import Server, running
-from kproto.errors import ConnectionFailed, KprotoError, RequestTimedOut
+from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
 from kproto.records import Record, encode_batch
 from kproto.wire.frame import frame
 
@@ -434,3 +434,30 @@ def test_an_answer_above_100_mib_is_read() -> None:
         ) as consumer:
             consumer.assign([TopicPartition("t", index) for index in range(6)])
             assert read(consumer, 6) == [value] * 6
+
+
+def test_what_our_own_producer_compressed_a_hundredfold_is_read() -> None:
+    row = b'{"level": "INFO", "message": "a log line that repeats itself again and again", "n": %d}'
+    settings = {"message.max.bytes": "60000000"}
+    count = 260_000
+    with running(topics={"t": 1}, settings=settings) as server:
+        with Producer(
+            server.bootstrap,
+            compression_type="zstd",
+            max_request_size=40 << 20,
+            batch_size=24 << 20,
+            buffer_memory=64 << 20,
+            linger_ms=5000,
+        ) as producer:
+            for number in range(count):
+                producer.send("t", row % (number % 50))
+            producer.flush()
+        with Consumer(server.bootstrap, auto_offset_reset="earliest", max_poll_records=100_000) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            assert len(read(consumer, count)) == count
+        with Consumer(
+            server.bootstrap, auto_offset_reset="earliest", max_decompressed_bytes=1 << 20
+        ) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            with pytest.raises(RecordError, match="max_decompressed_bytes"):
+                read(consumer, count)

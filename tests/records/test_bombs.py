@@ -14,9 +14,12 @@ import pytest
 pytest.importorskip("cramjam")
 pytest.importorskip("pyarrow")
 
-from kproto.records import Record, encode_batch
+from kproto.errors import RecordError
+from kproto.records import Record, compression, encode_batch, rows
+from kproto.records.columns import columns
 from kproto.records.compression import CODECS
-from tests.records.bombs import ENTRANCES, MB, bombs
+from kproto.records.record import zigzag
+from tests.records.bombs import ENTRANCES, MB, batch, bombs
 
 PROFILE = os.environ.get("KPROTO_PROFILE", "quick")
 ROOT = Path(__file__).parents[2]
@@ -65,3 +68,38 @@ def test_ten_megabytes_of_zeros_are_read(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ENTRANCES[entrance](encode_batch([Record(0, 0, None, bytes(10 * MB))], compression=codec))
+
+
+LINE = b'{"level": "INFO", "message": "a log line that repeats itself again and again"}'
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("read", [rows, columns])
+def test_what_shrinks_to_a_hundredth_is_read(codec: str, read: Any) -> None:
+    """Kafka's consumer has no bound, and our producer writes such batches when it may."""
+    lines = [Record(at, 0, None, LINE) for at in range(20 * MB // len(LINE))]
+    assert len(read(encode_batch(lines, compression=codec))) == len(lines)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_large_record_that_compresses_well_is_read(codec: str) -> None:
+    data = encode_batch([Record(0, 0, None, bytes(30 * MB))], compression=codec)
+    assert [len(one.value or b"") for one in rows(data)] == [30 * MB]
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize("read", [rows, columns])
+def test_a_limit_of_ones_own_is_kept_and_named(codec: str, read: Any) -> None:
+    data = encode_batch([Record(at, 0, None, bytes(100)) for at in range(50_000)], compression=codec)
+    with pytest.raises(RecordError, match=r"beyond 1000000 bytes; max_decompressed .*max_decompressed_bytes"):
+        read(data, max_decompressed=1_000_000)
+
+
+def test_records_that_go_on_for_ever_end_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "MOST", 40 * MB)
+    record = zigzag(MB + 12) + b"\0\0\0\1" + zigzag(MB) + bytes(MB) + b"\0"
+    record = zigzag(len(record) - len(zigzag(MB + 12))) + record[len(zigzag(MB + 12)) :]
+    for codec in ("gzip", "lz4", "zstd"):
+        body = compression.compress(compression.codec_number(codec), record * 50)
+        with pytest.raises(RecordError, match=f"beyond {40 * MB} bytes"):
+            rows(batch(compression.codec_number(codec), body, 50))
