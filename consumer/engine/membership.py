@@ -230,7 +230,7 @@ class Membership:
             states = self._committer.consumed(callback.partitions)
 
         def done(error: KprotoError | None) -> None:
-            if error is not None:
+            if error is not None and callback is self._letting_go:  # else "lost" has said it
                 self._not_committed(states, error)
             then(callback)
 

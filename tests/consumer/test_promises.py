@@ -194,6 +194,24 @@ def test_a_last_commit_that_gets_no_answer_is_told_by_close() -> None:
     assert isinstance(a.done[token][1], (RequestTimedOut, IllegalState))
 
 
+def test_a_last_commit_that_is_overtaken_by_a_loss_is_told_by_the_callback() -> None:
+    world = filled()
+    a = reading(world, **AUTO)
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest):
+            world.cut(client)  # no answer
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        return None
+
+    world.tamper = refuse
+    token = a.close(timeout_ms=5000)
+    assert world.run(2000, until=lambda: token in a.done)
+    assert [kind for kind, _ in a.calls][-2:] == ["revoked", "lost"]
+    assert a.done[token][1] is None
+
+
 def test_a_commit_that_fails_at_a_revocation_is_reported() -> None:
     world = filled(2)
     a = reading(world, **{**AUTO, "partition_assignment_strategy": "range"})
