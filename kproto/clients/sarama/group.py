@@ -456,7 +456,9 @@ def _stopped(group: Group, session: Session) -> None:
 def _returned(group: Group, error: Trouble | None) -> None:
     """Consume has returned to the application."""
     client = group.client
-    if group.closed or error == errors.CLOSED_GROUP:
+    if error is not None and error != errors.CLOSED_GROUP:
+        client.report(error)
+    if group.closed:
         _leave(group)
         return
     if client.settings.once:
@@ -465,7 +467,6 @@ def _returned(group: Group, error: Trouble | None) -> None:
     if error is None:
         _consume(group)
         return
-    client.report(error)
     group.move(S.pausing)
     client.sleep(group, client.now + AFTER_ERROR_MS)
 
