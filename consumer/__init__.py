@@ -1,23 +1,55 @@
-"""A Kafka client in pure Python: consumers, producers, and the cluster below them."""
+"""A Kafka client in pure Python: consumers, producers, and the cluster below them.
 
-from kproto.group.subscription import TopicPartition as TopicPartition
+    Consumer, Producer, Cluster                    for threads: their methods block
+    AsyncConsumer, AsyncProducer, AsyncCluster     for asyncio: the same methods, awaited
+    consumer.spark                                 the Spark source and sink
 
-from .aio import AsyncCluster as AsyncCluster
-from .aio import AsyncConsumer as AsyncConsumer
-from .aio_producer import AsyncProducer as AsyncProducer
-from .blocking import Cluster as Cluster
-from .blocking import Consumer as Consumer
-from .delivery import Delivery as Delivery
-from .delivery import RecordMetadata as RecordMetadata
-from .engine.plans import FetchedBytes as FetchedBytes
-from .engine.plans import OffsetAt as OffsetAt
-from .engine.requests import CommittedOffset as CommittedOffset
-from .listener import RebalanceListener as RebalanceListener
-from .producer import Producer as Producer
-from .records import ColumnBatch as ColumnBatch
-from .records import ConsumerRecord as ConsumerRecord
-from .records import GroupChange as GroupChange
-from .records import GroupMetadata as GroupMetadata
+Each comes with its first use: importing this package imports none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kproto.group.subscription import TopicPartition as TopicPartition
+
+    from .aio import AsyncCluster as AsyncCluster
+    from .aio import AsyncConsumer as AsyncConsumer
+    from .aio_producer import AsyncProducer as AsyncProducer
+    from .blocking import Cluster as Cluster
+    from .blocking import Consumer as Consumer
+    from .delivery import Delivery as Delivery
+    from .delivery import RecordMetadata as RecordMetadata
+    from .engine.plans import FetchedBytes as FetchedBytes
+    from .engine.plans import OffsetAt as OffsetAt
+    from .engine.requests import CommittedOffset as CommittedOffset
+    from .listener import RebalanceListener as RebalanceListener
+    from .producer import Producer as Producer
+    from .records import ColumnBatch as ColumnBatch
+    from .records import ConsumerRecord as ConsumerRecord
+    from .records import GroupChange as GroupChange
+    from .records import GroupMetadata as GroupMetadata
+
+_HOMES = {
+    "AsyncCluster": ".aio",
+    "AsyncConsumer": ".aio",
+    "AsyncProducer": ".aio_producer",
+    "Cluster": ".blocking",
+    "ColumnBatch": ".records",
+    "CommittedOffset": ".engine.requests",
+    "Consumer": ".blocking",
+    "ConsumerRecord": ".records",
+    "Delivery": ".delivery",
+    "FetchedBytes": ".engine.plans",
+    "GroupChange": ".records",
+    "GroupMetadata": ".records",
+    "OffsetAt": ".engine.plans",
+    "Producer": ".producer",
+    "RebalanceListener": ".listener",
+    "RecordMetadata": ".delivery",
+    "TopicPartition": "kproto.group.subscription",
+}
 
 __all__ = [
     "AsyncCluster",
@@ -38,3 +70,20 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name of `__all__` is imported when it is first used (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}; help({__name__}) lists what there is"
+        )
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

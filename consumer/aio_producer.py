@@ -200,7 +200,7 @@ class AsyncProducer(Sender):
             self._timer.cancel()
             self._timer = None
 
-    def abandoned(self) -> str:
+    def _at_the_end(self) -> str:
         open_records = self._engine.open_records
         self._closed = True
         self._end("the process ends")

@@ -22,10 +22,10 @@ log = logging.getLogger("kproto.consumer")
 class Client(Protocol):
     """What has to be known of a client here."""
 
-    def forked(self) -> None:
+    def _in_the_child(self) -> None:
         """This is the child; the client belongs to the parent. No lock may be taken in here."""
 
-    def abandoned(self) -> str:
+    def _at_the_end(self) -> str:
         """The process ends: stop at once, without a word to the broker. Says what is lost, for the log."""
         ...
 
@@ -43,14 +43,14 @@ def ended(client: Client) -> None:
 
 def _forked() -> None:
     for client in list(_clients):
-        client.forked()
+        client._in_the_child()  # pyright: ignore[reportPrivateUsage]
     _clients.clear()
 
 
 def _exiting() -> None:
     for client in list(_clients):
         try:
-            if said := client.abandoned():
+            if said := client._at_the_end():  # pyright: ignore[reportPrivateUsage]
                 log.warning("%s", said)
         except Exception:  # the others want to be heard, too
             log.exception("a client could not be ended")

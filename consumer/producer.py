@@ -262,14 +262,14 @@ class Producer(Sender):
         self._finish("the producer was closed")
         self._callbacks.close(seconds)
 
-    def forked(self) -> None:
+    def _in_the_child(self) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        super().forked()
+        super()._in_the_child()
         self._records.guard = self._lock
         self._sockets.abandon()
 
-    def abandoned(self) -> str:
+    def _at_the_end(self) -> str:
         open_records = self._engine.open_records
         name = self.options.client_id
         if open_records:

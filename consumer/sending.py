@@ -98,13 +98,13 @@ class Sender:
 
     # ---- for lifetimes
 
-    def forked(self) -> None:
+    def _in_the_child(self) -> None:
         """In the child: the producer is the parent's; nothing of it is sent here."""
         self._records.guard = contextlib.nullcontext()
         self._closed = True
         self._end("this producer was opened before the process forked and belongs to the parent")
 
-    def abandoned(self) -> str:
+    def _at_the_end(self) -> str:
         raise NotImplementedError
 
 

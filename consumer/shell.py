@@ -231,10 +231,10 @@ class Shell:
 
     # ---- for lifetimes
 
-    def forked(self) -> None:
+    def _in_the_child(self) -> None:
         self._forked = True
 
-    def abandoned(self) -> str:
+    def _at_the_end(self) -> str:
         said = f"{self} was not closed before the process ended{lost}" if (lost := self._lost()) else ""
         self.kill()
         return said

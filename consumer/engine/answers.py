@@ -81,6 +81,10 @@ METADATA: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: Do.told,
 }
 
+# What only the controller does: CreateTopics and its kin. Somebody who asks to grow a topic that isn't there
+# has mistyped its name, or waits for it elsewhere.
+CONTROLLER: Row = {E.NOT_CONTROLLER: Do.refresh, E.UNKNOWN_TOPIC_OR_PARTITION: Do.told}
+
 # Sender.completeBatch: who leads is asked again wherever Kafka's metadata is stale.
 PRODUCE: Row = {
     E.DUPLICATE_SEQUENCE_NUMBER: Do.take,  # the log has it, from an earlier try

@@ -26,7 +26,7 @@ from kproto.errors import KprotoError, RequestTimedOut
 from .connection import Call
 from .events import Done
 from .network import Network
-from .plans import Ask, Plan, Rest
+from .plans.plan import Ask, Plan, Rest
 
 
 class _Job:

@@ -1,0 +1,70 @@
+"""Plans about what groups committed, by somebody who is no member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kproto.group.subscription import TopicPartition
+from kproto.messages.offset_commit import OffsetCommitResponse
+from kproto.messages.offset_fetch import OffsetFetchResponse
+
+from ..answers import OFFSET_COMMIT, OFFSET_FETCH
+from ..metadata import ClusterView
+from ..requests import (
+    CommittedOffset,
+    most_for_ids,
+    offset_commit_codes,
+    offset_commit_request,
+    offset_fetch_request,
+    offset_fetch_result,
+)
+from .cluster import find_coordinator, read_metadata
+from .plan import Ask, Plan, Rest, expect, lost, try_again
+
+
+def commit_offsets(
+    view: ClusterView,
+    group: str,
+    offsets: Mapping[TopicPartition, tuple[int, int | None, str]],
+    clock: Callable[[], int],
+) -> Plan[None]:
+    """Commits without being a member; allowed while the group has no members (or doesn't exist)."""
+    if not offsets:
+        return
+    while True:
+        node = yield from find_coordinator(view, group, clock)
+        most = most_for_ids(view, (partition.topic for partition in offsets), 9)
+        [call] = yield [Ask(offset_commit_request(view, group, offsets), node=node, max_version=most)]
+        if lost(call):
+            yield Rest(str(call.error))
+            continue
+        codes = offset_commit_codes(view, expect(OffsetCommitResponse, call), call.version)
+        bad = {partition: code for partition, code in codes.items() if code}
+        if not bad:
+            return
+        partition, code = next(iter(bad.items()))
+        yield try_again(OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}")
+
+
+def committed_offsets(
+    view: ClusterView,
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    clock: Callable[[], int],
+) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
+    """What the group committed; None for a partition without a commit. All partitions when none are named."""
+    wanted = None if partitions is None else list(partitions)
+    while True:
+        node = yield from find_coordinator(view, group, clock)
+        if wanted is None:
+            yield from read_metadata(view, None, clock)
+        most = 9 if wanted is None else most_for_ids(view, (partition.topic for partition in wanted), 9)
+        [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=most)]
+        if lost(call):
+            yield Rest(str(call.error))
+            continue
+        code, found = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version)
+        bad = [code] if code else [value for value in found.values() if isinstance(value, int)]
+        if not bad:
+            return {partition: value for partition, value in found.items() if not isinstance(value, int)}
+        yield try_again(OFFSET_FETCH, bad[0], "OffsetFetch", f"group {group!r}")

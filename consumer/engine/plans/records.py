@@ -1,0 +1,220 @@
+"""Plans about what is in partitions: where times are, raw batches read and appended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import RequestTimedOut
+from kproto.group.subscription import TopicPartition
+from kproto.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kproto.messages.list_offsets import ListOffsetsResponse
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+from ...errors import broker_error
+from ..answers import FETCH as FETCH_ROW
+from ..answers import LIST_OFFSETS, PRODUCE, Do, to_do
+from ..connection import Prepared
+from ..metadata import NO_TOPIC_ID, ClusterView
+from ..network import FETCH
+from ..requests import ISOLATION, by_topic, list_offsets_request, timestamp_of
+from .cluster import know_partitions
+from .plan import PATIENCE, Ask, Plan, Rest, expect, lost, try_again
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAt:
+    """Where a timestamp is in a partition: `offset` None when no record is that young."""
+
+    offset: int | None
+    timestamp: int | None
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBytes:
+    """What a leader answered for one partition: record batches as they are on the wire."""
+
+    records: bytes
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int | None
+    log_start_offset: int | None
+    aborted: tuple[tuple[int, int], ...]  # (producer id, first offset)
+
+
+def list_offsets(
+    view: ClusterView,
+    wants: Mapping[TopicPartition, str | int],
+    clock: Callable[[], int],
+    *,
+    isolation: str,
+    timeout_ms: int,
+) -> Plan[dict[TopicPartition, OffsetAt]]:
+    """Where these times are, from each partition's leader."""
+    open_ones = {partition: timestamp_of(spec) for partition, spec in wants.items()}
+    found: dict[TopicPartition, OffsetAt] = {}
+    turns: dict[TopicPartition, int] = {}
+    while open_ones:
+        yield from know_partitions(view, open_ones, clock)
+        nodes: dict[int, dict[TopicPartition, int]] = {}
+        for partition, timestamp in open_ones.items():
+            leader = view.leader(partition)
+            if leader is not None:
+                nodes.setdefault(leader, {})[partition] = timestamp
+        level = ISOLATION[isolation]
+        calls = yield [
+            Ask(list_offsets_request(view, timestamps, level, timeout_ms), node=node)
+            for node, timestamps in nodes.items()
+        ]
+        why = "some partitions have no leader"
+        for (_, timestamps), call in zip(nodes.items(), calls, strict=True):
+            if lost(call):
+                why = str(call.error)
+                for partition in timestamps:
+                    view.forget_leader(partition)
+                continue
+            for topic in expect(ListOffsetsResponse, call).topics:
+                for entry in topic.partitions:
+                    partition = TopicPartition(topic.name, entry.partition_index)
+                    if entry.error_code == 0:
+                        found[partition] = OffsetAt(
+                            entry.offset if entry.offset >= 0 else None,
+                            entry.timestamp if entry.timestamp >= 0 else None,
+                            entry.leader_epoch if entry.leader_epoch >= 0 else None,
+                        )
+                        open_ones.pop(partition, None)
+                        continue
+                    turns[partition] = turns.get(partition, 0) + 1
+                    if turns[partition] > PATIENCE and entry.error_code == UNKNOWN:
+                        raise broker_error(entry.error_code, "ListOffsets", str(partition))
+                    why = try_again(LIST_OFFSETS, entry.error_code, "ListOffsets", str(partition)).why
+                    view.forget_leader(partition)
+        if open_ones:
+            yield Rest(why)
+    return found
+
+
+def fetch(
+    view: ClusterView,
+    wants: Mapping[TopicPartition, int],
+    clock: Callable[[], int],
+    *,
+    isolation: str,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    partition_max_bytes: int,
+) -> Plan[dict[TopicPartition, FetchedBytes]]:
+    """One round of fetches without a session, one request per leader. Partition errors are data in the
+    result.
+
+    A partition whose leader moved has its error in the result too; ask again, metadata is fresh then.
+    """
+    yield from know_partitions(view, wants, clock)
+    nodes: dict[int, dict[TopicPartition, int]] = {}
+    for partition, offset in wants.items():
+        leader = view.leader(partition)
+        if leader is not None:
+            nodes.setdefault(leader, {})[partition] = offset
+
+    def request(offsets: Mapping[TopicPartition, int]) -> Prepared:
+        def build(version: int) -> FetchRequest:
+            topics: list[FetchTopic] = []
+            for name, partitions in by_topic(offsets).items():
+                entries = [
+                    FetchPartition(
+                        partition=partition.partition,
+                        fetch_offset=offsets[partition],
+                        partition_max_bytes=partition_max_bytes,
+                    )
+                    for partition in partitions
+                ]
+                topic_id = view.topic_id(name)
+                if version >= 13:
+                    topics.append(FetchTopic(topic_id=topic_id or NO_TOPIC_ID, partitions=entries))
+                else:
+                    topics.append(FetchTopic(topic=name, partitions=entries))
+            return FetchRequest(
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                isolation_level=ISOLATION[isolation],
+                topics=topics,
+                forgotten_topics_data=[],
+            )
+
+        return Prepared(FetchRequest, build)
+
+    most = None if all(view.topic_id(partition.topic) for partition in wants) else 12
+    calls = yield [
+        Ask(request(offsets), node=node, lane=FETCH, max_version=most) for node, offsets in nodes.items()
+    ]
+    result: dict[TopicPartition, FetchedBytes] = {}
+    for (_, offsets), call in zip(nodes.items(), calls, strict=True):
+        if lost(call):
+            for partition in offsets:
+                view.forget_leader(partition)
+        response = expect(FetchResponse, call)
+        if response.error_code:
+            raise broker_error(response.error_code, "Fetch")
+        for topic in response.responses:
+            name = view.topic_name(topic.topic_id) if call.version >= 13 else topic.topic
+            for entry in topic.partitions:
+                partition = TopicPartition(name or "", entry.partition_index)
+                if to_do(FETCH_ROW, entry.error_code) is Do.refresh:
+                    view.forget_leader(partition)
+                result[partition] = FetchedBytes(
+                    bytes(entry.records or b""),
+                    entry.error_code,
+                    entry.high_watermark,
+                    entry.last_stable_offset if entry.last_stable_offset >= 0 else None,
+                    entry.log_start_offset if entry.log_start_offset >= 0 else None,
+                    _aborted(entry.aborted_transactions),
+                )
+    return result
+
+
+def _aborted(transactions: Sequence[AbortedTransaction] | None) -> tuple[tuple[int, int], ...]:
+    return tuple((aborted.producer_id, aborted.first_offset) for aborted in transactions or ())
+
+
+def produce(
+    view: ClusterView,
+    partition: TopicPartition,
+    records: bytes,
+    clock: Callable[[], int],
+    *,
+    acks: int,
+    timeout_ms: int,
+) -> Plan[int]:
+    """Appends encoded batches to one partition; returns the offset of the first record."""
+
+    def build(version: int) -> ProduceRequest:
+        entry = PartitionProduceData(index=partition.partition, records=records)
+        if version >= 13:
+            data = TopicProduceData(
+                topic_id=view.topic_id(partition.topic) or NO_TOPIC_ID, partition_data=[entry]
+            )
+        else:
+            data = TopicProduceData(name=partition.topic, partition_data=[entry])
+        return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+
+    while True:
+        yield from know_partitions(view, [partition], clock)
+        most = None if view.topic_id(partition.topic) else 12
+        [call] = yield [Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=most)]
+        if lost(call):
+            # Whether the records arrived is not known here; without an idempotent producer nobody may
+            # repeat them.
+            raise call.error or RequestTimedOut("Produce", timeout_ms)
+        entry = expect(ProduceResponse, call).responses[0].partition_responses[0]
+        if entry.error_code == 0:
+            return entry.base_offset
+        detail = f"{partition} {entry.error_message or ''}".rstrip()
+        rest = try_again(PRODUCE, entry.error_code, "Produce", detail)
+        view.forget_leader(partition)
+        yield rest

@@ -1,0 +1,92 @@
+"""The API, written once: what people read in help(), in both kinds of client."""
+
+from __future__ import annotations
+
+import inspect
+import pydoc
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer
+
+TWINS = [(Consumer, AsyncConsumer), (Cluster, AsyncCluster)]
+DOES_NOT_WAIT = {
+    "assign", "assignment", "commit_async", "events", "group_metadata", "kill", "lag", "pause", "paused",
+    "rejoin", "resume", "seek", "seek_to", "subscribe", "subscription",
+}  # fmt: skip
+
+
+def methods(kind: type) -> dict[str, Any]:
+    return {
+        name: method
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+@pytest.mark.parametrize(("blocking", "awaited"), TWINS)
+def test_twins_have_the_same_methods_with_the_same_signatures_and_words(
+    blocking: type, awaited: type
+) -> None:
+    threads, tasks = methods(blocking), methods(awaited)
+    assert threads.keys() == tasks.keys()
+    for name, method in threads.items():
+        if name != "commit_async":
+            assert inspect.signature(method) == inspect.signature(tasks[name])
+            assert inspect.getdoc(method) == inspect.getdoc(tasks[name])
+
+
+@pytest.mark.parametrize(("blocking", "awaited"), TWINS)
+def test_what_waits_is_awaited_in_asyncio_and_only_there(blocking: type, awaited: type) -> None:
+    assert not any(inspect.iscoroutinefunction(method) for method in methods(blocking).values())
+    plain = {name for name, method in methods(awaited).items() if not inspect.iscoroutinefunction(method)}
+    assert plain == DOES_NOT_WAIT & methods(awaited).keys()
+
+
+@pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])
+def test_every_public_method_is_explained(kind: type) -> None:
+    assert [name for name, method in methods(kind).items() if not inspect.getdoc(method)] == []
+
+
+def test_help_reads_as_if_it_were_written_there() -> None:
+    text = pydoc.plain(pydoc.render_doc(Consumer))
+    assert (
+        "poll(self, timeout: 'float' = 1.0, max_records: 'int | None' = None) -> 'list[ConsumerRecord]'"
+        in text
+    )
+    assert "The next records, at most max_poll_records" in text
+    assert Consumer.poll.__qualname__ == "Consumer.poll"
+    assert AsyncConsumer.poll.__module__ == "consumer.aio"
+
+
+def test_a_class_of_ones_own_may_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine(Consumer):
+        def poll(self, timeout: float = 1.0, max_records: int | None = None) -> Any:
+            return "mine"
+
+    consumer = Mine("127.0.0.1:1")
+    assert consumer.poll() == "mine"
+    assert consumer.assignment() == set()
+    consumer.kill()
+
+
+def imported(code: str) -> list[str]:
+    """The modules that a new interpreter has after running `code`."""
+    text = f"{code}\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    return done.stdout.split()
+
+
+def test_importing_the_package_imports_none_of_it() -> None:
+    heavy = imported("import consumer")
+    assert "consumer" in heavy
+    assert [name for name in heavy if name.startswith(("consumer.", "kproto.", "asyncio"))] == []
+
+
+def test_a_blocking_client_needs_no_asyncio() -> None:
+    heavy = imported("from consumer import Consumer, Cluster")
+    assert "consumer.blocking" in heavy
+    assert "asyncio" not in heavy

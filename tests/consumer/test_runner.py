@@ -1,0 +1,141 @@
+"""Plans, run without a network: pauses that grow, ends that come, and what they leave behind."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from consumer.engine import events as ev
+from consumer.engine.answers import CONTROLLER, OFFSET_COMMIT
+from consumer.engine.cluster import ClusterEngine, step
+from consumer.engine.network import Opened
+from consumer.engine.plans import Ask, Rest, read_metadata
+from consumer.engine.plans.plan import try_again
+from kproto.errors import BrokerError, CommitFailed, IllegalState, RequestTimedOut, UnknownTopic
+from kproto.messages.metadata import MetadataRequest
+
+
+def engine() -> ClusterEngine:
+    return ClusterEngine([("broker", 9092)], Random(1), client_id="c", request_timeout_ms=1000)
+
+
+def ends(actions: list[ev.Action]) -> list[tuple[object, Any, Any]]:
+    return [(action.token, action.value, action.error) for action in actions if isinstance(action, ev.Done)]
+
+
+def resting(turns: int) -> Any:
+    for turn in range(turns):
+        yield Rest(f"turn {turn}")
+    return "rested"
+
+
+def test_pauses_grow_and_are_spread() -> None:
+    client, now = engine(), 0
+    actions = step(client, ev.Run("x", resting(8), 60_000), now)
+    pauses: list[int] = []
+    while not ends(actions):
+        due = client.due()
+        assert due is not None
+        pauses.append(due - now)
+        now = due
+        actions = step(client, ev.Tick(), now)
+    assert ends(actions) == [("x", "rested", None)]
+    for pause, about in zip(pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000], strict=True):
+        assert about * 0.8 - 1 <= pause <= min(about * 1.2, 1000)
+    assert pauses[:4] != [100, 200, 400, 800]
+
+
+def test_a_plan_that_rests_for_ever_ends_with_what_it_rested_for() -> None:
+    client = engine()
+    step(client, ev.Run("x", resting(1000), 500), 0)
+    for now in (100, 300, 499):
+        assert ends(step(client, ev.Tick(), now)) == []
+    [(token, _, error)] = ends(step(client, ev.Tick(), 500))
+    assert token == "x"
+    assert isinstance(error, RequestTimedOut)
+    assert "turn" in str(error)
+    assert client.due() is None
+
+
+def test_plans_end_in_their_own_errors_and_leave_each_other_alone() -> None:
+    def broken() -> Any:
+        yield Rest("a moment")
+        raise LookupError("a bug in the plan")
+
+    client = engine()
+    step(client, ev.Run("good", resting(3), 10_000), 0)
+    step(client, ev.Run("bad", broken(), 10_000), 0)
+    found: dict[object, Any] = {}
+    for now in range(0, 2_000, 10):
+        found |= {token: error or value for token, value, error in ends(step(client, ev.Tick(), now))}
+    assert found["good"] == "rested"
+    assert isinstance(found["bad"], LookupError)
+
+
+def test_a_plan_that_nobody_waits_for_is_over_and_closed() -> None:
+    closed: list[bool] = []
+
+    def plan() -> Any:
+        try:
+            yield Rest("for ever")
+        finally:
+            closed.append(True)
+
+    client = engine()
+    step(client, ev.Run("x", plan(), 10_000), 0)
+    assert ends(step(client, ev.Drop("x"), 1)) == []
+    assert closed == [True]
+    assert client.due() is None
+
+
+def test_closing_ends_every_plan() -> None:
+    client = engine()
+    step(client, ev.Run("a", resting(9), 10_000), 0)
+    step(client, ev.Run("b", read_metadata(client.view, None, client.clock), 10_000), 0)
+    done = ends(step(client, ev.Close("end", False, 0), 1))
+    assert [token for token, _, _ in done] == ["a", "b", "end"]
+    assert [type(error) for _, _, error in done] == [IllegalState, IllegalState, type(None)]
+
+
+def test_a_plan_with_nothing_to_ask_goes_on_at_once() -> None:
+    def plan() -> Any:
+        answers = yield []
+        return answers
+
+    assert ends(step(engine(), ev.Run("x", plan(), 10_000), 0)) == [("x", [], None)]
+
+
+def test_a_request_without_an_answer_ends_with_the_plans_time() -> None:
+    def plan() -> Any:
+        [call] = yield [Ask(MetadataRequest(topics=[], allow_auto_topic_creation=True))]
+        return call.error
+
+    client = engine()
+    step(client, ev.Run("x", plan(), 300), 0)
+    step(client, Opened(1), 5)
+    [(_, value, error)] = ends(step(client, ev.Tick(), 300))
+    assert isinstance(value or error, RequestTimedOut)
+
+
+@pytest.mark.parametrize(
+    ("row", "code", "kind"),
+    [
+        (OFFSET_COMMIT, 25, CommitFailed),
+        (OFFSET_COMMIT, 22, CommitFailed),
+        (OFFSET_COMMIT, 3, UnknownTopic),
+        (CONTROLLER, 36, BrokerError),
+        (CONTROLLER, 12345, BrokerError),
+    ],
+)
+def test_what_no_other_try_mends_is_raised(row: Any, code: int, kind: type[BrokerError]) -> None:
+    with pytest.raises(kind):
+        try_again(row, code, "Request", "detail")
+
+
+@pytest.mark.parametrize(
+    ("row", "code"), [(OFFSET_COMMIT, 14), (OFFSET_COMMIT, 16), (CONTROLLER, 41), ({}, 6)]
+)
+def test_what_another_try_may_mend_is_rested_for(row: Any, code: int) -> None:
+    assert "was answered with" in try_again(row, code, "Request", "detail").why

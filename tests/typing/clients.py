@@ -1,0 +1,56 @@
+"""What type checkers see of the clients: run by `mypy --strict` and `pyright`, never executed."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import assert_type
+
+from consumer import (
+    AsyncCluster,
+    AsyncConsumer,
+    Cluster,
+    ColumnBatch,
+    CommittedOffset,
+    Consumer,
+    ConsumerRecord,
+    OffsetAt,
+    TopicPartition,
+)
+
+
+def threads_get_values(consumer: Consumer, cluster: Cluster, partition: TopicPartition) -> None:
+    assert_type(consumer.poll(), list[ConsumerRecord])
+    assert_type(consumer.poll(0.5, max_records=10), list[ConsumerRecord])
+    assert_type(consumer.poll_columns(timeout=1), list[ColumnBatch])
+    assert_type(consumer.position(partition), int)
+    assert_type(consumer.committed(), dict[TopicPartition, CommittedOffset | None])
+    assert_type(consumer.commit_async(), Future[None])
+    assert_type(consumer.assignment(), set[TopicPartition])
+    assert_type(consumer.list_offsets({partition: "latest"}), dict[TopicPartition, OffsetAt])
+    for record in consumer:
+        assert_type(record, ConsumerRecord)
+    with consumer as same:
+        assert_type(same, Consumer)
+    assert_type(cluster.topics(), dict[str, int])
+    assert_type(cluster.leader(partition), int)
+
+
+async def tasks_await_them(consumer: AsyncConsumer, cluster: AsyncCluster, partition: TopicPartition) -> None:
+    assert_type(await consumer.poll(), list[ConsumerRecord])
+    assert_type(await consumer.position(partition), int)
+    assert_type(consumer.commit_async(), asyncio.Future[None])
+    assert_type(consumer.assignment(), set[TopicPartition])
+    consumer.seek(partition, 5)
+    async for record in consumer:
+        assert_type(record, ConsumerRecord)
+    async with consumer as same:
+        assert_type(same, AsyncConsumer)
+    assert_type(await cluster.topics(), dict[str, int])
+
+
+async def mistakes_are_seen(consumer: AsyncConsumer, blocking: Consumer) -> None:
+    consumer.poll(timeout="1")  # type: ignore[arg-type, unused-coroutine]
+    blocking.poll(max_record=5)  # type: ignore[call-arg]
+    blocking.seek("t", 5)  # type: ignore[arg-type]
+    blocking.subscribe(["t"], print)  # type: ignore[arg-type]
