@@ -240,11 +240,7 @@ class AsyncConsumerGroup:
     async def consume(self, topics: Iterable[str], handler: Handler) -> None:
         """One session with these topics: see the rules of this module. Returns when it is over."""
         names = frozenset([topics] if isinstance(topics, str) else topics)
-        for name in ("setup", "consume_claim", "cleanup"):
-            if not callable(getattr(handler, name, None)):
-                raise ConfigError(
-                    "handler", handler, f"an object with setup, consume_claim and cleanup ({name})"
-                )
+        check_handler(handler)
         if self._closing:
             raise IllegalState("this group was closed; make a new one")
         if not self._idle.is_set():
@@ -252,7 +248,7 @@ class AsyncConsumerGroup:
         self._idle.clear()
         self._handler, self._exit = handler, False
         try:
-            if names != self._topics:
+            if names != self._topics or not names:  # which subscribe() refuses
                 self.consumer.subscribe(names, self._listener)
                 self._topics = names
             elif self._next is None and self.consumer.assignment():
@@ -479,6 +475,14 @@ class AsyncConsumerGroup:
             log.warning("%s: %s", self.consumer.options.client_id, error)
             self._errors.append(error)
             self._told.set()
+
+
+def check_handler(handler: object) -> None:
+    """Raises ConfigError for an object that lacks one of a handler's methods."""
+    for name in ("setup", "consume_claim", "cleanup"):
+        if not callable(getattr(handler, name, None)):
+            allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
+            raise ConfigError("handler", handler, allowed)
 
 
 class _Listener(RebalanceListener):

@@ -15,7 +15,7 @@ from typing import Any, Self, Unpack
 
 from kproto.errors import IllegalState
 
-from .handler import AsyncConsumerGroup, Claim, Handler, Session
+from .handler import AsyncConsumerGroup, Claim, Handler, Session, check_handler
 from .options import ConsumerConfig
 from .records import ConsumerRecord
 
@@ -124,6 +124,7 @@ class ConsumerGroup:
         """One session with these topics, in this thread's time. Call it in a loop."""
         if self._loop.is_closed():
             raise IllegalState("this group was closed; make a new one")
+        check_handler(handler)
         self._do(self._group.consume(topics, _Threads(handler, self._loop)))
 
     def errors(self) -> Iterator[Exception]:

@@ -42,12 +42,12 @@ class Notes:
 
     def __init__(self, each: Callable[[Any, Any, ConsumerRecord], object] | None = None) -> None:
         self.each = each or (lambda session, claim, record: session.mark_message(record))
-        self.told: list[tuple[str, object]] = []
+        self.told: list[tuple[str, Any]] = []
         self.records: list[ConsumerRecord] = []
         self.claims: list[Any] = []
         self.changed = threading.Condition()
 
-    def note(self, what: str, of: object) -> None:
+    def note(self, what: str, of: Any) -> None:
         with self.changed:
             self.told.append((what, of))
             self.changed.notify_all()
@@ -124,7 +124,7 @@ def test_a_session_is_setup_claims_and_cleanup_and_marks_are_committed(server: S
         notes.until(lambda: len(notes.records) == 10)
     assert notes.told[0] == ("setup", {"t": [0, 1, 2, 3]})
     assert notes.told[-1] == ("cleanup", {"t": [0, 1, 2, 3]})
-    assert sorted(of for what, of in notes.told if what == "over") == [0, 1, 2, 3]  # type: ignore[type-var]
+    assert sorted(of for what, of in notes.told if what == "over") == [0, 1, 2, 3]
     assert committed(server)[0] == 10
 
 
@@ -181,7 +181,8 @@ def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
             second.until(lambda: len(second.claims) == 2)
             first.until(lambda: len(first.claims) == 6)
             assert one.returns == 1
-            assert [of for what, of in first.told if what == "setup"] == [{"t": [0, 1, 2, 3]}, {"t": [0, 1]}]
+            setups = [of["t"] for what, of in first.told if what == "setup"]
+            assert [len(partitions) for partitions in setups] == [4, 2]
 
 
 def test_a_cooperative_rebalance_leaves_kept_claims_alone(server: Server) -> None:
