@@ -186,7 +186,11 @@ def told(heard: Iterable[Heard], leave_out: Iterable[str] = ()) -> list[str]:
         if found and found not in names:
             names[found] = f"id{len(names)}"
         line = _line(one, names)
-        if line is None or (lines and lines[-1] == line):
+        if line is None:
+            continue
+        for member_id, name in names.items():
+            line = line.replace(member_id, name) if member_id else line
+        if lines and lines[-1] == line:
             continue
         if lines and one.api == "OffsetCommit" and not one.injected:
             lines[-1:] = _merged(lines[-1], line)
