@@ -21,13 +21,13 @@ from random import Random
 from typing import Any
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import IllegalState, KprotoError
+from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..delivery import Delivery
 from ..errors import broker_error
 from ..options import ProducerOptions
-from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
+from .batches import COLUMNS, NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
 from .partitioning import Partitioner
 
 # What a record costs besides its bytes, at most: seven varints, and some more in each header.
@@ -80,11 +80,9 @@ class Accumulator:
         self.buffered = 0
         self.ledger = Ledger()
         self.owner: Any = None
-        # Called, with the guard held, when something happened that the sender should know of.
-        self.stir: Callable[[], object] = _nothing
+        # Something happened that the sender should know of; the shell takes this down again.
+        self.stirred = False
         self.why = ""
-        # Why nothing is taken any more, "" while it is.
-        self.closed = ""
         self.partitioner = Partitioner()
         self._hashes = self.partitioner.hashes
         self._options = options
@@ -111,12 +109,13 @@ class Accumulator:
         Raises BrokerError for a topic or partition that can't be written to, and for a record above
         max_request_size.
         """
-        try:
-            route = self.routes[topic]
-        except KeyError:
+        route = self.routes.get(topic)
+        if route is None:
             self._ask_for(topic)
             return None
-        size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
+        size = RECORD_OVERHEAD
+        if value is not None:
+            size += len(value)
         if key is not None:
             size += len(key)
             if partition is None:
@@ -149,9 +148,8 @@ class Accumulator:
             left = batch.left - size
         batch.left = left
         rows = batch.rows
-        index = len(rows) >> 2
         rows += (timestamp, key, value, headers)
-        return Delivery(batch, index)
+        return Delivery(self.owner, batch, len(rows) // COLUMNS - 1)
 
     def _missing(self, route: Route, partition: int) -> None:
         """The topic has no such partition, or has grown since it was looked at: one more look decides."""
@@ -163,17 +161,15 @@ class Accumulator:
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
         self.why = f"no metadata for {place} yet"
         self._news.unknown[route.topic] = None
-        self.stir()
+        self.stirred = True
 
     def _ask_for(self, topic: str) -> None:
-        if self.closed:
-            raise IllegalState(self.closed)
         error = self.refused.pop(topic, None)
         if error is not None:
             raise error
         self.why = f"no metadata for topic {topic!r} yet"
         self._news.unknown[topic] = None
-        self.stir()
+        self.stirred = True
 
     def _room(self, route: Route, lane: Lane, size: int, movable: bool) -> OutBatch | None:
         """A batch with room for a record of this size; None when there is no memory."""
@@ -216,7 +212,7 @@ class Accumulator:
         lane.filling = batch
         self.open[batch] = None
         self._news.begun.append(batch)
-        self.stir()
+        self.stirred = True
         return batch
 
     def _grow(self, batch: OutBatch, used: int) -> bool:
@@ -276,7 +272,7 @@ class Accumulator:
             if route.spent >= self._options.batch_size:
                 self.move_on(route)
         self._news.ripe.append(lane)
-        self.stir()
+        self.stirred = True
 
     def seal_all(self) -> None:
         """Everything that is here shall go out now; with the guard held."""
@@ -304,8 +300,6 @@ class Accumulator:
     def route(self, topic: str, count: int, led: Iterable[int]) -> None:
         """The topic has `count` partitions, and these have a leader."""
         with self.guard:
-            if self.closed:
-                return
             old = self.routes.get(topic)
             self.refused.pop(topic, None)
             lanes = [self._lane(topic, index) for index in range(count)]
@@ -321,7 +315,7 @@ class Accumulator:
         place = TopicPartition(topic, index)
         lane = self.lanes.get(place)
         if lane is None:
-            lane = self.lanes[place] = Lane(place, self.owner)
+            lane = self.lanes[place] = Lane(place)
         return lane
 
     def forget(self, topic: str) -> None:
@@ -384,11 +378,6 @@ class Accumulator:
             batch.data = None
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
-    def close(self, why: str) -> None:
-        """Takes nothing from now on; for any thread."""
-        self.closed = self.closed or why
-        self.routes = {}
-
     def tell(self) -> Ledger:
         """What was not delivered since the last time; with the guard held."""
         ledger, self.ledger = self.ledger, Ledger()
@@ -397,7 +386,3 @@ class Accumulator:
     @property
     def open_records(self) -> int:
         return sum(map(len, list(self.open)))
-
-
-def _nothing() -> None:
-    """Nobody has to be told."""

@@ -279,17 +279,16 @@ class ProducerEngine:
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
-        unnumbered = options.enable_idempotence and batch.sequence < 0
-        if unnumbered and not self._number(lane, batch):
+        try:
+            data = batch.encode(options.compression_type, options.compression_level)
+        except Exception as error:  # what the door let through by mistake harms only its own batch
+            self._give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
             return False
-        if batch.data is None:
-            try:
-                batch.encode(options.compression_type, options.compression_level)
-            except Exception as error:  # what the door let through by mistake harms only its own batch
-                self._give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
+        if options.enable_idempotence and batch.sequence < 0:
+            identity = self._number(lane, batch)
+            if identity is None:
                 return False
-        elif unnumbered and batch.identity is not None:
-            batch.data = renumber(batch.data, *batch.identity, batch.sequence)
+            batch.data = renumber(data, *identity, batch.sequence)
         return True
 
     def _send(self, node: int, batches: list[OutBatch]) -> None:
@@ -541,24 +540,24 @@ class ProducerEngine:
                 for batch in lane.open():
                     self._give_up(batch, error)
 
-    def _number(self, lane: Lane, batch: OutBatch) -> bool:
+    def _number(self, lane: Lane, batch: OutBatch) -> Identity | None:
         """Gives the batch its sequence number, and the lane a new identity if it needs one."""
         if lane.identity is None or lane.renew:
             producer = self._producer
             if producer is None:
-                return False
+                return None
             if lane.identity is not None and lane.identity.producer_id == producer.producer_id:
                 if lane.identity.epoch >= LAST_EPOCH:
                     self._producer = None  # all epochs of this id are used up here
                     self._look_at(lane, self.core.now)
-                    return False
+                    return None
                 producer = Identity(producer.producer_id, lane.identity.epoch + 1)
             lane.identity = producer
             lane.next_sequence = 0
             lane.renew = lane.known = False
         batch.identity, batch.sequence = lane.identity, lane.next_sequence
         lane.next_sequence = (lane.next_sequence + len(batch)) & LAST_SEQUENCE
-        return True
+        return lane.identity
 
     # ---- metadata
 

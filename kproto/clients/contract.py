@@ -183,6 +183,16 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A connection broke; what was open on it has failed before.
+
+    Only for clients that notice without asking, which say so with `HEARS_DISCONNECTS = True`.
+    """
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """`next_deadline` has come. A tick that is too early does no harm."""
 
@@ -203,6 +213,7 @@ Event = (
     | Started
     | Answered
     | Failed
+    | Disconnected
     | Tick
 )
 

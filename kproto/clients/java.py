@@ -13,8 +13,9 @@ from .kafka_clients.rules import JAVA_4_3
 from .kafka_clients.state import State, make
 
 VERSIONS = dict(JAVA_4_3.versions)
+HEARS_DISCONNECTS = True
 
-__all__ = ["VERSIONS", "State", "next_deadline", "start", "step"]
+__all__ = ["HEARS_DISCONNECTS", "VERSIONS", "State", "next_deadline", "start", "step"]
 
 
 def start(config: Config) -> State:

@@ -164,12 +164,10 @@ def _paragraph(head: str, body: str) -> list[str]:
 def _bars(told: Told) -> list[str]:
     """Who owned which partition when, in BAR columns."""
     found = events(told)
-    if told.stage is None or not found:
+    owned = ownerships(found)
+    if told.stage is None or not owned:
         return []
     end = max(told.stage.now - told.started, 1)
-    owned = ownerships([*found, GroupEvent(end, "grown")])  # who owns something owns it until now
-    if not owned:
-        return []
     rows: dict[tuple[TopicPartition, str], list[str]] = {}
     for one in owned:
         row = rows.setdefault((one.partition, one.member), ["."] * BAR)

@@ -85,6 +85,10 @@ DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"
 """What the configuration says to the application and not to its client."""
 
 
+def hears_disconnects(module: Client) -> bool:
+    return getattr(module, "HEARS_DISCONNECTS", False) is True
+
+
 class Commands:
     """The lines of a stream, read by a thread of their own; the last one is always a close."""
 
@@ -243,7 +247,8 @@ class Machine:
             else:
                 first = min((at for at in (due, end) if at is not None), default=None)
                 for event in self.wires.wait(None if first is None else (first - now) / 1000):
-                    self._do(event)
+                    if not isinstance(event, c.Disconnected) or hears_disconnects(self.module):
+                        self._do(event)
 
     def _sleep(self, ms: int) -> None:
         self._until(lambda: False, Sockets.now() + ms)

@@ -14,7 +14,7 @@ from itertools import count
 from consumer.engine.network import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
 from consumer.sockets import Sockets
 
-from ..clients.contract import Address, Answered, Failed, Hangup, Send
+from ..clients.contract import Address, Answered, Disconnected, Failed, Hangup, Send
 from ..errors import KprotoError
 from ..messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..messages.headers import decode_response, encode_request
@@ -57,7 +57,7 @@ class Wires:
         self._keys = count(1)
         self._by_address: dict[Address, _Wire] = {}
         self._by_key: dict[int, _Wire] = {}
-        self._heard: list[Answered | Failed] = []
+        self._heard: list[Answered | Failed | Disconnected] = []
         self.offered: dict[int, tuple[int, int]] | None = None
         """API key -> (lowest, highest), as the last broker that was asked said it."""
 
@@ -85,7 +85,7 @@ class Wires:
         times += [due for wire in self._by_key.values() for _, due in wire.waiting]
         return min(times, default=None)
 
-    def wait(self, seconds: float | None) -> list[Answered | Failed]:
+    def wait(self, seconds: float | None) -> list[Answered | Failed | Disconnected]:
         """What came within `seconds` (None: until something does, or `wake` is called)."""
         due = self.due()
         if due is not None:
@@ -129,6 +129,8 @@ class Wires:
                     self._lost(wire, str(error))
             case Broken(why=why):
                 self._lost(wire, why)
+                if wire.ready:
+                    self._heard.append(Disconnected(wire.address))
             case _:
                 raise AssertionError(f"{event}: sockets give whole answers")
 

@@ -36,6 +36,7 @@ from kproto.wire.message import Message
 START = 1_000_000
 LATENCY = 1
 POLL_MS = 50
+HUNG_UP = "hung up"
 
 
 class Stage:
@@ -191,10 +192,11 @@ class Wire:
     def broken(self, why: str) -> None:
         self.stage.conns.pop(self.conn, None)
         self.member.wires.pop(self.address, None)
-        for action, _ in self.open.values():
-            if self.member.alive:
-                self.member.do(c.Failed(action.request, why))
-        self.open = {}
+        failed, self.open = self.open, {}
+        for action, _ in failed.values():
+            self.member.do(c.Failed(action.request, why))
+        if why != HUNG_UP and getattr(self.member.client, "HEARS_DISCONNECTS", False):
+            self.member.do(c.Disconnected(self.address))
 
 
 class Member:
@@ -292,7 +294,7 @@ class Member:
             case c.Hangup(address=address):
                 if (wire := self.wires.get(address)) is not None:
                     self.stage._broker(machine.Disconnected(wire.conn))
-                    wire.broken("hung up")
+                    wire.broken(HUNG_UP)
             case c.Polled(records=records, error=error):
                 self.waiting = False
                 self.records += records

@@ -14,7 +14,7 @@ from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...messages.leave_group import LeaveGroupRequest, MemberIdentity
 from . import finding
 from .joining import encountered, reset, want_rejoin
-from .state import RETRY_BACKOFF_MS, MemberState, Open, Out, State, send, version
+from .state import FOREVER, RETRY_BACKOFF_MS, Block, MemberState, Open, Out, State, send, version
 
 M = MemberState
 FENCED = (
@@ -30,7 +30,7 @@ def due(state: State) -> int | None:
         return None
     if state.coordinator is None:
         return None if state.find_open else max(state.now, state.find_again_at)
-    found = [state.session_at, state.poll_at if state.block.value != "polling" else 2**62]
+    found = [state.session_at, FOREVER if state.block is Block.polling else state.poll_at]
     if state.beat_open is None:
         found.append(state.beat_at)
     return min(found)
@@ -51,7 +51,7 @@ def serve(state: State, out: Out) -> None:
 
 
 def _in_poll(state: State) -> bool:
-    return state.block.value == "polling"
+    return state.block is Block.polling
 
 
 def _beat(state: State, out: Out) -> None:

@@ -76,13 +76,12 @@ def _return(
 
 
 def _polling(state: State, out: Out) -> bool:
-    drain(state, out)
-    for thrown in ("failed", "thrown", "find_fatal"):
-        error = getattr(state, thrown)
-        if error is not None:
-            setattr(state, thrown, None)
-            _return(state, out, error=error)
-            return False
+    if state.finished:
+        drain(state, out)
+    error = state.failed or state.thrown or state.find_fatal
+    if error is not None:
+        _throw(state, error, out)
+        return False
     state.poll_at = state.now + state.max_poll_ms
     ready = _coordinate(state, out)
     if state.block is not Block.polling:
@@ -99,6 +98,17 @@ def _polling(state: State, out: Out) -> bool:
     elif state.now >= state.poll_until:
         _return(state, out)
     return state.thrown is not None and state.block is Block.polling
+
+
+def _throw(state: State, error: tuple[str, str], out: Out) -> None:
+    """Poll throws what is oldest: the heartbeat thread's failure first."""
+    if state.failed is not None:
+        state.failed = None
+    elif state.thrown is not None:
+        state.thrown = None
+    else:
+        state.find_fatal = None
+    _return(state, out, error=error)
 
 
 def _waits_for_coordinator(state: State) -> bool:
@@ -329,6 +339,7 @@ def _adopt(state: State, out: Out) -> None:
     if state.generation.protocol is not None:
         state.previous[state.generation.protocol] = (state.adopting, state.generation.number)
     state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in state.adopting}
+    state.settled = False
     tell(state, "assigned", state.added, Then.complete_assigned, out)
 
 
@@ -488,6 +499,7 @@ def assign(state: State, event: c.Assign, out: Out) -> None:
         out.append(c.Report("error", "IllegalStateException", text))
         return
     state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in event.partitions}
+    state.settled = False
     for tp, offset in event.partitions.items():
         if offset is not None:
             positions.seek(state.assigned[tp], offset)
@@ -503,6 +515,7 @@ def seek(state: State, event: c.Seek, out: Out) -> None:
         out.append(c.Report("error", "IllegalStateException", text))
     else:
         positions.seek(one, event.offset)
+        state.settled = False
 
 
 # -- close

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchRequest, FetchResponse
@@ -26,6 +28,8 @@ _LEADER_ERRORS = {
 
 def serve(state: State, out: Out) -> None:
     """sendFetches: for each node that has none open, what can be fetched and isn't buffered."""
+    if len(state.fetching) >= len(state.cluster.brokers):
+        return
     buffered = {one.tp for one in state.buffer}
     wanted: dict[int, dict[TopicPartition, Wanted]] = {}
     for tp, one in state.assigned.items():
@@ -70,8 +74,7 @@ def _send(state: State, number: int, partitions: dict[TopicPartition, Wanted], o
 
 def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) -> None:
     """FetchSessionHandler.handleResponse, then each partition into the buffer."""
-    assert isinstance(entry.about, tuple)
-    number, full, offsets = entry.about
+    number, full, offsets = cast("tuple[int, bool, dict[TopicPartition, int]]", entry.about)
     state.fetching.discard(number)
     session = state.sessions.setdefault(number, Session())
     if answer is None:

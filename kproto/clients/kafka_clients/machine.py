@@ -20,12 +20,14 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
     if state.closed:
         return out
     for _ in range(2):
+        said = len(out)
         beating.serve(state, out)
         if state.block is not Block.nothing or state.beats:
             knowing.serve(state, out)
-        calling.serve_commits(state, out)
+        if state.commits:
+            calling.serve_commits(state, out)
         calling.run(state, out)
-        if state.closed:
+        if state.block is Block.nothing or len(out) == said:
             break
     return out
 
@@ -40,7 +42,8 @@ def next_deadline(state: State) -> int | None:
     if state.block is Block.polling:
         found += [state.poll_until, state.join_again_at, state.find_again_at, state.prepare_until]
         found.append(state.commit_at if state.auto_commit else None)
-        found += [one.retry_at for one in state.assigned.values() if one.where is not Where.fetching]
+        if not state.settled:
+            found += [one.retry_at for one in state.assigned.values() if one.where is not Where.fetching]
     if state.closing:
         found += [state.close_until, state.find_again_at]
     for op in (*state.commits, state.prepare_commit, state.committing):
@@ -106,6 +109,12 @@ def _failed(state: State, event: c.Failed, out: Out) -> None:
         ANSWERS[type(event.request).__name__](state, entry, None, out)
 
 
+def _disconnected(state: State, event: c.Disconnected, out: Out) -> None:
+    """checkAndGetCoordinator: a connection that isn't there makes the coordinator unknown (M29)."""
+    if event.address == state.coordinator:
+        finding.unknown(state, out, disconnected=True)
+
+
 def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
     if answer is None:
         knowing.failed(state)
@@ -153,5 +162,6 @@ TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Close: calling.close,
     c.Answered: _answered,
     c.Failed: _failed,
+    c.Disconnected: _disconnected,
     c.Tick: _tick,
 }

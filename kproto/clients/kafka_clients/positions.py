@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
@@ -29,6 +30,8 @@ REQUEST_MS = 30_000
 
 def serve(state: State, out: Out) -> None:
     """updateFetchPositions, in its order: validate, committed offsets, default reset, ListOffsets."""
+    if state.settled:
+        return
     if state.refreshed:  # the same call goes on behind the committed offsets; validation is the next one's
         state.refreshed = False
         _reset(state, out)
@@ -38,6 +41,7 @@ def serve(state: State, out: Out) -> None:
         _ask_committed(state, new, out)
         return
     _reset(state, out)
+    state.settled = all(one.where is Where.fetching for one in state.assigned.values())
 
 
 def seek(one: Partition, offset: int, epoch: int = -1) -> None:
@@ -53,6 +57,7 @@ def want_reset(one: Partition, timestamp: int) -> None:
 def by_policy(state: State, tp: TopicPartition) -> None:
     """resetInitializingPositions, and what is out of range."""
     policy = state.config.reset or "latest"
+    state.settled = False
     if policy == "none":
         state.assigned[tp].where = Where.initializing
         text = f"Undefined offset with no reset policy for partitions: [{tp}]"
@@ -80,18 +85,18 @@ def _ask_committed(state: State, new: list[TopicPartition], out: Out) -> None:
 def committed(state: State, entry: Open, answer: OffsetFetchResponse | None, out: Out) -> None:
     """OffsetFetchResponseHandler and refreshCommittedOffsetsIfNeeded."""
     state.committed_open = False
-    assert isinstance(entry.about, tuple)
+    asked = cast("tuple[TopicPartition, ...]", entry.about)
     if answer is None:
         finding.unknown(state, out, disconnected=True)
-        _later(state, entry.about)
+        _later(state, asked)
         return
     error, offsets = fetched_offsets(answer)
     inner = next((one.error for one in offsets.values() if one.error), 0)
     if error in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
         finding.unknown(state, out)
-        _later(state, entry.about)
+        _later(state, asked)
     elif error == E.COORDINATOR_LOAD_IN_PROGRESS or inner == E.UNSTABLE_OFFSET_COMMIT or error in RETRIABLE:
-        _later(state, entry.about)
+        _later(state, asked)
     elif error or inner:
         state.thrown = (exception(error or inner), f"OffsetFetch: {exception(error or inner)}")
     else:
@@ -133,9 +138,9 @@ def _reset(state: State, out: Out) -> None:
 
 
 def listed(state: State, entry: Open, answer: ListOffsetsResponse | None, out: Out) -> None:
-    assert isinstance(entry.about, dict)
+    asked = cast("dict[TopicPartition, int]", entry.about)
     got = listed_offsets(answer) if answer is not None else {}
-    for tp, timestamp in entry.about.items():
+    for tp, timestamp in asked.items():
         one = state.assigned.get(tp)
         if one is None or one.where is not Where.awaiting_reset or one.timestamp != timestamp:
             continue
@@ -167,9 +172,9 @@ def _validate(state: State, out: Out) -> None:
 
 def validated(state: State, entry: Open, answer: OffsetForLeaderEpochResponse | None, out: Out) -> None:
     """OffsetForEpochHandler (M150)."""
-    assert isinstance(entry.about, dict)
+    asked = cast("dict[TopicPartition, int]", entry.about)
     got = ended_epochs(answer) if answer is not None else {}
-    for tp, offset in entry.about.items():
+    for tp, offset in asked.items():
         one = state.assigned.get(tp)
         if one is None or one.where is not Where.awaiting_validation or one.offset != offset:
             continue
@@ -192,4 +197,4 @@ def leaders_changed(state: State, before: Mapping[str, Mapping[int, Leader]]) ->
         now = state.cluster.leader(tp)
         changed = was is not None and now is not None and now.epoch > was.epoch
         if changed and one.where is Where.fetching and one.epoch >= 0:
-            one.where, one.asked = Where.awaiting_validation, False
+            one.where, one.asked, state.settled = Where.awaiting_validation, False, False

@@ -242,6 +242,8 @@ class State:
     """commitSync and commitAsync of the application."""
     fresh_since: int | None = None
     refreshed: bool = False
+    settled: bool = False
+    """Every assigned partition has a position that can be fetched from."""
 
     @property
     def session_ms(self) -> int:

@@ -23,4 +23,16 @@ from .calling import assignment, position
 from .machine import next_deadline, step
 from .state import VERSIONS, JoinState, State, start
 
-__all__ = ["VERSIONS", "JoinState", "State", "assignment", "next_deadline", "position", "start", "step"]
+HEARS_DISCONNECTS = True
+
+__all__ = [
+    "HEARS_DISCONNECTS",
+    "VERSIONS",
+    "JoinState",
+    "State",
+    "assignment",
+    "next_deadline",
+    "position",
+    "start",
+    "step",
+]

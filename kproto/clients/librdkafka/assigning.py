@@ -14,6 +14,7 @@ committed offset is asked for, `removed` ones that have to stop. `serve` moves t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
@@ -135,8 +136,7 @@ def _old(state: State) -> bool:
 
 def fetched(state: State, entry: Open, answer: OffsetFetchResponse | None, code: int, out: Out) -> None:
     """rd_kafka_assignment_handle_OffsetFetch; `code` is the error of a request that got no answer."""
-    assert isinstance(entry.about, tuple)
-    version, asked = entry.about
+    version, asked = cast("tuple[int, tuple[TopicPartition, ...]]", entry.about)
     error, offsets = (code, {}) if answer is None else fetched_offsets(answer)
     unstable = any(one.error == E.UNSTABLE_OFFSET_COMMIT for one in offsets.values())
     do = err_action(error)

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ...error_codes import ErrorCode as E
 from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchResponse, PartitionData
@@ -34,10 +36,13 @@ _LEADER_ERRORS = {
 
 def serve(state: State, out: Out) -> None:
     """rd_kafka_broker_fetch_toppars: a fetch to every broker that has none open."""
+    if len(state.fetching) >= len(state.cluster.brokers):
+        return
+    enough = state.option("queued.min.messages", QUEUED_MIN)
     wanted: dict[int, dict[TopicPartition, Wanted]] = {}
     for tp in state.all:
         one = state.partitions[tp]
-        if not one.fetchable or one.queued >= state.option("queued.min.messages", QUEUED_MIN):
+        if not one.fetchable or one.queued >= enough:
             continue
         if one.retry_at is not None and one.retry_at > state.now:
             continue
@@ -59,8 +64,7 @@ def serve(state: State, out: Out) -> None:
 
 def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) -> None:
     """rd_kafka_broker_fetch_reply; no answer is a broken connection."""
-    assert isinstance(entry.about, tuple)
-    node, versions = entry.about
+    node, versions = cast("tuple[int, dict[TopicPartition, int]]", entry.about)
     state.fetching.discard(node)
     if answer is None:
         state.broken.add(node)
@@ -116,6 +120,7 @@ def _failed(state: State, one: Partition, data: PartitionData, wrong: list[Topic
         )
         return
     one.retry_at = state.now + ERROR_BACKOFF_MS
+    state.waiting[one.tp] = one
     if code in _LEADER_ERRORS:
         wrong.append(one.tp)
     else:
@@ -125,7 +130,9 @@ def _failed(state: State, one: Partition, data: PartitionData, wrong: list[Topic
 
 def _later(state: State, partitions: list[TopicPartition]) -> None:
     for tp in partitions:
-        partition(state, tp).retry_at = state.now + ERROR_BACKOFF_MS
+        one = partition(state, tp)
+        one.retry_at = state.now + ERROR_BACKOFF_MS
+        state.waiting[tp] = one
 
 
 def _ask_leaders(state: State, partitions: list[TopicPartition], out: Out) -> None:

@@ -73,9 +73,10 @@ def next_deadline(state: State) -> int | None:
 def _main_deadline(state: State) -> int | None:
     found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     found.append(state.coord_up_at)
-    found += [at for at, _ in state.retries]
-    found += [one.query_at for one in state.partitions.values()]
-    found += [one.retry_at for one in state.partitions.values() if one.started]
+    if state.retries:
+        found += [at for at, _ in state.retries]
+    for one in state.waiting.values():
+        found += [one.query_at, one.retry_at]
     return min((at for at in found if at is not None), default=None)
 
 
@@ -84,11 +85,10 @@ def _main_deadline(state: State) -> int | None:
 
 def _timers(state: State, out: Out) -> None:
     """rd_kafka_timers_run."""
-    retry_due(state, out)
-    toppars.query_due(state, out)
-    for one in state.partitions.values():
-        if one.retry_at is not None and one.retry_at <= state.now:
-            one.retry_at = None
+    if state.retries:
+        retry_due(state, out)
+    if state.waiting:
+        toppars.query_due(state, out)
     if state.max_poll_at is not None and state.max_poll_at <= state.now:
         staying.max_poll_check(state, out)
     if state.commit_at is not None and state.commit_at <= state.now:
@@ -235,6 +235,11 @@ def _failed(state: State, event: c.Failed, out: Out) -> None:
     ANSWERS[type(event.request).__name__](state, entry, None, out)
 
 
+def _disconnected(state: State, event: c.Disconnected, out: Out) -> None:
+    if event.address.lane == COORDINATOR:
+        coordinating.went_down(state)
+
+
 def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
     if answer is None:
         knowing.failed(state, entry)
@@ -289,5 +294,6 @@ TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Close: _close,
     c.Answered: _answered,
     c.Failed: _failed,
+    c.Disconnected: _disconnected,
     c.Tick: _tick,
 }

@@ -302,6 +302,8 @@ class State:
     )
     todo: deque[Todo] = field(default_factory=deque[Todo])
     partitions: dict[TopicPartition, Partition] = field(default_factory=dict[TopicPartition, Partition])
+    waiting: dict[TopicPartition, Partition] = field(default_factory=dict[TopicPartition, Partition])
+    """Those that wait for a time: `query_at` or `retry_at`."""
 
     # Timers; None where one isn't running.
     commit_at: int | None = None

@@ -12,7 +12,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ...error_codes import ErrorCode as E
+from ...group.subscription import TopicPartition
 from ...messages.list_offsets import ListOffsetsResponse
 from ...messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 from ..common import ended_epochs, epoch_ends, list_offsets, listed_offsets
@@ -128,6 +131,7 @@ def ask(state: State, one: Partition, backoff_ms: int, out: Out) -> None:
         at = state.now + backoff_ms
         if one.query_at is None or one.query_at > at:
             one.query_at = at
+        state.waiting[one.tp] = one
         one.fetch_state = FetchState.offset_query
         return
     assert leader is not None
@@ -140,16 +144,22 @@ def ask(state: State, one: Partition, backoff_ms: int, out: Out) -> None:
 
 def query_due(state: State, out: Out) -> None:
     """rd_kafka_offset_query_tmr_cb, for each partition whose timer fired; the last started first."""
-    due = [one for one in state.partitions.values() if one.query_at is not None and one.query_at <= state.now]
-    for one in sorted(due, key=lambda one: one.tp, reverse=True):
+    for one in sorted(state.waiting.values(), key=lambda one: one.tp, reverse=True):
+        if one.retry_at is not None and one.retry_at <= state.now:
+            one.retry_at = None
+        if one.query_at is None:
+            if one.retry_at is None:
+                del state.waiting[one.tp]
+            continue
+        if one.query_at > state.now:
+            continue
         one.query_at = None
         ask(state, one, 0, out)
 
 
 def listed(state: State, entry: Open, answer: ListOffsetsResponse | None, out: Out) -> None:
     """rd_kafka_toppar_handle_Offset."""
-    assert isinstance(entry.about, tuple)
-    tp, version = entry.about
+    tp, version = cast("tuple[TopicPartition, int]", entry.about)
     one = partition(state, tp)
     if version != one.version:
         if one.fetch_state is FetchState.offset_wait:
@@ -182,15 +192,14 @@ def validate(state: State, one: Partition, out: Out) -> None:
 
 def validated(state: State, entry: Open, answer: OffsetForLeaderEpochResponse | None, out: Out) -> None:
     """rd_kafka_toppar_handle_OffsetForLeaderEpoch."""
-    tp = entry.about
-    assert isinstance(tp, tuple)
-    one = next((found for key, found in state.partitions.items() if key == tp), None)
+    one = state.partitions.get(cast("TopicPartition", entry.about))
     if one is None or one.fetch_state is not FetchState.validating:
         return
     one.fetch_state = FetchState.active
     got = ended_epochs(answer).get(one.tp) if answer is not None else None
     if got is None or got.error:
         one.retry_at = state.now + QUERY_BACKOFF_MS
+        state.waiting[one.tp] = one
     elif got.epoch < 0 or got.offset < 0:
         reset(state, one, one.next, "no epoch found less or equal to the broker's", True, out)
     elif got.offset < one.next.offset:

@@ -199,7 +199,10 @@ class Member(Client):
             self._drop(line, why)
 
     def broken(self, wire: Wire, why: str) -> None:
+        line = self._keys.get(wire.key)
         self.refused(wire.key, why)
+        if line is not None and getattr(self.machine, "HEARS_DISCONNECTS", False) is True:
+            self.do(contract.Disconnected(line.address))
 
     def _drop(self, line: _Line, why: str) -> None:
         self._lines.pop(line.address, None)
