@@ -9,20 +9,19 @@
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...group.subscription import TopicPartition
 from ..contract import Commit, Committed, Poll, Polled, Record, Tell
 from .offsets import Flush, Offsets
-from .routines import Routine, Table, only
+from .routines import Routine, States, Table, only
 
 if TYPE_CHECKING:
     from .client import Client
     from .partition import Taker
 
 
-class ApplicationState(Enum):
+class ApplicationState(States):
     busy = "busy"
     polling = "polling"
 
@@ -99,7 +98,7 @@ Application.TABLE = {
 }
 
 
-class CommitState(Enum):
+class CommitState(States):
     flushing = "flushing"
     done = "done"
 

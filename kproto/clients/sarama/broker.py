@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...wire.message import Message
 from ..contract import Address, Answered, Failed, Hangup
 from . import errors
 from .errors import Trouble
-from .routines import Routine, Table, ignored, only
+from .routines import Routine, States, Table, ignored, only
 
 if TYPE_CHECKING:
     from .client import Client
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 READ_TIMEOUT_MS = 30_000  # Net.ReadTimeout
 
 
-class BrokerState(Enum):
+class BrokerState(States):
     free = "free"  # nobody has the lock
     held = "held"  # a request is open, and its caller has the lock
 

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -22,7 +21,7 @@ from . import errors
 from .errors import Trouble
 from .opening import ConsumePartition
 from .partition import PartitionConsumer, Taker
-from .routines import Table, only
+from .routines import States, Table, only
 
 if TYPE_CHECKING:
     from .session import Session
@@ -37,7 +36,7 @@ _RETRIABLE = {
 }
 
 
-class ClaimState(Enum):
+class ClaimState(States):
     starting = "starting"
     unreadable = "unreadable"  # no leader known: looks again every 5 s
     opening = "opening"  # ConsumePartition

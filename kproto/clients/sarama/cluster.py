@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...error_codes import ErrorCode
@@ -28,7 +27,7 @@ from ...messages.metadata import (
 from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
-from .routines import Routine, Table, Ticker, only
+from .routines import Routine, States, Table, Ticker, only
 from .settings import key
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ def _about(topics: Topics, troubles: dict[str, Trouble] | Trouble | None) -> Tro
 # -- one refresh
 
 
-class RefreshState(Enum):
+class RefreshState(States):
     choosing = "choosing"  # takes one lock after the other, to find the least loaded broker
     asking = "asking"
     waiting = "waiting"  # between two attempts
@@ -319,7 +318,7 @@ Refresh.TABLE = {
 # -- the background updater
 
 
-class UpdaterState(Enum):
+class UpdaterState(States):
     waiting = "waiting"
     refreshing = "refreshing"
     stopped = "stopped"

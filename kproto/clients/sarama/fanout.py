@@ -18,7 +18,6 @@
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -26,7 +25,7 @@ from ...messages.fetch import FetchPartition, FetchRequest, FetchResponse, Fetch
 from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
-from .routines import Routine, Table, ignored, only
+from .routines import Routine, States, Table, ignored, only
 
 if TYPE_CHECKING:
     from .client import Client
@@ -124,7 +123,7 @@ class BrokerConsumers:
 # -- the subscription manager
 
 
-class ManagerState(Enum):
+class ManagerState(States):
     idle = "idle"  # takes the first partition, or tells the fetcher that there is none
     gathering = "gathering"  # 100 ms for more
     offering = "offering"  # until the fetcher takes them
@@ -205,7 +204,7 @@ Manager.TABLE = {
 # -- the fetcher
 
 
-class FetcherState(Enum):
+class FetcherState(States):
     starting = "starting"
     receiving = "receiving"  # waits for the manager
     napping = "napping"

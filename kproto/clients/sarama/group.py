@@ -19,7 +19,6 @@ consumer_group_cooperative.go, v1.61.1).
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -31,7 +30,7 @@ from .broker import Answer, Broker
 from .errors import Trouble
 from .joining import Held, Join, Joined
 from .offsets import LastFlush, Managed
-from .routines import Routine, Table, ignored, only
+from .routines import Routine, States, Table, ignored, only
 from .session import Session
 from .settings import key
 from .starting import CommittedOffset
@@ -51,7 +50,7 @@ _CLIENT_STARTS = {
 _LEFT = {ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID}
 
 
-class GroupState(Enum):
+class GroupState(States):
     new = "new"
     connecting = "connecting"  # NewClient: the first metadata
     idle = "idle"  # nobody calls Consume

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -35,7 +34,7 @@ from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment,
 from . import balance, errors
 from .broker import Answer, Broker
 from .errors import Trouble
-from .routines import Routine, Table, only
+from .routines import Routine, States, Table, only
 from .session import reason
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class Joined:
     counts: dict[str, int] | None
 
 
-class JoinState(Enum):
+class JoinState(States):
     finding = "finding"
     backing_off = "backing_off"
     rediscovering = "rediscovering"

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -18,7 +17,7 @@ from ...messages.find_coordinator import FindCoordinatorRequest, FindCoordinator
 from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
-from .routines import Routine, Table, only
+from .routines import Routine, States, Table, only
 
 if TYPE_CHECKING:
     from .client import Client
@@ -27,7 +26,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 NO_OFFSETS_TOPIC_MS = 2_000
 
 
-class LookupState(Enum):
+class LookupState(States):
     choosing = "choosing"  # takes one lock after the other, to find the least loaded broker
     asking = "asking"
     refreshing = "refreshing"  # whether __consumer_offsets has a leader

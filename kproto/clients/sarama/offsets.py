@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -34,7 +33,7 @@ from ...wire.message import Message
 from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
-from .routines import Routine, Table, Ticker, only
+from .routines import Routine, States, Table, Ticker, only
 from .settings import key
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class Managed:
             self.dirty = False
 
 
-class OffsetsState(Enum):
+class OffsetsState(States):
     idle = "idle"
     looking = "looking"  # the coordinator is looked up, for the first of those who wait
 
@@ -282,7 +281,7 @@ Offsets.TABLE = {"found": only(OffsetsState, looking=_found)}
 # -- one flush
 
 
-class FlushState(Enum):
+class FlushState(States):
     locked_out = "locked_out"  # waits for the generation
     finding = "finding"
     sending = "sending"
@@ -369,7 +368,7 @@ Flush.TABLE = {
 # -- the ticker
 
 
-class CommitterState(Enum):
+class CommitterState(States):
     waiting = "waiting"
     flushing = "flushing"
     stopped = "stopped"
@@ -434,7 +433,7 @@ Committer.TABLE = {
 # -- the last flushes
 
 
-class LastState(Enum):
+class LastState(States):
     stopping = "stopping"  # waits for the ticker's flush
     flushing = "flushing"
     done = "done"

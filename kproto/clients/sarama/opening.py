@@ -8,14 +8,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...group.subscription import TopicPartition
 from . import errors
 from .errors import Trouble
 from .partition import PartitionConsumer, Taker, subscribe, subscribe_again
-from .routines import Routine, Table, only
+from .routines import Routine, States, Table, only
 from .settings import NEWEST, OLDEST
 from .starting import LogOffset
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-class OpenState(Enum):
+class OpenState(States):
     newest = "newest"  # ListOffsets for the end
     oldest = "oldest"  # ListOffsets for the start
     leading = "leading"  # the topic's metadata is refreshed, as its leader is unknown

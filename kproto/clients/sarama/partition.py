@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...group.subscription import TopicPartition
@@ -26,7 +25,7 @@ from .broker import Broker
 from .errors import Trouble
 from .fanout import BrokerConsumer, Subscription
 from .records import parse
-from .routines import Routine, Table, Ticker, ignored, only
+from .routines import Routine, States, Table, Ticker, ignored, only
 
 if TYPE_CHECKING:
     from .client import Client
@@ -130,7 +129,7 @@ class PartitionConsumer:
 # -- the dispatcher
 
 
-class DispatcherState(Enum):
+class DispatcherState(States):
     waiting = "waiting"
     backing_off = "backing_off"
     refreshing = "refreshing"
@@ -271,7 +270,7 @@ Dispatcher.TABLE = {
 # -- the response feeder
 
 
-class FeederState(Enum):
+class FeederState(States):
     idle = "idle"
     pushing = "pushing"  # into a full channel, with the broker consumer waiting
     finishing = "finishing"  # the same after giving the broker consumer up
@@ -324,6 +323,11 @@ def _fed(feeder: Feeder, what: tuple[Subscription, PartitionData]) -> None:
     messages, child.result = parse(child, block)
     if child.result is None:
         child.retries = 0
+    if not messages:
+        _acknowledge(feeder)
+        if feeder.state is not E.idle:
+            _rest(feeder)
+        return
     feeder.left.extend(messages)
     feeder.move(E.pushing)
     _push(feeder, None)

@@ -31,6 +31,8 @@ def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[Record],
     if block.error_code:
         return [], errors.kafka(block.error_code)
     data = block.records or b""
+    if not data and block.preferred_read_replica == -1:
+        return [], None
     try:
         found = list(batches(data))
         count = sum(len(batch.records()) for batch in found)

@@ -28,6 +28,12 @@ Handler = Callable[[Any, Any], None]
 Table = Mapping[str, Mapping[Enum, Handler]]
 
 
+class States(Enum):
+    """The states of one kind of routine; compared and hashed as objects, which is quick."""
+
+    __hash__ = object.__hash__
+
+
 class Scheduler:
     """Who is ready, and who waits for what time. `out` collects the actions of the present step."""
 

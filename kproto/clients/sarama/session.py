@@ -17,7 +17,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -28,7 +27,7 @@ from .broker import Answer, Broker
 from .claim import Claim
 from .errors import Trouble
 from .offsets import Offsets
-from .routines import Routine, Table, Ticker, only
+from .routines import Routine, States, Table, Ticker, only
 
 if TYPE_CHECKING:
     from .application import Application
@@ -163,7 +162,7 @@ class Session:
 # -- heartbeats
 
 
-class HeartbeatState(Enum):
+class HeartbeatState(States):
     finding = "finding"
     locking = "locking"  # until nobody joins
     beating = "beating"
@@ -336,7 +335,7 @@ Heartbeat.TABLE = {
 # -- the leader's partition checker
 
 
-class WatchState(Enum):
+class WatchState(States):
     counting = "counting"  # the metadata of a topic without partitions is refreshed
     waiting = "waiting"
     stopped = "stopped"

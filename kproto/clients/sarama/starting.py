@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -30,7 +29,7 @@ from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
 from .offsets import Managed, Offsets
-from .routines import Routine, Table, only
+from .routines import Routine, States, Table, only
 from .settings import key
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ _REDISCOVER = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 _WAIT = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNSTABLE_OFFSET_COMMIT}
 
 
-class FetchState(Enum):
+class FetchState(States):
     finding = "finding"
     asking = "asking"
     waiting = "waiting"  # between two attempts
@@ -163,7 +162,7 @@ CommittedOffset.TABLE = {
 # -- the ends of the log
 
 
-class QueryState(Enum):
+class QueryState(States):
     leading = "leading"  # the topic's metadata is refreshed, as it has no leader
     asking = "asking"
     refreshing = "refreshing"  # after an error, for the second attempt

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from typing import Any, ClassVar
 
 from ...messages.fetch import FetchRequest
@@ -55,7 +54,7 @@ from ..contract import (
 from ..sarama.application import Application
 from ..sarama.client import OLD, Client
 from ..sarama.errors import Trouble
-from ..sarama.routines import Routine, Table, only
+from ..sarama.routines import Routine, States, Table, only
 from ..sarama.settings import key, settings
 from .asking import CommitOffsets
 from .consumer import Consumer, ConsumerState
@@ -129,7 +128,7 @@ def next_deadline(state: State) -> int | None:
     return None if state.consumer.state is ConsumerState.closed else state.next_deadline()
 
 
-class CallState(Enum):
+class CallState(States):
     committing = "committing"
     done = "done"
 

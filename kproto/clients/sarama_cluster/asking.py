@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -24,7 +23,7 @@ from ..common import Committing, commit_errors, offset_commit
 from ..sarama import errors
 from ..sarama.broker import Answer, Broker
 from ..sarama.errors import Trouble
-from ..sarama.routines import Routine, Table, only
+from ..sarama.routines import Routine, States, Table, only
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _REDISCOVER = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
-class AskState(Enum):
+class AskState(States):
     finding = "finding"
     asking = "asking"
     rediscovering = "rediscovering"
@@ -118,7 +117,7 @@ Ask.TABLE = {
 # -- commits
 
 
-class CommitState(Enum):
+class CommitState(States):
     waiting = "waiting"  # for the commit before it
     asking = "asking"
     done = "done"
@@ -200,7 +199,7 @@ CommitOffsets.TABLE = {
 # -- release
 
 
-class ReleaseState(Enum):
+class ReleaseState(States):
     stopping = "stopping"
     dwelling = "dwelling"
     committing = "committing"

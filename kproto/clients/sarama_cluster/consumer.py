@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -32,7 +31,7 @@ from ..contract import Closed, Hangup, Report
 from ..sarama import errors
 from ..sarama.errors import Trouble
 from ..sarama.offsets import Managed
-from ..sarama.routines import Routine, Table, only
+from ..sarama.routines import Routine, States, Table, only
 from ..sarama.settings import key
 from . import plan
 from .asking import Ask, CommitOffsets, Release
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "ConsumerState"]
 
 
-class ConsumerState(Enum):
+class ConsumerState(States):
     new = "new"
     connecting = "connecting"  # NewClient: the first metadata
     idle = "idle"  # no Consumer was made, or it is closed

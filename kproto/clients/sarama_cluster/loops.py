@@ -13,7 +13,6 @@ Any of them that ends, ends the consume cycle, and all others with it.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
 from ...error_codes import ErrorCode
@@ -26,7 +25,7 @@ from ..sarama.errors import Trouble
 from ..sarama.offsets import Managed
 from ..sarama.opening import ConsumePartition
 from ..sarama.partition import PartitionConsumer, Taker
-from ..sarama.routines import Routine, Table, Ticker, only
+from ..sarama.routines import Routine, States, Table, Ticker, only
 from .asking import Ask, CommitOffsets
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _SILENT = {ErrorCode.NOT_COORDINATOR, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-class LoopState(Enum):
+class LoopState(States):
     waiting = "waiting"  # for the ticker
     working = "working"
     ended = "ended"
@@ -155,7 +154,7 @@ CommitLoop.TABLE = {"elapsed": only(S, waiting=_commit), "committed": only(S, wo
 # -- partitions
 
 
-class PartitionState(Enum):
+class PartitionState(States):
     opening = "opening"
     consuming = "consuming"
     stopping = "stopping"  # nothing is given any more: until the partition consumer has closed
