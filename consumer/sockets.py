@@ -92,12 +92,24 @@ class Sockets:
                 self._shut(key)
 
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
-        """What happened, after at most `timeout` seconds (None: until something does)."""
+        """What happened, after at most `timeout` seconds (None: until something does). Parts of answers are
+        nothing that happened; a `wake` ends the wait."""
         events = self._early
         self._early = []
-        for ready, mask in self._selector.select(0 if events else self._limited(timeout)):
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._look(0 if events else timeout, events) and not events:
+            timeout = None if end is None else end - time.monotonic()
+            if timeout is not None and timeout <= 0:
+                break
+        return events
+
+    def _look(self, timeout: float | None, events: list[NetworkEvent]) -> bool:
+        """Looks once, and says whether somebody called `wake`."""
+        woken = False
+        for ready, mask in self._selector.select(self._limited(timeout)):
             key = ready.data
             if key is None:
+                woken = True
                 with contextlib.suppress(OSError):
                     self._woken.recv(4096)
                 continue
@@ -114,7 +126,7 @@ class Sockets:
         for found in self._resolver.take():
             self._found(found, events)
         self._next_places(events)
-        return events
+        return woken
 
     def close(self) -> None:
         """Closes everything, without a word to anybody."""

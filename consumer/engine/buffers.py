@@ -28,11 +28,14 @@ from ..records import ConsumerRecord
 if TYPE_CHECKING:
     from kproto.records.columns import Columns
 
-SHARE = 4
-"""A view of less than a quarter of an answer is copied: it would keep the whole answer in memory."""
+SHARE = 8
+"""A view of less than an eighth of an answer is copied: it would keep the whole answer in memory."""
 
 AT_ONCE = 256 << 20
 """Decompressed bytes up to which a whole chunk is decoded at once; more are read batch by batch."""
+
+TOGETHER = 4 << 20
+"""Bytes from which on chunks of one answer are decoded without the next: the first record waits for all."""
 
 _SIZE = struct.Struct(">i").unpack_from
 _START = struct.Struct(">qii").unpack_from
@@ -62,6 +65,8 @@ class Chunk:
         "_check",
         "_columns",
         "_error",
+        "_lent",
+        "_mates",
         "_most",
         "_rows",
         "_transactions",
@@ -78,11 +83,17 @@ class Chunk:
         aborted: Sequence[tuple[int, int]] | None,
         check_crcs: bool,
         max_decompressed: int | None = None,
+        mates: list[Chunk] | None = None,
     ) -> None:
         if isinstance(data, memoryview) and len(data) * SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
         self.data = data
         self._most = max_decompressed
+        # Those of the same answer, in its order: they are decoded together.
+        self._mates: list[Chunk] = [] if mates is None else mates
+        if isinstance(data, memoryview):
+            self._mates.append(self)
+        self._lent = False
         self.position = position
         self.end, self.leader_epoch = _end_of(data)
         # None: read_uncommitted, nothing is filtered.
@@ -112,9 +123,12 @@ class Chunk:
 
     def _begin(self) -> None:
         """Chooses the way; what isn't wholly sound is read batch by batch, up to where it breaks."""
+        if self._together(lent=True):
+            return
         module = _columns() if has_many_records(self.data) else None
         if module is not None:
             try:
+                self._lent = True
                 found = self._read(self.data, lent=True)
                 _ = found.headers_between(0, 0)  # which finds broken ones
             except (RecordError, IllegalState):
@@ -127,7 +141,7 @@ class Chunk:
     def _all(self) -> Iterator[Batch]:
         return batches(self.data, check_crc=self._check, max_decompressed=self._most)
 
-    def _read(self, data: Data, *, lent: bool = False, most: int = AT_ONCE) -> Columns:
+    def _read(self, data: Data, *, lent: bool = False, most: int | None = None) -> Columns:
         """What is left of `data` as columns."""
         found: Columns = _columns().columns(
             data,
@@ -136,9 +150,30 @@ class Chunk:
             from_offset=self.position,
             max_decompressed=self._most,
             lent=lent,
-            most=most,
+            most=AT_ONCE if most is None else most,
         )
         return found
+
+    def _together(self, *, lent: bool) -> bool:
+        """Decodes what came in the same answer at once, as the first record costs as much as a thousand more;
+        False where that isn't possible, or nothing came with this."""
+        size, mates = 0, list[Chunk]()
+        for mate in self._mates:
+            if mate is self or (mate._columns is None and mate._batches is None and size < TOGETHER):
+                mates.append(mate)
+                size += len(mate.data)
+        module = _columns() if len(mates) > 1 and self in mates else None
+        if module is None or not any(has_many_records(mate.data) for mate in mates):
+            return False
+        parts = [module.Part(mate.data, mate._aborted, mate.position) for mate in mates]
+        try:
+            found = module.columns_of(parts, check_crc=self._check, lent=lent, most=0)
+            _ = found.headers_between(0, 0)
+        except (RecordError, IllegalState):
+            return False  # compressed, or broken: each for itself
+        for index, mate in enumerate(mates):
+            mate._columns, mate._lent, mate._at = found.part(index), lent, 0
+        return True
 
     def _from_columns(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         start = self._at
@@ -163,6 +198,7 @@ class Chunk:
         if stop == len(columns):
             self.position = max(self.position, self.end)
             columns.give_back()
+            self._leave()
         elif found:
             self.position = found[-1].offset + 1
         return found
@@ -219,11 +255,16 @@ class Chunk:
         """All that is left, as columns; None when nothing of it may be seen. Uses the chunk up, or where that
         would take too much memory at once, its next batch."""
         data, end = self.data, self.end
-        if self._columns is not None:
+        if self._columns is not None and self._lent:
             self._columns.give_back()
             self._columns = None
+        elif self._batches is None:
+            self._together(lent=False)
         try:
-            found = self._read(data)
+            if self._columns is None:
+                found = self._read(data)
+            else:
+                found, self._columns = self._columns.slice(self._at, len(self._columns)), None
         except IllegalState:
             data, end = self._sound_part(first=True)
             found = self._read(data, most=_columns().MOST)
@@ -234,7 +275,14 @@ class Chunk:
             found = self._read(data)
         self.position = max(self.position, end)
         self._rows = []
+        if self.exhausted:
+            self._leave()
         return found if len(found) else None
+
+    def _leave(self) -> None:
+        """Those that came with this one need not keep it."""
+        if self in self._mates:
+            self._mates.remove(self)
 
     def _sound_part(self, *, first: bool = False) -> tuple[Data, int]:
         """The data before the first broken batch, and the offset behind it; or only up to the end of the

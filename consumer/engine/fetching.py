@@ -215,6 +215,7 @@ class Fetcher:
                     pass
             return
         lane.failures = 0
+        mates: list[Chunk] = []
         for topic in response.responses:
             for entry in topic.partitions:
                 partition = session.name(topic.topic, topic.topic_id, entry.partition_index, call.version)
@@ -227,7 +228,7 @@ class Fetcher:
                     and state.fetch_offset == want.offset
                     and (not state.beside or session is not lane.session)
                 ):
-                    self._take_in(node, state, entry)
+                    self._take_in(node, state, entry, mates)
 
     def _leave_alone(self, lane: _Node) -> None:
         lane.not_before = self._core.now + self._core.backoff.after(lane.failures)
@@ -241,7 +242,7 @@ class Fetcher:
                 state.replica = None
                 state.touch()
 
-    def _take_in(self, node: int, state: PartitionState, entry: PartitionData) -> None:
+    def _take_in(self, node: int, state: PartitionState, entry: PartitionData, mates: list[Chunk]) -> None:
         core = self._core
         if entry.error_code:
             self._refused(node, state, entry)
@@ -261,7 +262,12 @@ class Fetcher:
         try:
             options = core.options
             chunk = Chunk(
-                entry.records, state.fetch_offset, aborted, options.check_crcs, options.max_decompressed_bytes
+                entry.records,
+                state.fetch_offset,
+                aborted,
+                options.check_crcs,
+                options.max_decompressed_bytes,
+                mates,
             )
         except RecordError as error:
             state.fail(error)

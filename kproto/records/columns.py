@@ -415,6 +415,8 @@ def _fast(
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
             pass  # the last record is too near to the end to be looked at in windows of 8 bytes
+    if len(parts) > 1 and not table[_CODEC].any() and (found := _in_place(parts, sources, table, lent)):
+        return found
     arena = _Arena()
     try:
         arena.fill(sources, table, max_decompressed, most)
@@ -424,6 +426,33 @@ def _fast(
     if found is not None and not lent:  # else the slow way comes next, and needs the memory
         arena.put_back()
     return found
+
+
+def _in_place(parts: Sequence[Part], sources: list[Data], table: Table, lent: bool) -> Columns | None:
+    """Several parts that are views into one buffer, as those of a fetch's answer are; None for any others."""
+    whole: object = None
+    views: list[memoryview] = []
+    for source in sources:
+        if not isinstance(source, memoryview) or (views and source.obj is not whole):
+            return None
+        whole = source.obj
+        views.append(source)
+    data = np.frombuffer(memoryview(views[0].obj), np.uint8)
+    places = np.array([_address(np.frombuffer(view, np.uint8)) for view in views]) - _address(data)
+    if (np.diff(places) < 0).any():
+        return None
+    moved = table.copy()
+    moved[_AT] += places[table[_PART]]
+    moved[_STOP] += places[table[_PART]]
+    try:
+        return _decode(parts, data, moved, lent)
+    except IndexError:
+        return None
+
+
+def _address(array: NDArray[np.uint8]) -> int:
+    place: int = array.__array_interface__["data"][0]
+    return place
 
 
 def _decode(

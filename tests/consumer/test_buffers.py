@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from consumer.engine.buffers import Chunk
+from consumer.records import ConsumerRecord
 from kproto.errors import RecordError
 from kproto.records import Record, batches, encode_batch
 
@@ -157,3 +158,102 @@ def test_a_cut_last_batch_is_fetched_again() -> None:
 def test_bytes_without_a_whole_batch_are_an_error_that_names_the_option() -> None:
     with pytest.raises(RecordError, match="max_partition_fetch_bytes"):
         chunk(batch(0)[:-1])
+
+
+# ---- chunks of one answer
+
+
+def answer(*fields: bytes) -> list[memoryview]:
+    """Views into one buffer, as the records of a fetch's answer are."""
+    body, views, at = bytearray(b"head".join(fields)), [], 0
+    for one in fields:
+        views.append(memoryview(body)[at : at + len(one)])
+        at += len(one) + 4
+    return views
+
+
+def of_one_answer(*fields: bytes, position: int = 0) -> list[Chunk]:
+    mates: list[Chunk] = []
+    return [Chunk(view, position, None, True, None, mates) for view in answer(*fields)]
+
+
+def many(count: int, base: int = 0, codec: str = "none") -> bytes:
+    made = [
+        Record(base + at, 5 + at, b"k%d" % at, b"v" * (at % 300), (("h", b"x"),) if at % 7 == 0 else ())
+        for at in range(count)
+    ]
+    return b"".join(encode_batch(made[at : at + 90], compression=codec) for at in range(0, count, 90))
+
+
+def drained(made: Chunk, limit: int = 400) -> list[ConsumerRecord]:
+    found: list[ConsumerRecord] = []
+    while not made.exhausted:
+        found += made.rows("t", 0, limit)
+    return found
+
+
+MIXES = {
+    "plain": [many(700), many(500, 90), many(1)],
+    "one is compressed": [many(700), many(500, 90, "gzip"), many(300)],
+    "one is broken": [many(700), many(90) + many(600, 90)[:-1] + b"\0", many(300)],
+    "all are small": [many(30), many(20), many(10)],
+}
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_chunks_of_one_answer_hand_out_the_same_as_each_alone(mix: str) -> None:
+    for made, data in zip(of_one_answer(*MIXES[mix], position=7), MIXES[mix], strict=True):
+        alone = Chunk(data, 7, None, True)
+        try:
+            expected = drained(alone)
+        except RecordError as error:
+            with pytest.raises(RecordError, match=error.field):
+                drained(made)
+        else:
+            assert drained(made) == expected
+        assert made.position == alone.position
+
+
+@pytest.mark.parametrize("mix", ["plain", "one is compressed"])
+def test_columns_of_chunks_of_one_answer_are_those_of_each_alone(mix: str) -> None:
+    for made, data in zip(of_one_answer(*MIXES[mix]), MIXES[mix], strict=True):
+        found, alone = made.columns(), Chunk(data, 0, None, True).columns()
+        assert found is not None
+        assert alone is not None
+        assert found.offset.tolist() == alone.offset.tolist()
+        assert (found.key, found.value, found.headers) == (alone.key, alone.value, alone.headers)
+        assert found.value.type == "binary"
+        assert made.exhausted
+
+
+def test_rows_and_then_columns_of_one_chunk_give_each_record_once() -> None:
+    first, second = of_one_answer(many(700), many(500))
+    rows = first.rows("t", 0, 300)
+    rest = first.columns()
+    assert rest is not None
+    assert [*(one.offset for one in rows), *rest.offset.tolist()] == list(range(700))
+    left = second.columns()
+    assert left is not None
+    assert left.offset.tolist() == list(range(500))
+
+
+def test_a_small_part_of_an_answer_does_not_keep_the_whole() -> None:
+    large, small = answer(many(3000), many(10))
+    assert isinstance(Chunk(large, 0, None, True).data, memoryview)
+    assert isinstance(Chunk(small, 0, None, True).data, bytes)
+
+
+def test_what_is_too_much_to_decode_at_once_is_decoded_batch_by_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("consumer.engine.buffers.AT_ONCE", 20_000)
+    data = many(2000, codec="gzip")
+    assert [one.offset for one in drained(Chunk(data, 0, None, True))] == list(range(2000))
+    made, found, pieces = Chunk(data, 0, None, True), list[int](), 0
+    while not made.exhausted:
+        columns = made.columns()
+        assert columns is not None
+        pieces += 1
+        found += columns.offset.tolist()
+    assert found == list(range(2000))
+    assert pieces > 20
