@@ -158,8 +158,9 @@ class MetadataKeeper:
         """These topics matter from now on; asks at once for a new one."""
         if topics == self.topics and everything == self.everything:
             return
+        asleep = self._next_at is None and self._call is None  # nothing mattered: what is known may be old
         if (everything and not self.everything) or (
-            not everything and topics - self._core.view.topics.keys()
+            not everything and (topics - self._core.view.topics.keys() or (topics and asleep))
         ):
             self._soon(0)
         self.topics = topics

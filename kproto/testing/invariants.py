@@ -256,9 +256,9 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
         stored: dict[TopicPartition, int] = {}
         for seen in world.seen:
             if seen.what == "stored" and seen.who == consumer.group:
-                stored.update(seen.detail)
                 for partition, offset in seen.detail.items():
-                    if waiting.get(partition) == offset:
+                    stored[partition] = _readable(world, partition, offset)
+                    if waiting.get(partition) == stored[partition]:
                         del waiting[partition]
             elif seen.what == "assigned" and seen.who != consumer.name:
                 for partition in seen.partitions:
@@ -268,7 +268,8 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
             elif seen.who != consumer.name:
                 continue
             elif seen.what == "delivered":
-                positions[seen.partitions[0]] = seen.detail[-1] + 1
+                [partition] = seen.partitions
+                positions[partition] = _readable(world, partition, seen.detail[-1] + 1)
             elif seen.what == "revoked":
                 for partition in seen.partitions:
                     if partition in positions and positions[partition] != stored.get(partition):
@@ -347,7 +348,7 @@ def every_record_was_delivered(world: World) -> None:
     """I10, I14: each record since the group began was given to one of its members, also of new partitions."""
     for group in {consumer.group for consumer in _consumers(world) if consumer.group is not None}:
         members = [one for one in _consumers(world) if one.group == group]
-        if not any(one.alive and one.is_polling for one in members):
+        if not any(one.alive and one.is_polling and not one.is_over for one in members):
             continue
         given: dict[TopicPartition, set[int]] = {}
         skipped: set[TopicPartition] = set()

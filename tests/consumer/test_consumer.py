@@ -100,6 +100,20 @@ def test_a_poll_returns_at_most_its_limit() -> None:
     assert max(after - before for before, after in itertools.pairwise(seen)) == 7
 
 
+def test_partitions_that_come_after_a_second_subscription_are_found() -> None:
+    """Found by the story of seed 134: unsubscribing put the metadata to sleep, for good."""
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(500)
+    a.unsubscribe()
+    world.run(500)
+    a.subscribe("t")
+    world.run(500)
+    world.grow("t", 2)
+    assert world.run(5_000, until=lambda: a.owned == {tp("t", 0), tp("t", 1)})
+
+
 def test_columns_hold_the_same_records_as_rows() -> None:
     pytest.importorskip("pyarrow")
     world = World({"t": 1})
