@@ -905,3 +905,18 @@ def test_calls_that_do_not_fit_are_refused(misuse: Any) -> None:
     world = World({"t": 1})
     with pytest.raises(IllegalState):
         misuse(world.consumer(group_id="g"))
+
+
+def test_a_static_leader_that_was_away_finds_what_grew_meanwhile() -> None:
+    """Found by the story of seed 198: it is told to keep its old plan, and took new metadata for that plan's."""
+    world = World({"t": 1})
+    mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": "range"}
+    a = world.consumer(**{**GROUP, **mine}, group_instance_id="i")
+    a.subscribe("t")
+    assert world.run(until=lambda: bool(a.owned))
+    a.pause_polling()
+    world.run(500)
+    world.grow("t", 2)
+    world.run(1_900)
+    a.go_on_polling()
+    assert world.run(10_000, until=lambda: a.owned == {tp("t", 0), tp("t", 1)})
