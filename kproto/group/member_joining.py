@@ -156,8 +156,8 @@ def plan(member: Member, out: Out) -> None:
     member.existed = leader.existed_by_now(
         member.existed, topics, member.metadata, member.planned_with, first
     )
-    # KIP-814: a static leader came back, and its old plan holds. If this very process made that, it knows what
-    # it knew then, and sees what has grown since; Java's takes what it sees now for the plan's, and never does.
+    # KIP-814: a static leader came back, and its old plan holds. If this very process made that, it knows
+    # with what, and sees what has grown since; Java takes what it sees now for that, and never does.
     if not member.skip_assignment or member.planned_with is None:
         member.planned_with = member.metadata
     member.snapshot = leader.snapshot(topics, member.planned_with, member.config.rack_id is not None)

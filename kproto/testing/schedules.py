@@ -1,9 +1,9 @@
 """Random stories of a world: from a seed, a cluster, a group and everything that can befall it.
 
-    from kproto.testing.invariants import check
+    from kproto.testing.invariants import ALWAYS, check
     from kproto.testing.schedules import play
 
-    world = play(seed=4711)          # some virtual minutes of trouble, then rest
+    world = play(4711, watch=ALWAYS)          # a virtual minute of trouble, then rest
     check(world)
 
 A story is decided by its seed: `play(4711)` is the same today and tomorrow, in every process. `Story` is
@@ -14,13 +14,13 @@ claims, or drop `moves` that your application never makes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Final
 
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
-from .world import Consumer, World
+from .world import Consumer, Invariant, World
 
 QUICK: Final[dict[str, Any]] = {
     "group_id": "g",
@@ -49,9 +49,12 @@ PAUSES: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 REST_MS: Final = 30_000
 
 
-def play(seed: int, *, steps: int = 40, trace: bool = False, **options: Any) -> World:
-    """A whole story: the trouble, then `rest`. `options` are the consumers' own."""
+def play(
+    seed: int, *, steps: int = 40, trace: bool = False, watch: Iterable[Invariant] = (), **options: Any
+) -> World:
+    """A whole story: the trouble, then `rest`. `watch` as `World.watch`; `options` are the consumers' own."""
     story = Story(seed, trace=trace, **options)
+    story.world.watch(*watch)
     story.run(steps)
     if not story.world.living(Consumer):
         story.join()

@@ -908,7 +908,7 @@ def test_calls_that_do_not_fit_are_refused(misuse: Any) -> None:
 
 
 def test_a_static_leader_that_was_away_finds_what_grew_meanwhile() -> None:
-    """Found by the story of seed 198: it is told to keep its old plan, and took new metadata for that plan's."""
+    """Found by the story of seed 198: told to keep its plan, it took new metadata for that plan's."""
     world = World({"t": 1})
     mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": "range"}
     a = world.consumer(**{**GROUP, **mine}, group_instance_id="i")

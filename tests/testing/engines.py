@@ -1,0 +1,309 @@
+"""Engines with a rule broken, each with the claim that must see it: NAME -> (change, claim).
+
+A claim that no mutant fails may still be right; a mutant that no claim fails means that a rule is not tested.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from consumer.engine import consumer as engines
+from consumer.engine import events as ev
+from consumer.engine.committing import Committer
+from consumer.engine.consumer import Engine
+from consumer.engine.core import Core
+from consumer.engine.deliveries import Deliveries
+from consumer.engine.fetching import Fetcher
+from consumer.engine.finding import Finder
+from consumer.engine.membership import Membership
+from consumer.engine.positions import PartitionState, Positions, Reset
+from kproto.group import member as machine
+from kproto.group import member_joining
+from kproto.testing import invariants as claims
+
+Patch = pytest.MonkeyPatch
+Change = Callable[[Patch], None]
+MUTANTS: dict[str, tuple[Change, claims.Claim]] = {}
+
+
+def mutant(claim: claims.Claim) -> Callable[[Change], Change]:
+    def add(change: Change) -> Change:
+        MUTANTS[change.__name__] = (change, claim)
+        return change
+
+    return add
+
+
+# ---- owners
+
+
+@mutant(claims.no_partition_has_two_owners)
+def an_eager_member_joins_without_letting_go(patch: Patch) -> None:
+    original = member_joining.prepare
+
+    def prepare(who: Any, out: Any) -> None:
+        who.prepared = who.prepared or not who.cooperative
+        original(who, out)
+
+    for module in (machine, member_joining):
+        if hasattr(module, "prepare"):
+            patch.setattr(module, "prepare", prepare)
+
+
+@mutant(claims.a_fenced_member_is_silent)
+def what_heartbeats_say_is_not_heard(patch: Patch) -> None:
+    original = Membership._answered
+
+    def answered(self: Membership, action: Any, call: Any) -> None:
+        if type(call.response).__name__ == "HeartbeatResponse":
+            call.response.error_code = 0
+        original(self, action, call)
+
+    patch.setattr(Membership, "_answered", answered)
+
+
+@mutant(claims.nothing_of_a_revoked_partition_is_delivered)
+def revoked_partitions_are_kept(patch: Patch) -> None:
+    patch.setattr(Positions, "drop", lambda self, partition: None)
+    patch.setattr(PartitionState, "revoke", lambda self: None)
+
+
+@mutant(claims.a_cooperative_rebalance_takes_two_rounds)  # type: ignore[arg-type]
+def a_cooperative_member_joins_once_more_for_nothing(patch: Patch) -> None:
+    original = Membership._assign
+
+    def assign(self: Membership, action: Any) -> None:
+        original(self, action)
+        if len(self._core.partitions) and not getattr(self, "_more", 0) > 3:
+            self._more = getattr(self, "_more", 0) + 1  # type: ignore[attr-defined]
+            self.rejoin("for nothing")
+
+    patch.setattr(Membership, "_assign", assign)
+
+
+# ---- positions
+
+
+@mutant(claims.nothing_is_skipped_or_repeated_while_owned)
+def a_polls_last_record_is_forgotten(patch: Patch) -> None:
+    original = Deliveries.rows
+    patch.setattr(Deliveries, "rows", lambda self, limit: original(self, limit)[: max(1, limit - 1)])
+
+
+@mutant(claims.nothing_is_skipped_or_repeated_while_owned)
+def fetches_begin_anew_behind_a_broken_connection(patch: Patch) -> None:
+    original = PartitionState.took
+
+    def took(self: PartitionState, chunk: Any) -> None:
+        original(self, chunk)
+        if len(self.chunks) == 1 and self.handed_out:
+            self.fetch_offset = max(0, self.fetch_offset - 1)
+            self.chunks[-1].position = max(0, self.chunks[-1].position - 1)
+
+    patch.setattr(PartitionState, "took", took)
+
+
+@mutant(claims.a_partition_starts_where_the_group_committed)
+def what_the_group_committed_is_one_too_low(patch: Patch) -> None:
+    original = PartitionState.start_at
+
+    def start_at(self: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
+        fresh = self.processed is None and self.phase.value == "finding"
+        original(self, offset - 1 if fresh and offset > 0 else offset, leader_epoch)
+
+    patch.setattr(PartitionState, "start_at", start_at)
+
+
+@mutant(claims.the_last_seek_wins)
+def what_was_buffered_before_a_seek_is_handed_out(patch: Patch) -> None:
+    original = PartitionState.start_at
+
+    def start_at(self: PartitionState, offset: int, leader_epoch: int | None = None) -> None:
+        kept = list(self.chunks)
+        original(self, offset, leader_epoch)
+        self.chunks.extend(kept)
+
+    patch.setattr(PartitionState, "start_at", start_at)
+
+
+@mutant(claims.the_last_seek_wins)
+def an_answer_from_before_a_seek_counts(patch: Patch) -> None:
+    original = Positions.next_epoch
+
+    def next_epoch(self: Positions) -> int:
+        original(self)
+        return 1
+
+    patch.setattr(Positions, "next_epoch", next_epoch)
+
+
+@mutant(claims.nothing_paused_is_delivered)
+def a_pause_only_stops_the_fetches(patch: Patch) -> None:
+    original = Engine.take
+
+    def take(self: Engine, event: ev.Take) -> None:
+        paused = [state for state in self.core.partitions.states.values() if state.paused]
+        for state in paused:
+            state.pause(False)
+        original(self, event)
+        for state in paused:
+            state.pause(True)
+
+    patch.setitem(engines.TABLE, ev.Take, take)
+
+
+# ---- commits
+
+
+@mutant(claims.what_is_committed_was_delivered)
+def what_is_buffered_counts_as_processed(patch: Patch) -> None:
+    def mark(self: Positions) -> None:
+        for state in self.states.values():
+            if state.known:
+                state.processed = max(state.fetch_offset, state.position)
+                self.processed(state)
+        self.handed.clear()
+
+    patch.setattr(Positions, "mark_processed", mark)
+
+
+@mutant(claims.what_commit_reported_is_committed)
+def a_commit_says_yes_before_it_was_sent(patch: Patch) -> None:
+    def commit(self: Committer, offsets: Any, timeout_ms: int, then: Any) -> None:
+        then(None)
+
+    patch.setattr(Committer, "commit", commit)
+
+
+@mutant(claims.what_commit_reported_is_committed)
+def a_refused_commit_says_yes(patch: Patch) -> None:
+    original = Committer._end
+    patch.setattr(Committer, "_end", lambda self, commit, error: original(self, commit, None))
+
+
+@mutant(claims.a_clean_handover_loses_no_commit)
+def partitions_are_given_back_without_a_commit(patch: Patch) -> None:
+    patch.setattr(Membership, "_commit_then", lambda self, callback, then: then(callback))
+
+
+@mutant(claims.no_committed_offset_is_reset)
+def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
+    def again(self: Finder, states: Any) -> None:
+        for state in list(states):
+            self._without_commit(state, others=False)
+
+    patch.setattr(Finder, "_again", again)
+    patch.setattr(Finder, "_seldom", again)
+
+
+# ---- ends
+
+
+@mutant(claims.every_future_ends)
+def a_commit_without_a_coordinator_waits_for_ever(patch: Patch) -> None:
+    patch.setattr(Committer, "_expire", lambda self: None)
+    original = Committer._ready
+
+    def ready(self: Committer, head: Any) -> bool:
+        head.deadline = 1 << 60
+        return original(self, head)
+
+    patch.setattr(Committer, "_ready", ready)
+
+
+@mutant(claims.close_ends_in_time)
+def close_waits_for_the_group_however_long(patch: Patch) -> None:
+    original = Engine.close
+
+    def close(self: Engine, event: ev.Close) -> None:
+        original(self, ev.Close(event.token, event.leave, 1 << 40))
+        self._close_at = None
+
+    patch.setitem(engines.TABLE, ev.Close, close)
+
+
+@mutant(claims.every_error_has_an_exit)
+def errors_are_not_raised(patch: Patch) -> None:
+    patch.setattr(Core, "fail", lambda self, error: self.errors.append(error))
+    take = Engine.take
+
+    def quiet(self: Engine, event: ev.Take) -> None:
+        kept, self.core.errors = self.core.errors, type(self.core.errors)()
+        take(self, event)
+        self.core.errors.extend(kept)
+
+    patch.setitem(engines.TABLE, ev.Take, quiet)
+
+
+# ---- progress
+
+
+@mutant(claims.what_is_owned_is_read)
+def nobody_is_woken_for_records(patch: Patch) -> None:
+    original = Fetcher._take_in
+
+    def take_in(self: Fetcher, node: int, state: PartitionState, entry: Any) -> None:
+        if state.handed_out and state.position > 2:
+            return
+        original(self, node, state, entry)
+
+    patch.setattr(Fetcher, "_take_in", take_in)
+
+
+@mutant(claims.what_is_owned_is_read)
+def a_partition_whose_leader_moved_is_left_alone(patch: Patch) -> None:
+    def led_by_another(self: Fetcher, node: int, state: PartitionState, entry: Any, wait: int) -> None:
+        state.rest(1 << 50)
+
+    patch.setattr(Fetcher, "_led_by_another", led_by_another)
+
+
+@mutant(claims.every_record_was_delivered)
+def new_partitions_start_at_their_end(patch: Patch) -> None:
+    original = Finder._without_commit
+
+    def without(self: Finder, state: PartitionState, *, others: bool) -> None:
+        original(self, state, others=others)
+        if self._is_new(state, others):
+            state.find_out(Reset(-1, "a mutant", save=True))
+
+    patch.setattr(Finder, "_without_commit", without)
+
+
+@mutant(claims.the_group_converges)
+def a_commit_that_fails_stops_the_rebalance(patch: Patch) -> None:
+    original = Membership._not_committed
+
+    def not_committed(self: Membership, partitions: Any, error: Any) -> None:
+        original(self, partitions, error)
+        self._letting_go = None
+
+    patch.setattr(Membership, "_not_committed", not_committed)
+
+
+@mutant(claims.the_group_converges)
+def a_member_never_comes_back_after_it_was_fenced(patch: Patch) -> None:
+    original = Membership._lose
+
+    def lose(self: Membership, action: Any) -> None:
+        original(self, action)
+        self._letting_go = None
+
+    patch.setattr(Membership, "_lose", lose)
+
+
+@mutant(claims.what_was_assigned_is_owned)
+def only_what_metadata_shows_is_taken(patch: Patch) -> None:
+    original = Membership._assign
+
+    def assign(self: Membership, action: Any) -> None:
+        counts = self._core.view.counts(frozenset(self._core.view.topics))
+        owned = tuple(p for p in action.owned if p.partition < counts.get(p.topic, 0) - 1)
+        added = tuple(p for p in action.added if p in owned)
+        original(self, dataclasses.replace(action, owned=owned, added=added))
+
+    patch.setattr(Membership, "_assign", assign)

@@ -1,0 +1,244 @@
+"""Each claim about engines is failed by an engine with a rule broken; the true engine keeps them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kproto.testing import invariants as claims
+from kproto.testing.schedules import play
+from kproto.testing.world import World, tp
+from tests.testing.engines import MUTANTS
+
+GROUP: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 3_000,
+    "heartbeat_interval_ms": 500,
+    "metadata_max_age_ms": 1_000,
+    "request_timeout_ms": 2_000,
+    "auto_commit_interval_ms": 400,
+    "max_poll_interval_ms": 6_000,
+}
+SEEDS = range(6)
+
+
+def seeks_and_pauses() -> World:
+    """Seeks and pauses while records are buffered and on their way."""
+    world = World({"t": 1})
+    for _ in range(20):
+        world.write("t", 0, *["x"] * 5)
+    a = world.join("a", topics=["t"], **GROUP, max_poll_records=3)
+    a.works_ms = 10
+    world.run(until=lambda: len(a.records) > 20)
+    for offset in (2, 60, 7):
+        a.seek(tp("t", 0), offset)
+        world.run(25)
+    a.pause(tp("t", 0))
+    world.run(200)
+    a.resume(tp("t", 0))
+    world.run(3_000)
+    return world
+
+
+def a_calm_handover(*strategies: str) -> World:
+    world = World({"t": 4})
+    given = {
+        **GROUP,
+        "partition_assignment_strategy": strategies or ("range",),
+        "auto_commit_interval_ms": 60_000,
+    }
+    a = world.join("a", topics=["t"], **given)
+    for partition in range(4):
+        world.write("t", partition, "x", "y")
+    world.run(3_000)
+    b = world.join("b", topics=["t"], **given)
+    world.run(5_000)
+    for partition in range(4):
+        world.write("t", partition, "z")
+    world.run(2_000)
+    b.close()
+    world.run(5_000)
+    assert a.alive
+    return world
+
+
+def a_cooperative_handover() -> World:
+    world = World({"t": 4})
+    given = {**GROUP, "partition_assignment_strategy": "cooperative-sticky"}
+    a = world.join("a", topics=["t"], **given)
+    world.run(3_000)
+    before = world.turns
+    held = {"a": set(a.owned)}
+    b = world.join("b", topics=["t"], **given)
+    world.run(5_000)
+    claims.a_cooperative_rebalance_takes_two_rounds(world, "g", before)
+    claims.a_cooperative_rebalance_moves_no_more_than_it_must(held, {"a": a.owned, "b": b.owned})
+    return world
+
+
+def a_coordinator_that_loads() -> World:
+    """Another coordinator doesn't know the offsets yet when a partition is looked up."""
+    world = World({"t": 2}, brokers=2)
+    a = world.join("a", topics=["t"], **GROUP)
+    for partition in range(2):
+        world.write("t", partition, "x", "y")
+    world.run(3_000)
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        if type(request).__name__ != "OffsetFetchRequest" or client.name != "b" or len(busy) > 2:
+            return None
+        busy.append(request)
+        return refused(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
+
+    from kproto.broker.cluster import refused
+    from kproto.error_codes import ErrorCode
+
+    busy: list[Any] = []
+    world.tamper = tamper
+    a.close()
+    world.run(500)
+    world.join("b", topics=["t"], **GROUP)
+    world.run(5_000)
+    return world
+
+
+def a_silent_cluster() -> World:
+    """Nothing moves any more: whatever was promised has to end by its own time."""
+    world = World({"t": 2})
+    a = world.join("a", topics=["t"], **GROUP)
+    world.write("t", 0, "x")
+    world.run(2_000)
+    world.write("t", 0, "y")
+    world.run(100)
+    world.fault("stall")
+    a.commit(timeout_ms=300)
+    world.run(3_000)
+    a.commit(timeout_ms=300)
+    world.run(2_000)
+    a.close(timeout_ms=500)
+    world.run(10_000)
+    return world
+
+
+def an_impossible_topic() -> World:
+    world = World({"t": 1})
+    world.join("a", topics=["t", "not a topic"], **GROUP)
+    world.run(3_000)
+    return world
+
+
+def leaders_that_move() -> World:
+    world = World({"t": 3}, brokers=3)
+    world.join("a", topics=["t"], **{**GROUP, "metadata_max_age_ms": 60_000})
+    world.run(1_000)
+    for node in (2, 3, 1):
+        for partition in range(3):
+            world.elect("t", partition, node)
+            world.write("t", partition, "x", "y", "z")
+        world.run(1_500)
+    world.run(5_000)
+    return world
+
+
+def partitions_that_come_later() -> World:
+    world = World({"t": 1})
+    world.join("a", topics=["t"], **GROUP)
+    world.run(2_000)
+    world.grow("t", 3)
+    for partition in range(3):
+        world.write("t", partition, "x", "y")
+    world.run(10_000)
+    return world
+
+
+def a_commit_that_fails_on_the_way_out() -> World:
+    world = World({"t": 4}, brokers=2)
+    rare = {"auto_commit_interval_ms": 60_000}
+    a, _ = (world.join(name, topics=["t"], **{**GROUP, **rare}) for name in "ab")
+    world.run(2_000)
+    for partition in range(4):
+        world.write("t", partition, "x")
+    world.run(500)
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        refuse = type(request).__name__ == "OffsetCommitRequest"
+        return refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, version) if refuse else None
+
+    from kproto.broker.cluster import refused
+    from kproto.error_codes import ErrorCode
+
+    world.tamper, world.troubled = tamper, True
+    a.commit()
+    world.join("c", topics=["t"], **GROUP)
+    world.run(10_000)
+    world.tamper = None
+    world.run(20_000)
+    return world
+
+
+def a_long_sleep() -> World:
+    world = World({"t": 4})
+    a, _ = (world.join(name, topics=["t"], **GROUP) for name in "ab")
+    world.run(3_000)
+    a.freeze(8_000)
+    for partition in range(4):
+        world.write("t", partition, "x")
+    world.run(30_000)
+    return world
+
+
+STORIES: list[Callable[[], World]] = [
+    seeks_and_pauses,
+    a_calm_handover,
+    a_coordinator_that_loads,
+    a_silent_cluster,
+    an_impossible_topic,
+    leaders_that_move,
+    partitions_that_come_later,
+    a_commit_that_fails_on_the_way_out,
+    a_long_sleep,
+]
+LOST_BY_WISH = {an_impossible_topic, a_silent_cluster}  # never come to rest
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_the_true_engine_keeps_every_claim(story: Callable[[], World]) -> None:
+    world = story()
+    claims.check(world, *claims.ALWAYS, *claims.OF_THE_STORY)
+    if story not in LOST_BY_WISH:
+        claims.check(world, *claims.AT_REST)
+
+
+def test_a_cooperative_handover_is_short_and_small() -> None:
+    claims.check(a_cooperative_handover())
+
+
+def killed(claim: claims.Claim) -> bool:
+    if claim is claims.a_cooperative_rebalance_takes_two_rounds:
+        return fails(claim, a_cooperative_handover)
+    return any(fails(claim, story) for story in STORIES) or any(
+        fails(claim, partial(play, seed, watch=(claim,))) for seed in SEEDS
+    )
+
+
+def fails(claim: claims.Claim, story: Callable[[], World]) -> bool:
+    try:
+        world = story()
+        if claim in (*claims.ALWAYS, *claims.OF_THE_STORY, *claims.AT_REST):
+            claim(world)
+    except claims.Broken:
+        return True
+    except Exception:  # a mutant may break down altogether: that is another story
+        return False
+    return False
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_killed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, claim = MUTANTS[name]
+    change(monkeypatch)
+    assert killed(claim), f"{name}: {claim.__name__} held"
