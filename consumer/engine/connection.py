@@ -162,6 +162,7 @@ class Connection:
         self.port = port
         self.client_id = client_id
         self.deadline = deadline  # until when it must be open and negotiated
+        self.patience = 0  # how many ms that was
         self.ready = False
         self.closed = False
         self.is_open = False

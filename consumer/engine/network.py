@@ -13,6 +13,10 @@ Rules that hold here:
   Calls to it fail at once when the connection fails, and wait while the broker is being left alone.
 * A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
   a client whose brokers have all moved finds them again through the bootstrap addresses (KIP-899).
+* A broker that is silent where it should answer at once (a new connection, metadata, a look-up) is asked
+  again through a new connection long before the request's own time is over; each silence makes us more
+  patient with that address. So one connection that stalls costs seconds, and a slow broker is not asked in
+  circles.
 * Every call ends: answered, or with an error that names the address.
 """
 
@@ -24,6 +28,12 @@ from random import Random
 from typing import Any
 
 from kproto.errors import ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.list_offsets import ListOffsetsRequest
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.offset_fetch import OffsetFetchRequest
+from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.wire.message import Message
 
 from .backoff import Backoff
@@ -37,6 +47,23 @@ RECONNECT_BACKOFF_MS = 50
 RECONNECT_BACKOFF_MAX_MS = 1000
 CONNECTION_SETUP_TIMEOUT_MS = 10_000
 REQUEST_TIMEOUT_MS = 30_000
+
+# How long a connection may take to be made, and a question that brokers answer from memory to be answered,
+# before another connection is tried; doubled by each silence. Two lost SYNs cost 3 s (RFC 6298).
+SETUP_PATIENCE_MS = 3_000
+ANSWER_PATIENCE_MS = 5_000
+
+# They change nothing, and no broker waits for anything before it answers.
+AT_ONCE = frozenset(
+    kind.__api_key__
+    for kind in (
+        FindCoordinatorRequest,
+        ListOffsetsRequest,
+        MetadataRequest,
+        OffsetFetchRequest,
+        OffsetForLeaderEpochRequest,
+    )
+)
 
 
 # ---- what the owner must do
@@ -136,6 +163,10 @@ class Network:
         self._lanes: dict[tuple[str, int, int], Connection] = {}
         self._peers: dict[tuple[str, int], _Peer] = {}
         self._parked: list[tuple[Call, tuple[str, int]]] = []
+        # Connection -> the call that is to be answered next, and since when it is.
+        self._heads: dict[int, tuple[Call, int]] = {}
+        # Address -> how often in a row it was silent.
+        self._silences: dict[tuple[str, int], int] = {}
         self._next_key = 0
         self._turn = 0
         self.closed = False
@@ -206,6 +237,32 @@ class Network:
             connection = self._open(address, call.lane, now)
         self._write(connection, connection.ask(call))
         self._collect(connection)
+        self._watch(connection, now)
+
+    def _watch(self, connection: Connection, now: int) -> None:
+        """Notes which call is to be answered next: answers come in order, so only that one can be late."""
+        head = connection.in_flight[0][1] if connection.in_flight else None
+        known = self._heads.get(connection.key)
+        if known is not None and known[0] is head:
+            return
+        address = (connection.host, connection.port)
+        if known is not None and now - known[1] < ANSWER_PATIENCE_MS:
+            self._silences.pop(address, None)
+        if head is None:
+            self._heads.pop(connection.key, None)
+        else:
+            self._heads[connection.key] = (head, now)
+
+    def _patience(self, address: tuple[str, int], first: int, most: int) -> int:
+        return min(most, first << min(self._silences.get(address, 0), 8))
+
+    def _silent_at(self, connection: Connection) -> int | None:
+        """When the connection has been silent for too long."""
+        head = self._heads.get(connection.key)
+        if head is None or not _answered_at_once(head[0]):
+            return None
+        address = (connection.host, connection.port)
+        return head[1] + self._patience(address, ANSWER_PATIENCE_MS, self.request_timeout_ms)
 
     def _any(self, call: Call, now: int) -> tuple[str, int]:
         """The least busy broker that answers; else one being tried; else the next one not tried by this
@@ -235,8 +292,9 @@ class Network:
     def _open(self, address: tuple[str, int], lane: int, now: int) -> Connection:
         self._next_key += 1
         host, port = address
-        deadline = now + self._setup_timeout
-        connection = Connection(self._next_key, host, port, self.client_id, deadline=deadline)
+        patience = self._patience(address, SETUP_PATIENCE_MS, self._setup_timeout)
+        connection = Connection(self._next_key, host, port, self.client_id, deadline=now + patience)
+        connection.patience = patience
         connection.caps = self.caps
         self._connections[connection.key] = connection
         self._lanes[(host, port, lane)] = connection
@@ -266,6 +324,7 @@ class Network:
                     self._drop(connection, f"the answer makes no sense: {error}", now, garbled=error)
                     return
                 self._collect(connection)
+                self._watch(connection, now)
             case Broken(why=why):
                 self._drop(connection, why, now, shut=False)
 
@@ -273,11 +332,16 @@ class Network:
         for connection in list(self._connections.values()):
             late = connection.overdue(now)
             self._collect(connection)
+            silent_at = self._silent_at(connection)
             if late:
                 self._drop(connection, "a request was not answered in time", now)
             elif not connection.ready and connection.deadline <= now:
                 what = "the broker doesn't answer" if connection.is_open else "the connection can't be made"
-                self._drop(connection, f"{what} within {self._setup_timeout} ms", now)
+                self._drop(connection, f"{what} within {connection.patience} ms", now, silent=True)
+            elif silent_at is not None and silent_at <= now:
+                call, since = self._heads[connection.key]
+                why = f"{call.name} was not answered within {silent_at - since} ms"
+                self._drop(connection, why, now, silent=True)
         parked, self._parked = self._parked, []
         for call, address in parked:
             if call.deadline <= now:
@@ -290,6 +354,7 @@ class Network:
 
     def next_deadline(self) -> int | None:
         times = [at for c in self._connections.values() if (at := c.next_deadline()) is not None]
+        times += [at for c in self._connections.values() if (at := self._silent_at(c)) is not None]
         for call, address in self._parked:
             times.append(min(call.deadline, self._peers.setdefault(address, _Peer()).not_before))
         return min(times, default=None)
@@ -340,10 +405,15 @@ class Network:
         shut: bool = True,
         punish: bool = True,
         garbled: DecodeError | None = None,
+        silent: bool = False,
     ) -> None:
         was_ready = connection.ready
         address = (connection.host, connection.port)
         del self._connections[connection.key]
+        self._heads.pop(connection.key, None)
+        again = address not in self._silences
+        if silent:
+            self._silences[address] = self._silences.get(address, 0) + 1
         for place in [place for place, known in self._lanes.items() if known is connection]:
             del self._lanes[place]
         if shut:
@@ -354,7 +424,10 @@ class Network:
         for call in connection.finished:
             call.tried.add(address)
             untried = [address for address in self._addresses() if address not in call.tried]
-            if call.node is None and not was_ready and untried and call.deadline > now and not self.closed:
+            elsewhere = call.node is None and not was_ready and bool(untried)
+            # A question that is asked twice changes nothing; where nobody is at all, we say so after two.
+            once_more = silent and call.message.__api_key__ in AT_ONCE and (was_ready or again)
+            if (elsewhere or once_more) and call.deadline > now and not self.closed:
                 call.error = None
                 self._place(call, now)
             else:
@@ -372,3 +445,11 @@ class Network:
         peer = self._peers.setdefault(address, _Peer())
         peer.not_before = now + self._backoff.after(peer.failures)
         peer.failures += 1
+
+
+def _answered_at_once(call: Call) -> bool:
+    """True when no healthy broker waits before it answers. Of JoinGroups that is the first, which only brings
+    the member's id (KIP-394); fetches and the others wait at the broker for good reasons."""
+    if isinstance(call.request, JoinGroupRequest):
+        return call.version >= 4 and not call.request.member_id and call.request.group_instance_id is None
+    return call.message.__api_key__ in AT_ONCE

@@ -9,6 +9,7 @@ from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN, Broken, Data, Network, Open, Opened, Shut, Write
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import decode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.wire.frame import Frames, frame
@@ -58,7 +59,7 @@ class Stage:
         """The socket opens and the versions are told."""
         self.happened(Opened(key))
         _, correlation, version, _ = self.requests.pop()
-        keys = [ApiVersion(api_key=12, min_version=0, max_version=4)]
+        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (10, 12)]
         answer = ApiVersionsResponse(error_code=0, api_keys=keys)
         self.happened(Data(key, frame(encode_response(answer, version, correlation))))
 
@@ -158,6 +159,80 @@ def test_a_connection_that_never_opens_is_given_up() -> None:
     assert stage.network.next_deadline() == 300
     stage.tick(300)
     assert "can't be made within 300 ms" in str(call.error)
+
+
+def question(stage: Stage, **where: Any) -> Call:
+    """Something that every broker answers at once."""
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    call = stage.network.ask(request, stage.now, **where)
+    stage.take()
+    return call
+
+
+def test_a_question_on_a_connection_that_stalls_is_asked_again_on_another() -> None:
+    stage = Stage()
+    call = question(stage)
+    stage.connect(stage.opened[0].key)
+    assert stage.network.next_deadline() == 5_000
+    stage.tick(5_000)
+    assert stage.shut == [stage.opened[0].key]
+    assert not call.done
+    stage.tick(6_000)
+    stage.connect(stage.opened[1].key)
+    assert [type(request) for _, _, _, request in stage.requests] == [FindCoordinatorRequest] * 2
+
+
+def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
+    stage = Stage()
+    call = question(stage)
+    for turn, patience in enumerate((5_000, 10_000)):
+        stage.connect(stage.opened[turn].key)
+        began = stage.now
+        assert stage.network.next_deadline() == began + patience
+        stage.tick(began + patience)
+        stage.tick(stage.now + 1_000)
+    assert not call.done
+    stage.tick(30_000)
+    assert isinstance(call.error, RequestTimedOut)
+
+
+def test_a_connection_that_stalls_before_its_versions_makes_way_for_another_address() -> None:
+    stage = Stage(("a", 1), ("b", 2))
+    call = question(stage)
+    stage.happened(Opened(stage.opened[0].key))
+    stage.tick(3_000)
+    assert [opened.host for opened in stage.opened] == ["a", "b"]
+    assert not call.done
+
+
+def test_nobody_at_all_is_said_after_two_connections() -> None:
+    stage = Stage()
+    call = question(stage)
+    stage.tick(3_000)
+    assert not call.done
+    stage.tick(4_000)
+    assert len(stage.opened) == 2
+    stage.tick(4_000 + 6_000)
+    assert "can't be made within 6000 ms" in str(call.error)
+
+
+def test_what_may_wait_at_the_broker_is_not_asked_twice() -> None:
+    stage = Stage()
+    call = stage.ask()
+    stage.connect(stage.opened[0].key)
+    stage.tick(29_999)
+    assert not call.done
+    assert len(stage.opened) == 1
+
+
+def test_a_question_behind_a_request_that_waits_is_not_late() -> None:
+    stage = Stage()
+    stage.ask()
+    behind = question(stage)
+    stage.connect(stage.opened[0].key)
+    stage.tick(20_000)
+    assert not behind.done
+    assert stage.shut == []
 
 
 def test_events_of_a_connection_that_is_gone_are_ignored() -> None:
