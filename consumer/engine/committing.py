@@ -209,6 +209,9 @@ class Committer:
             self._queue.appendleft(commit)  # the others wait for the generation that comes after it
         self._asked += 1
         heapq.heappush(self._deadlines, (deadline, self._asked, commit))
+        if len(self._deadlines) > 100 + 2 * len(self._queue):  # most of them ended long before their time
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].ended]
+            heapq.heapify(self._deadlines)
 
     # ---- sending
 

@@ -397,11 +397,12 @@ class Engine:
 
     def _unsubscribed(self) -> None:
         core = self.core
-        core.partitions.clear()
-        if self.standing.in_group:
-            self.standing.place = Place.nowhere
-        if not self.standing.by_hand:
-            self.metadata.watch(frozenset())
+        if not self.group.wanted:  # else it was subscribed again meanwhile
+            core.partitions.clear()
+            if self.standing.in_group:
+                self.standing.place = Place.nowhere
+            if not self.standing.by_hand:
+                self.metadata.watch(frozenset())
         error = self.group.uncommitted
         core.actions.extend(Done(token, None, error) for token in self._unsubscribing)
         self._unsubscribing.clear()
@@ -501,7 +502,8 @@ def step(engine: Engine, event: Event, now: int) -> list[Action]:
     engine.time_passes()
     TABLE[type(event)](engine, event)
     # Bytes that complete no answer change nothing that the parts could act on.
-    if not isinstance(event, Data) or core.network.finished or not core.network.connected():
+    quiet = isinstance(event, Data) and not core.network.finished and core.network.connected()
+    if not quiet or core.partitions.touched:
         engine.settle()
     core.actions.extend(core.network.actions)
     core.network.actions.clear()

@@ -247,6 +247,7 @@ class Fetcher:
         if entry.error_code:
             self._refused(node, state, entry)
             return
+        state.failures = 0
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
         state.last_stable_offset = entry.last_stable_offset if entry.last_stable_offset >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None

@@ -142,7 +142,12 @@ class Membership:
             return False
         if self.member is None or self._standing.over is not None:
             return True
-        return self.member.state in (MemberState.idle, MemberState.closed)
+        return self.member.state is not MemberState.unsubscribing
+
+    @property
+    def wanted(self) -> bool:
+        """True when topics are subscribed (again)."""
+        return bool(self.topics) or self.pattern is not None
 
     def close(self, leave: bool, timeout_ms: int) -> None:
         self.feed(machine.Close(leave, timeout_ms))

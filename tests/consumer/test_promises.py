@@ -234,6 +234,16 @@ def test_unsubscribing_ends_the_commits_that_were_asked_for() -> None:
     assert isinstance(a.done[token][1], KprotoError)
 
 
+def test_who_subscribes_again_while_unsubscribing_is_told_when_everything_was_given_back() -> None:
+    world = filled()
+    a = reading(world)
+    token = a.unsubscribe()
+    a.subscribe("t")
+    world.run(1000)
+    assert a.done[token] == (None, None)
+    assert world.run(2000, until=lambda: a.owns() == {tp("t", 0)})
+
+
 def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repeated_at_once() -> None:
     world = filled()
     a = world.consumer(**AUTO, auto_commit_interval_ms=1000)

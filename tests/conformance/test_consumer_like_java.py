@@ -1,0 +1,65 @@
+"""`Consumer(policy="java")` says to a real Kafka what Java's consumer says, in the same order.
+
+Each play runs twice on one broker, with Java's consumer and with ours, each with a group and a topic of its
+own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from consumer import Cluster, Producer
+from kproto.group.subscription import TopicPartition
+from tests.conformance import judges, originals
+from tests.conformance.plays import PLAYS
+from tests.conformance.tap import Tap
+from tests.conformance.test_clients_like_originals import keep, played
+
+pytestmark = [pytest.mark.kafka, pytest.mark.originals]
+
+AS_JAVA = {"policy": "java", "assignors": ["range", "cooperative-sticky"]}
+
+
+@pytest.fixture(scope="module")
+def tapped() -> Iterator[Tap]:
+    port = judges.free_port()
+    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    with judges.real_kafka(advertised) as kafka, Tap(port, int(kafka.bootstrap.rpartition(":")[2])) as tap:
+        yield tap
+
+
+@pytest.fixture(scope="module")
+def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
+    bootstrap = f"127.0.0.1:{tapped.port}"
+    with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
+        cluster.create_topics({"warm": 1})
+        cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})
+        yield cluster, producer
+
+
+@pytest.mark.parametrize("play", PLAYS)
+def test_a_consumer_as_java_says_what_java_says(
+    play: str, tapped: Tap, operators: tuple[Cluster, Producer]
+) -> None:
+    theirs = played("java", originals.program("java"), play, tapped, operators)
+    ours = played("java", OURS, play, tapped, operators)
+    keep("consumer", play, theirs=theirs, ours=ours)
+    assert said(ours) == said(theirs)
+
+
+def said(members: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
+    return {name: list(one["said"]) for name, one in members.items()}
+
+
+# The play says what every client is told; this says what ours is told besides.
+WRAPPER = """
+import json, sys
+from kproto.cli import main
+conf = {**json.loads(sys.argv[1]), **json.loads(sys.argv.pop())}
+sys.exit(main(["member", "--as", "kproto", *sys.argv[2:], json.dumps(conf)]))
+"""
+OURS = [sys.executable, "-c", WRAPPER, json.dumps(AS_JAVA)]
