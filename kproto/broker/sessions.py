@@ -67,7 +67,9 @@ class Plan:
             return answers
         said: dict[Key, PartitionData] = {}
         for key, data in answers.items():
-            tracked = self.session.partitions[key]
+            tracked = self.session.partitions.get(key)
+            if tracked is None:
+                continue  # a later fetch, on another connection, forgot it while this one waited
             changed = (
                 bool(data.records)
                 or data.error_code != 0

@@ -99,6 +99,19 @@ def test_a_forgotten_partition_is_not_read_any_more(client: Client, producer: Cl
     assert said(client.fetch(fetching(session=(session, 1), forget=forget))) == [1]
 
 
+def test_a_fetch_that_waits_while_a_later_one_forgets_its_partition_is_answered_without_it(
+    stage: Stage, client: Client
+) -> None:
+    """The client's connection broke, unseen by the broker, and it goes on with its session on another one."""
+    session = opened(client, 0, 1)
+    client.send(fetching(session=(session, 1), wait=500), 12)
+    forget = [ForgottenTopic(topic="t", partitions=[0])]
+    again = stage.client().fetch(fetching(session=(session, 2), forget=forget, wait=0))
+    assert again.error_code == ErrorCode.NONE
+    stage.wait(500)
+    assert said(client.answer()) == []
+
+
 def test_a_session_that_forgets_everything_ends(stage: Stage, client: Client) -> None:
     session = opened(client, 0)
     forget = [ForgottenTopic(topic="t", partitions=[0])]
