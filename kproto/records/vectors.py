@@ -40,6 +40,9 @@ _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more t
 _LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
 _SHORTEST_RUN = 4  # records of one size one after the other, in the mean: below this, runs don't pay
 _FIRST_LOOK = 16  # so many are looked at in every batch; four times as many after each success
+_MOST_LOOK = 1 << 16
+_WORTH_A_STEP = 500  # records that are found in one step: fewer don't pay for it
+_PATIENCE = 4  # steps that didn't pay, after which the other way is taken
 _WORTH_GUESSES = 2000  # below this many records, guessing takes longer than walking
 _SHORTEST_PIECE = 32
 _TWO_BYTES = 8191  # the largest number whose varint has two bytes
@@ -187,7 +190,7 @@ def _alike(windows: Windows, batches: Batches, first: Int64s) -> Int64s | None:
     data, following, (_, sizes) = windows.bytes, windows.bytes[1:], tables()
     found = np.empty(total, np.int64)
     here, left, spot, stop, look = batches.at, batches.count, first, batches.stop, _FIRST_LOOK
-    last = len(data) - 2
+    last, patience = len(data) - 2, _PATIENCE
     while len(here):
         wanted = windows.twos(here)
         size = sizes.take(wanted)
@@ -212,10 +215,13 @@ def _alike(windows: Windows, batches: Batches, first: Int64s) -> Int64s | None:
             np.minimum.at(run, lane, number[others])
             good = number < np.repeat(run, many)
             place, spots = place[good], spots[good]
+            patience -= len(place) < _WORTH_A_STEP
+            if not patience or len(place) < _SHORTEST_RUN * len(here):
+                return None
+            look = max(_FIRST_LOOK, 2 * len(place) // len(here))
         else:
             run = many
-        if len(place) < _SHORTEST_RUN * len(here) and bool((run < left).any()):
-            return None
+            look = min(4 * look, _MOST_LOOK)
         found[spots] = place
         here = here + size * run
         left = left - run
@@ -223,7 +229,6 @@ def _alike(windows: Windows, batches: Batches, first: Int64s) -> Int64s | None:
             return None
         more = left > 0
         here, left, spot, stop = here[more], left[more], (spot + run)[more], stop[more]
-        look *= 4
     return found
 
 

@@ -175,3 +175,26 @@ def test_a_broken_batch_is_the_error_of_the_rows(place: int) -> None:
     with pytest.raises(RecordError) as by_columns:
         columns(bytes(data))
     assert by_rows.value.args == by_columns.value.args
+
+
+def sized(*runs: tuple[int, int]) -> list[Record]:
+    """Records whose values come in runs (how many, how long)."""
+    sizes = [size for count, size in runs for _ in range(count)]
+    return [Record(at, 7 * at, b"k", bytes(size)) for at, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        sized((3000, 100)),
+        sized(*[(10, 100), (40, 101)] * 60),
+        sized(*[(1, size) for size in range(1500)]),
+        sized((900, 5), (1, 9000), (900, 5), (1, 70_000), (900, 0)),
+        sized(*[(400, 60 + size) for size in range(8)]),
+    ],
+    ids=["all alike", "short runs", "all different", "a few very long", "long runs"],
+)
+def test_records_in_runs_of_one_size_are_found(made: list[Record]) -> None:
+    for size in (200, 1000, len(made)):
+        data = b"".join(encode_batch(made[at : at + size]) for at in range(0, len(made), size))
+        assert columns(data).rows() == made
