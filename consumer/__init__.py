@@ -2,6 +2,7 @@
 
     Consumer, Producer, Cluster                    for threads: their methods block
     AsyncConsumer, AsyncProducer, AsyncCluster     for asyncio: the same methods, awaited
+    ConsumerGroup, AsyncConsumerGroup              a handler for each partition, as in sarama
     consumer.spark                                 the Spark source and sink
 
 Each comes with its first use: importing this package imports none of them.
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .engine.plans import FetchedBytes as FetchedBytes
     from .engine.plans import OffsetAt as OffsetAt
     from .engine.requests import CommittedOffset as CommittedOffset
+    from .handler import AsyncConsumerGroup as AsyncConsumerGroup
+    from .handler_threads import ConsumerGroup as ConsumerGroup
     from .listener import RebalanceListener as RebalanceListener
     from .producer import Producer as Producer
     from .records import ColumnBatch as ColumnBatch
@@ -34,11 +37,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "AsyncCluster": ".aio",
     "AsyncConsumer": ".aio",
+    "AsyncConsumerGroup": ".handler",
     "AsyncProducer": ".aio_producer",
     "Cluster": ".blocking",
     "ColumnBatch": ".records",
     "CommittedOffset": ".engine.requests",
     "Consumer": ".blocking",
+    "ConsumerGroup": ".handler_threads",
     "ConsumerRecord": ".records",
     "Delivery": ".delivery",
     "FetchedBytes": ".engine.plans",
@@ -54,11 +59,13 @@ _HOMES = {
 __all__ = [
     "AsyncCluster",
     "AsyncConsumer",
+    "AsyncConsumerGroup",
     "AsyncProducer",
     "Cluster",
     "ColumnBatch",
     "CommittedOffset",
     "Consumer",
+    "ConsumerGroup",
     "ConsumerRecord",
     "Delivery",
     "FetchedBytes",

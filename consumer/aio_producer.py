@@ -50,6 +50,11 @@ class AsyncProducer(Sender):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._changed = asyncio.Event()
+        self._stirred = False
+        self._records.stir = self._stir
+
+    def _stir(self) -> None:
+        self._stirred = True
 
     # ---- sending
 
@@ -58,7 +63,6 @@ class AsyncProducer(Sender):
         topic: str,
         value: Buffer | None = None,
         key: Buffer | None = None,
-        *,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
@@ -80,11 +84,10 @@ class AsyncProducer(Sender):
         records = self._records
         deadline: float | None = None
         while True:
-            if self._ended:
-                self._refuse()
             delivery = records.take(topic, key, value, partition, timestamp, headers)
-            if records.stirred:
-                records.stirred = False
+            if self._stirred:
+                self._stirred = False
+                topic_name(topic)
                 ripe = records.urgent()
                 self._changed.clear()
                 self._happened(ev.Tick())
@@ -156,7 +159,7 @@ class AsyncProducer(Sender):
                     pass
 
     def _schedule(self) -> None:
-        due = None if self._ended and not self._records.open else self._engine.due()
+        due = None if self._records.closed and not self._records.open else self._engine.due()
         if due == self._timer_at and self._timer is not None:
             return
         if self._timer is not None:
@@ -179,7 +182,7 @@ class AsyncProducer(Sender):
         if self._closed:
             return
         self._closed = True
-        self._ended = self._ended or "this producer is closed; make a new one"
+        self._records.close("this producer is closed; make a new one")
         try:
             await self.flush(timeout)
         finally:

@@ -88,6 +88,12 @@ class ConsumerCalls(Shell):
         return None if state is None else state.lag
 
     @look
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        """The offset behind the partition's last record, as the last fetch told it; None before the first."""
+        state = self._engine.partitions.get(partition)
+        return None if state is None else state.high_watermark
+
+    @look
     def group_metadata(self) -> GroupMetadata:
         """Generation -1 and an empty member id while the consumer is in no generation."""
         member_id, generation = self._engine.standing.who

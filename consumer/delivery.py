@@ -38,9 +38,13 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     when the producer is closed, killed or left behind by a fork.
     """
 
-    _owner: Owner
     _batch: OutBatch
     _index: int
+
+    @property
+    def _owner(self) -> Owner:
+        owner: Owner = self._batch.lane.owner
+        return owner
 
     def done(self) -> bool:
         return fate(self._batch, self._index)[0].done

@@ -58,13 +58,15 @@ class Producer(Sender):
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
         self._lock = threading.Lock()
         super().__init__(bootstrap_servers, config, self._lock)
-        self._changed = threading.Condition(self._lock)
+        self._sharing()
         self._sockets = Sockets()
         self._linger = self.options.linger_ms
         # When the thread looks again by itself: 0 = it is awake, None = never.
         self._sleeps_until: int | None = 0
         self._waiting = 0
         self._stop = False
+        self._take = self._records.take
+        self._records.stir = self._stir
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
@@ -77,7 +79,6 @@ class Producer(Sender):
         topic: str,
         value: Buffer | None = None,
         key: Buffer | None = None,
-        *,
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
@@ -89,9 +90,10 @@ class Producer(Sender):
         RequestTimedOut (no room or no metadata within max_block_ms), BrokerError for a record that is too
         large, and IllegalState after close.
         """
-        if type(value) is not bytes and value is not None:
+        # What is common is looked for here; the door has the rest.
+        if value is not None and type(value) is not bytes:
             value = as_bytes("value", value)
-        if type(key) is not bytes and key is not None:
+        if key is not None and type(key) is not bytes:
             key = as_bytes("key", key)
         if timestamp is None:
             timestamp = time_ns() // 1_000_000
@@ -100,32 +102,29 @@ class Producer(Sender):
         if partition is not None:
             partition = partition_index(partition)
         headers = header_pairs(headers) if headers else ()
-        if type(topic) is not str or not topic:
+        if type(topic) is not str:
             topic = topic_name(topic)
-        records = self._records
-        with self._lock:
-            if self._ended:
-                self._refuse()
-            delivery = records.take(topic, key, value, partition, timestamp, headers)
-            if records.stirred:
-                self._stir()
+        # Half the price of `with`, and of calling what is an attribute.
+        acquire, take, release = self._acquire, self._take, self._release
+        acquire()
+        try:
+            delivery = take(topic, key, value, partition, timestamp, headers)
             if delivery is None:
+                topic_name(topic)
                 deadline = time.monotonic() + self.options.max_block_ms / 1000
                 while delivery is None:
                     self._wait_for_room(deadline)
-                    delivery = records.take(topic, key, value, partition, timestamp, headers)
-                    if records.stirred:
-                        self._stir()
+                    delivery = take(topic, key, value, partition, timestamp, headers)
+        finally:
+            release()
         return delivery
 
     def _stir(self) -> None:
         """Wakes the thread if what happened can't wait until it wakes by itself; with the lock held."""
-        records = self._records
-        records.stirred = False
         until = self._sleeps_until
         if until == 0:
             return
-        if records.urgent() or until is None or until > now() + self._linger:
+        if self._records.urgent() or until is None or until > now() + self._linger:
             self._sleeps_until = 0
             self._sockets.wake()
 
@@ -135,8 +134,6 @@ class Producer(Sender):
         if left <= 0:
             raise RequestTimedOut("send", self.options.max_block_ms, self._records.why)
         self._wait(left)
-        if self._ended:
-            self._refuse()
 
     def _wait(self, seconds: float | None) -> None:
         self._waiting += 1
@@ -155,7 +152,6 @@ class Producer(Sender):
         deadline = time.monotonic() + limit
         with self._lock:
             self._records.seal_all()
-            self._stir()
             pending = list(self._records.open)
             while pending := unsettled(pending):
                 left = deadline - time.monotonic()
@@ -241,7 +237,7 @@ class Producer(Sender):
         self._closed = True
         limit = self._flush_timeout(timeout)
         end = time.monotonic() + limit
-        self._ended = self._ended or "this producer is closed; make a new one"
+        self._records.close("this producer is closed; make a new one")
         try:
             self.flush(timeout)
         finally:
@@ -250,7 +246,7 @@ class Producer(Sender):
     def kill(self) -> None:
         """Ends at once; what is still buffered is dropped, and its deliveries end with IllegalState."""
         self._closed = True
-        self._ended = self._ended or "this producer is closed; make a new one"
+        self._records.close("this producer is closed; make a new one")
         self._shut_down(_JOIN_SECONDS)
 
     def _shut_down(self, seconds: float) -> None:
@@ -262,9 +258,13 @@ class Producer(Sender):
         self._finish("the producer was closed")
         self._callbacks.close(seconds)
 
+    def _sharing(self) -> None:
+        self._changed = threading.Condition(self._lock)
+        self._acquire, self._release = self._lock.acquire, self._lock.release
+
     def _in_the_child(self) -> None:
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._sharing()
         super()._in_the_child()
         self._records.guard = self._lock
         self._sockets.abandon()

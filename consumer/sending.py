@@ -44,8 +44,6 @@ class Sender:
         )
         self._records = self._engine.records
         self._records.owner = self
-        # Why nothing is taken any more, "" while it is.
-        self._ended = ""
         self._crash: BaseException | None = None
         self._closed = False
         lifetimes.opened(self)
@@ -67,9 +65,6 @@ class Sender:
 
     # ---- inside
 
-    def _refuse(self) -> None:
-        raise IllegalState(self._ended) from self._crash
-
     def _note(self, action: ev.Report) -> None:
         change = action.change
         log.warning("%s %s %s", self.options.client_id, change.kind, change.reason)
@@ -90,8 +85,9 @@ class Sender:
 
     def _end(self, why: str, crash: BaseException | None = None) -> list[ev.Action]:
         """No delivery stays open. Returns what is still to be called back."""
-        if not self._ended:
-            self._ended, self._crash = why, crash
+        if not self._records.closed:
+            self._crash = crash
+        self._records.close(why)
         self._engine.fail(IllegalState(f"{why}; this record was not acknowledged"))
         lifetimes.ended(self)
         return self._engine.take_actions()

@@ -3,6 +3,7 @@
     from kproto import Consumer, Producer, running
 
     Consumer, AsyncConsumer    read a group's share, or partitions of your own
+    ConsumerGroup              the same with a handler for each partition, as in sarama; AsyncConsumerGroup
     Producer, AsyncProducer    write
     Cluster, AsyncCluster      create topics, look offsets up, send any request
     TopicPartition             a topic's name and a partition's number
@@ -35,9 +36,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from consumer import AsyncCluster as AsyncCluster
     from consumer import AsyncConsumer as AsyncConsumer
+    from consumer import AsyncConsumerGroup as AsyncConsumerGroup
     from consumer import AsyncProducer as AsyncProducer
     from consumer import Cluster as Cluster
     from consumer import Consumer as Consumer
+    from consumer import ConsumerGroup as ConsumerGroup
     from consumer import Producer as Producer
     from consumer import RebalanceListener as RebalanceListener
 
@@ -47,9 +50,11 @@ if TYPE_CHECKING:
 _CLIENT = (
     "AsyncCluster",
     "AsyncConsumer",
+    "AsyncConsumerGroup",
     "AsyncProducer",
     "Cluster",
     "Consumer",
+    "ConsumerGroup",
     "Producer",
     "RebalanceListener",
 )
@@ -58,9 +63,11 @@ _HERE = {"TopicPartition": "group.subscription", "running": "broker.server"}
 __all__ = [
     "AsyncCluster",
     "AsyncConsumer",
+    "AsyncConsumerGroup",
     "AsyncProducer",
     "Cluster",
     "Consumer",
+    "ConsumerGroup",
     "Producer",
     "RebalanceListener",
     "TopicPartition",

@@ -73,7 +73,7 @@ def breaches(path: Path) -> set[str]:
                 "error_codes",
             ]  # in BrokerError.__str__ only
             forbidden = (
-                (parts[0] == "consumer" and room[1] != "testing")
+                (parts[0] == "consumer" and room[1] not in ("testing", "scenarios"))
                 or (parts[0] == "kproto" and len(parts) > 1 and parts[1] in {*above, *shells})
             ) and not late
         elif len(room) > 1 and room[1] in {"trace", "timeline", "diagrams"}:

@@ -21,13 +21,13 @@ from random import Random
 from typing import Any
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import KprotoError
+from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..delivery import Delivery
 from ..errors import broker_error
 from ..options import ProducerOptions
-from .batches import COLUMNS, NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
+from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
 from .partitioning import Partitioner
 
 # What a record costs besides its bytes, at most: seven varints, and some more in each header.
@@ -80,9 +80,11 @@ class Accumulator:
         self.buffered = 0
         self.ledger = Ledger()
         self.owner: Any = None
-        # Something happened that the sender should know of; the shell takes this down again.
-        self.stirred = False
+        # Called, with the guard held, when something happened that the sender should know of.
+        self.stir: Callable[[], object] = _nothing
         self.why = ""
+        # Why nothing is taken any more, "" while it is.
+        self.closed = ""
         self.partitioner = Partitioner()
         self._hashes = self.partitioner.hashes
         self._options = options
@@ -109,13 +111,12 @@ class Accumulator:
         Raises BrokerError for a topic or partition that can't be written to, and for a record above
         max_request_size.
         """
-        route = self.routes.get(topic)
-        if route is None:
+        try:
+            route = self.routes[topic]
+        except KeyError:
             self._ask_for(topic)
             return None
-        size = RECORD_OVERHEAD
-        if value is not None:
-            size += len(value)
+        size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
         if key is not None:
             size += len(key)
             if partition is None:
@@ -148,8 +149,9 @@ class Accumulator:
             left = batch.left - size
         batch.left = left
         rows = batch.rows
+        index = len(rows) >> 2
         rows += (timestamp, key, value, headers)
-        return Delivery(self.owner, batch, len(rows) // COLUMNS - 1)
+        return Delivery(batch, index)
 
     def _missing(self, route: Route, partition: int) -> None:
         """The topic has no such partition, or has grown since it was looked at: one more look decides."""
@@ -161,15 +163,17 @@ class Accumulator:
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
         self.why = f"no metadata for {place} yet"
         self._news.unknown[route.topic] = None
-        self.stirred = True
+        self.stir()
 
     def _ask_for(self, topic: str) -> None:
+        if self.closed:
+            raise IllegalState(self.closed)
         error = self.refused.pop(topic, None)
         if error is not None:
             raise error
         self.why = f"no metadata for topic {topic!r} yet"
         self._news.unknown[topic] = None
-        self.stirred = True
+        self.stir()
 
     def _room(self, route: Route, lane: Lane, size: int, movable: bool) -> OutBatch | None:
         """A batch with room for a record of this size; None when there is no memory."""
@@ -212,7 +216,7 @@ class Accumulator:
         lane.filling = batch
         self.open[batch] = None
         self._news.begun.append(batch)
-        self.stirred = True
+        self.stir()
         return batch
 
     def _grow(self, batch: OutBatch, used: int) -> bool:
@@ -272,7 +276,7 @@ class Accumulator:
             if route.spent >= self._options.batch_size:
                 self.move_on(route)
         self._news.ripe.append(lane)
-        self.stirred = True
+        self.stir()
 
     def seal_all(self) -> None:
         """Everything that is here shall go out now; with the guard held."""
@@ -300,6 +304,8 @@ class Accumulator:
     def route(self, topic: str, count: int, led: Iterable[int]) -> None:
         """The topic has `count` partitions, and these have a leader."""
         with self.guard:
+            if self.closed:
+                return
             old = self.routes.get(topic)
             self.refused.pop(topic, None)
             lanes = [self._lane(topic, index) for index in range(count)]
@@ -315,7 +321,7 @@ class Accumulator:
         place = TopicPartition(topic, index)
         lane = self.lanes.get(place)
         if lane is None:
-            lane = self.lanes[place] = Lane(place)
+            lane = self.lanes[place] = Lane(place, self.owner)
         return lane
 
     def forget(self, topic: str) -> None:
@@ -378,6 +384,11 @@ class Accumulator:
             batch.data = None
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
+    def close(self, why: str) -> None:
+        """Takes nothing from now on; for any thread."""
+        self.closed = self.closed or why
+        self.routes = {}
+
     def tell(self) -> Ledger:
         """What was not delivered since the last time; with the guard held."""
         ledger, self.ledger = self.ledger, Ledger()
@@ -386,3 +397,7 @@ class Accumulator:
     @property
     def open_records(self) -> int:
         return sum(map(len, list(self.open)))
+
+
+def _nothing() -> None:
+    """Nobody has to be told."""

@@ -109,17 +109,23 @@ class OutBatch:
     def partition(self) -> TopicPartition:
         return self.lane.partition
 
-    def encode(self, compression: str, level: int | None) -> bytes:
-        """The bytes, without any numbers of a producer; the rows are forgotten."""
-        if self.data is None:
-            rows = self.rows
-            stamps: list[int] = rows[0::COLUMNS]
-            headers: list[Any] = rows[3::COLUMNS]
-            self.data = encode_lists(
-                stamps, rows[1::COLUMNS], rows[2::COLUMNS], headers, compression=compression, level=level
-            )
-            self.timestamps, self.rows = stamps, []
-        return self.data
+    def encode(self, compression: str, level: int | None) -> None:
+        """Makes the bytes, under the batch's numbers if it has any; its rows are forgotten."""
+        producer_id, epoch = self.identity or (-1, -1)
+        rows = self.rows
+        self.timestamps = rows[0::COLUMNS]
+        self.data = encode_lists(
+            self.timestamps,
+            rows[1::COLUMNS],
+            rows[2::COLUMNS],
+            rows[3::COLUMNS],
+            compression=compression,
+            level=level,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=self.sequence,
+        )
+        self.rows = []
 
     def __repr__(self) -> str:
         state = f"failed: {self.error}" if self.error else "done" if self.done else "open"
@@ -144,6 +150,7 @@ class Lane:
         "known",
         "late_at",
         "next_sequence",
+        "owner",
         "partition",
         "renew",
         "soon_at",
@@ -152,8 +159,10 @@ class Lane:
         "waiting",
     )
 
-    def __init__(self, partition: TopicPartition) -> None:
+    def __init__(self, partition: TopicPartition, owner: Any) -> None:
         self.partition = partition
+        # Whose deliveries these are.
+        self.owner = owner
         self.filling: OutBatch = NO_BATCH
         self.waiting: deque[OutBatch] = deque()
         self.under_way: list[OutBatch] = []

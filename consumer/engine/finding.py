@@ -163,6 +163,7 @@ class Finder:
                 if to_do(OFFSET_FETCH, value) is Do.told:
                     self._seldom([state])
                     core.fail(broker_error(value, "OffsetFetch", str(partition)))
+        core.wake()  # somebody may wait for a position
 
     def _again(self, states: Iterable[PartitionState]) -> None:
         now, backoff = self._core.now, self._core.backoff

@@ -279,16 +279,17 @@ class ProducerEngine:
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
-        try:
-            data = batch.encode(options.compression_type, options.compression_level)
-        except Exception as error:  # what the door let through by mistake harms only its own batch
-            self._give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
+        unnumbered = options.enable_idempotence and batch.sequence < 0
+        if unnumbered and not self._number(lane, batch):
             return False
-        if options.enable_idempotence and batch.sequence < 0:
-            identity = self._number(lane, batch)
-            if identity is None:
+        if batch.data is None:
+            try:
+                batch.encode(options.compression_type, options.compression_level)
+            except Exception as error:  # what the door let through by mistake harms only its own batch
+                self._give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
                 return False
-            batch.data = renumber(data, *identity, batch.sequence)
+        elif unnumbered and batch.identity is not None:
+            batch.data = renumber(batch.data, *batch.identity, batch.sequence)
         return True
 
     def _send(self, node: int, batches: list[OutBatch]) -> None:
@@ -540,24 +541,24 @@ class ProducerEngine:
                 for batch in lane.open():
                     self._give_up(batch, error)
 
-    def _number(self, lane: Lane, batch: OutBatch) -> Identity | None:
+    def _number(self, lane: Lane, batch: OutBatch) -> bool:
         """Gives the batch its sequence number, and the lane a new identity if it needs one."""
         if lane.identity is None or lane.renew:
             producer = self._producer
             if producer is None:
-                return None
+                return False
             if lane.identity is not None and lane.identity.producer_id == producer.producer_id:
                 if lane.identity.epoch >= LAST_EPOCH:
                     self._producer = None  # all epochs of this id are used up here
                     self._look_at(lane, self.core.now)
-                    return None
+                    return False
                 producer = Identity(producer.producer_id, lane.identity.epoch + 1)
             lane.identity = producer
             lane.next_sequence = 0
             lane.renew = lane.known = False
         batch.identity, batch.sequence = lane.identity, lane.next_sequence
         lane.next_sequence = (lane.next_sequence + len(batch)) & LAST_SEQUENCE
-        return lane.identity
+        return True
 
     # ---- metadata
 

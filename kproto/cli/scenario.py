@@ -124,7 +124,7 @@ def _loss(options: argparse.Namespace) -> int:
             print(one_line({name: getattr(one, name) for name in one.__slots__}))
         rows.append((one.client, one.detection, one.reset, seen, one.written, one.lost, one.doubled))
     if not options.json:
-        head = ("client", "growth", "reset", "seen after", "written", "lost", "twice")
+        head = ("client", "growth", "reset", "seen after", "written", "not read", "twice")
         print("\n".join(teller.grid(head, rows)))
     return 0 if safe else 1
 

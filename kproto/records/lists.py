@@ -6,8 +6,13 @@ it was given, and encodes when it sends. What is beyond the tables of small vari
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice, repeat
+from contextlib import suppress
+from functools import cache
+from itertools import chain, islice, pairwise, repeat
+from operator import add, itemgetter
+from typing import Any
 
 from ..errors import EncodeError
 from .batch import TRANSACTIONAL
@@ -77,19 +82,22 @@ def _encoded(
     headers: Sequence[Headers] | None,
 ) -> bytes:
     """The records; LookupError for numbers that are in no table."""
+    named = headers is not None and any(headers)
+    nulls = values.count(None)
+    if not nulls and not named and keys.count(None) in (0, len(keys)) and len(timestamps) > 1:
+        with suppress(LookupError):
+            return _small(timestamps, None if keys[0] is None else keys, values)
     varints, deltas = small_varints()
     count = len(timestamps)
     base = timestamps[0]
     if min(timestamps) < base:  # which is an index, too
         raise IndexError
-    moments: Iterable[bytes] = repeat(deltas[0])
-    if max(timestamps) > base:
-        moments = [deltas[timestamp - base] for timestamp in timestamps]
+    moments = [deltas[timestamp - base] for timestamp in timestamps]
     places: Iterable[bytes] = islice(varints, count)
     if count > TABLED:
         places = chain(varints, map(zigzag, range(TABLED, count)))
     tails: Iterable[bytes] = repeat(NOTHING)
-    if headers is not None and any(headers):
+    if headers is not None and named:
         tails = map(encode_headers, headers)
     bodies = list(map(_join, zip(moments, places, *_sized(keys), *_sized(values), tails, strict=False)))
     lengths = map(varints.__getitem__, map(len, bodies))
@@ -99,12 +107,81 @@ def _encoded(
 def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
     """The varints of the lengths, and the contents."""
     varints, _ = small_varints()
-    nulls = column.count(None)
-    if nulls == len(column):
-        return repeat(NULL), repeat(b"")
-    if nulls:
-        return (
-            [NULL if content is None else varints[len(content)] for content in column],
-            [b"" if content is None else content for content in column],
-        )
-    return map(varints.__getitem__, map(len, column)), column  # type: ignore[arg-type, return-value]
+    return (
+        [NULL if content is None else varints[len(content)] for content in column],
+        [b"" if content is None else content for content in column],
+    )
+
+
+def _small(
+    timestamps: Sequence[int], keys: Sequence[bytes | None] | None, values: Sequence[bytes | None]
+) -> bytes:
+    """The records of a batch like most are: without headers, all with a key or none, all with a value, none
+    large, in the order of their times. LookupError for any other.
+
+    All pieces of all records are laid out in one list, column by column, and joined once. The end of a record
+    is one byte, so it stands with the length of the next one.
+    """
+    varints, deltas = small_varints()
+    count, base = len(timestamps), timestamps[0]
+    if timestamps[-1] - base >= _MOST or count > _MOST or list(timestamps) != sorted(timestamps):
+        raise LookupError
+    moments: list[bytes] = []
+    while len(moments) < count:  # a millisecond has many records
+        now = timestamps[len(moments)]
+        first = len(moments)
+        moments += [deltas[now - base]] * (bisect_right(timestamps, now, first) - first)
+    sized = _sizes()
+    lengths = list(map(len, values))  # type: ignore[arg-type]
+    sizes = _pick(sized, lengths)
+    columns: list[Sequence[bytes | None]] = [moments, varints[:count]]
+    if keys is None:
+        extra = 2
+        columns += [_pick(_behind_null(), lengths), values]
+    else:
+        extra = 1
+        key_lengths = list(map(len, keys))  # type: ignore[arg-type]
+        sizes = list(map(add, sizes, _pick(sized, key_lengths)))
+        columns += [_pick(varints, key_lengths), keys, _pick(varints, lengths), values]
+    # The widths of a record's time and place change seldom, and the rest is in `sizes`.
+    turns = {0, count, *(bisect_left(timestamps, base + limit) for limit in _WIDER)}
+    turns.update(limit for limit in _WIDER if limit < count)
+    starts: list[bytes] = []
+    for first, end in pairwise(sorted(turns)):
+        width = len(moments[first]) + len(varints[first])
+        starts += _pick(_starts(width + extra), sizes[first:end])
+    wide = len(columns) + 1
+    pieces: list[Any] = [b""] * (wide * count)
+    pieces[::wide] = starts
+    for number, column in enumerate(columns, 1):
+        pieces[number::wide] = column
+    pieces[0] = starts[0][1:]
+    pieces.append(NOTHING)
+    return _join(pieces)
+
+
+def _pick(table: Any, indices: Sequence[int]) -> Sequence[Any]:
+    """What the table has for each index; IndexError and KeyError are LookupErrors."""
+    return itemgetter(*indices)(table) if len(indices) > 1 else [table[index] for index in indices]
+
+
+_WIDER = (64, 8192)  # from these on a varint takes one byte more
+_MOST = 16384  # the tables of small records end here
+
+
+@cache
+def _sizes() -> list[int]:
+    """The bytes that a key or value of this length takes, with its length."""
+    return [length + len(zigzag(length)) for length in range(_MOST)]
+
+
+@cache
+def _behind_null() -> list[bytes]:
+    """A key that is null, and the length of a value."""
+    return [NULL + zigzag(length) for length in range(_MOST)]
+
+
+@cache
+def _starts(extra: int) -> list[bytes]:
+    """The end of one record, and the length of the next, whose key and value take so many bytes."""
+    return [NOTHING + zigzag(size + extra) for size in range(_MOST)]

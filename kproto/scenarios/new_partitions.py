@@ -187,6 +187,41 @@ def sarama_pauses(told: Told) -> None:
 
 
 @scenario(
+    "S1-9",
+    "sarama-cluster: growth alone starts nothing; the next rebalance brings the new partitions, late",
+    says="When partitions were added, sarama-cluster did not notice; only a rebalance for another "
+    "reason helps.",
+    given="a sarama-cluster consumer with Offsets.Initial oldest, as in the example",
+    when="the topic grows, records come, and a minute later a second consumer joins",
+    then="nothing of the new partitions is read before; everything, late, afterwards",
+)
+def sarama_cluster_is_blind(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    usual: dict[str, Any] = {
+        "reset": "earliest",
+        "metadata_ms": 5_000,
+        "heartbeat_ms": 500,
+        "session_ms": 10_000,
+        "auto_commit": True,
+    }
+    first = join(world, "a", "sarama-cluster", **usual)
+    world.run(5_000)
+    told.moment("the topic grows to 4 partitions", "operator")
+    world.grow("t", 4)
+    written = produce(world, "t", (2, 3), 50, 5_000)
+    world.run(55_000)
+    before = len(read(first, "t", 2)) + len(read(first, "t", 3))
+    told.moment("a second consumer is started", "operator")
+    second = join(world, "b", "sarama-cluster", **usual)
+    world.run(20_000)
+    lost, _ = lost_and_doubled(world, [first, second], NEW)
+    told.result("read of the new partitions in a minute", before)
+    told.result("not read after the rebalance", lost)
+    told.claim("nothing was read before", before == 0)
+    told.claim("everything was read in the end", written > 0 and lost == 0)
+
+
+@scenario(
     "S1-14",
     "kafka-go sees growth only with WatchPartitionChanges, and then the leader's watch helps",
     says="kafka-go can't see new partitions by itself; its option WatchPartitionChanges is off.",

@@ -6,6 +6,7 @@ so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -346,7 +347,9 @@ class Branch:
         self.told.result("partitions", self.member.owned)
 
 
-def _branch(letter: str, title: str, says: str, when: str, then: str) -> Any:
+def _branch(
+    letter: str, title: str, says: str, when: str, then: str
+) -> Callable[[Callable[[Told], None]], Callable[[Told], None]]:
     return scenario(
         f"S3-19{letter}",
         title,

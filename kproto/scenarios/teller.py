@@ -164,10 +164,12 @@ def _paragraph(head: str, body: str) -> list[str]:
 def _bars(told: Told) -> list[str]:
     """Who owned which partition when, in BAR columns."""
     found = events(told)
-    owned = ownerships(found)
-    if told.stage is None or not owned:
+    if told.stage is None or not found:
         return []
     end = max(told.stage.now - told.started, 1)
+    owned = ownerships([*found, GroupEvent(end, "grown")])  # who owns something owns it until now
+    if not owned:
+        return []
     rows: dict[tuple[TopicPartition, str], list[str]] = {}
     for one in owned:
         row = rows.setdefault((one.partition, one.member), ["."] * BAR)

@@ -186,9 +186,28 @@ def told(heard: Iterable[Heard], leave_out: Iterable[str] = ()) -> list[str]:
         if found and found not in names:
             names[found] = f"id{len(names)}"
         line = _line(one, names)
-        if line is not None and (not lines or lines[-1] != line):
+        if line is None:
+            continue
+        for member_id, name in names.items():
+            line = line.replace(member_id, name) if member_id else line
+        if lines and lines[-1] == line:
+            continue
+        if lines and one.api == "OffsetCommit" and not one.injected:
+            lines[-1:] = _merged(lines[-1], line)
+        else:
             lines.append(line)
     return lines
+
+
+def _merged(before: str, line: str) -> list[str]:
+    """Two commits of one member in a row are one: how records spread over polls and ticks is chance."""
+    head, _, more = line.partition(" t-")
+    if not before.startswith(f"{head} t-") or not before.endswith(" -> 0") or not line.endswith(" -> 0"):
+        return [before, line]
+    found: dict[str, str] = {}
+    for offsets in (before.removeprefix(f"{head} "), f"t-{more}"):
+        found |= {one.partition("@")[0]: one for one in offsets.removesuffix(" -> 0").split()}
+    return [f"{head} {' '.join(found[name] for name in sorted(found))} -> 0"]
 
 
 def _line(one: Heard, names: dict[str, str]) -> str | None:

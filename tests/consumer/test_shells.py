@@ -477,3 +477,13 @@ def test_reports_are_told_once_each_by_whichever_thread_comes_first(broker: str)
         for thread in threads:
             thread.join()
     assert failed == []
+
+
+def test_a_position_that_was_committed_is_known_without_a_record(broker: str) -> None:
+    """Nothing is there to be fetched, so nothing else wakes whoever waits for it."""
+    fill(broker, 5)
+    with Cluster(broker) as cluster:
+        cluster.commit_offsets("g", {P0: 5})
+    with Consumer(broker, group_id="g", fetch_max_wait_ms=20_000) as consumer:
+        consumer.assign([P0])
+        assert consumer.position(P0, timeout=5) == 5

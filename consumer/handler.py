@@ -1,0 +1,499 @@
+"""sarama's way of programming a group, on our engine: a handler, sessions, and a claim for each partition.
+
+    class Print:
+        def setup(self, session): ...
+        def consume_claim(self, session, claim):           # one at a time for each partition, all at once
+            for record in claim:
+                print(record.value)
+                session.mark_message(record)
+        def cleanup(self, session): ...
+
+    with ConsumerGroup("localhost:9092", group_id="readers") as group:
+        while True:
+            group.consume(["flights"], Print())
+
+`AsyncConsumerGroup`, here, is the same for asyncio: `await group.consume(...)`, `async for record in claim`;
+`ConsumerGroup`, for threads, is in `handler_threads`.
+
+Rules that hold here (sarama's consumer_group.go, where nothing else is said):
+
+* `consume` is one session: from the assignment to the rebalance that takes everything (an eager one), the
+  return of a claim's handler, an error, or `close`. Call it in a loop: the next call begins the next session.
+* With "cooperative-sticky" alone, a session goes on through rebalances: only the claims that are taken away
+  end, and new ones begin; what a rebalance leaves alone is not even interrupted.
+* A claim that ends hands out nothing more, its handler is waited for (at most `max_poll_interval_ms`), and
+  only then what was marked is committed and the partition given back. sarama goes on handing out what it has
+  buffered. Partitions that were lost are not committed.
+* Marked is what counts: `mark_message` says that everything up to a record is done, and only marks are
+  committed, every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`. What was read
+  and not marked is read again by the next session.
+* Errors that don't end a session are told by `errors()`; those of a group that can't be joined are raised by
+  `consume`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, Unpack
+
+from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
+from kproto.group.subscription import TopicPartition
+
+from .aio import AsyncConsumer
+from .listener import RebalanceListener
+from .options import ConsumerConfig
+from .records import ConsumerRecord
+
+log = logging.getLogger("kproto.consumer")
+
+T = TypeVar("T")
+
+POLL_S = 0.1  # how soon a session notices that it shall end
+BUFFERED = 256  # records of a claim that wait for its handler, as sarama's ChannelBufferSize
+ERROR_PAUSE_S = 0.3
+
+
+class Handler(Protocol):
+    """What `consume` calls. An AsyncConsumerGroup's may be coroutines; a ConsumerGroup's run in threads."""
+
+    def setup(self, session: Any) -> Any:
+        """The session begins; its claims have not begun yet."""
+
+    def consume_claim(self, session: Any, claim: Any) -> Any:
+        """Handles one partition, until its records end. When it returns earlier, the session ends."""
+
+    def cleanup(self, session: Any) -> Any:
+        """All claims have ended; what was marked is committed after this."""
+
+
+@dataclass(slots=True)
+class _Mark:
+    offset: int
+    metadata: str
+    dirty: bool = True
+
+
+class Claim:
+    """One partition of a session. `async for record in claim` ends when the claim does."""
+
+    def __init__(self, group: AsyncConsumerGroup, place: TopicPartition) -> None:
+        self.topic = place.topic
+        self.partition = place.partition
+        self.initial_offset = 0
+        self.place = place
+        self._group = group
+        self._records: deque[ConsumerRecord] = deque()
+        self._more = asyncio.Event()
+        self._full = False
+        self.ended = False
+        self.task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Claim {self.place}{' (ended)' if self.ended else ''}>"
+
+    @property
+    def high_water_mark(self) -> int:
+        """The offset behind the partition's last record, as the last fetch told it; 0 before the first."""
+        return self._group.consumer.high_watermark(self.place) or 0
+
+    def messages(self) -> AsyncIterator[ConsumerRecord]:
+        """The claim itself, under sarama's name."""
+        return self
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        if not self._records and not await self._wait():
+            raise StopAsyncIteration
+        record = self._records.popleft()
+        self._taken()
+        return record
+
+    async def take(self) -> list[ConsumerRecord]:
+        """All that is there, at least one record; nothing when the claim has ended."""
+        if not self._records and not await self._wait():
+            return []
+        found = list(self._records)
+        self._records.clear()
+        self._taken()
+        return found
+
+    async def _wait(self) -> bool:
+        while not self._records:
+            if self.ended:
+                return False
+            self._more.clear()
+            await self._more.wait()
+        return True
+
+    def _taken(self) -> None:
+        if self._full and len(self._records) <= BUFFERED // 2:
+            self._full = False
+            with contextlib.suppress(KprotoError):  # it went away just now
+                self._group.consumer.resume(self.place)
+
+    def put(self, records: list[ConsumerRecord]) -> None:
+        """Records for the handler; the partition pauses while too many wait."""
+        if self.ended:
+            return
+        self._records.extend(records)
+        self._more.set()
+        if not self._full and len(self._records) >= BUFFERED:
+            self._full = True
+            with contextlib.suppress(KprotoError):
+                self._group.consumer.pause(self.place)
+
+    def end(self) -> None:
+        """Nothing more is handed out."""
+        self.ended = True
+        self._records.clear()
+        self._more.set()
+
+    def first(self) -> int | None:
+        """The offset of the first record that waits."""
+        return self._records[0].offset if self._records else None
+
+
+class Session:
+    """From one assignment to its end: which partitions, as whom, and what is done with them."""
+
+    def __init__(self, group: AsyncConsumerGroup) -> None:
+        self._group = group
+        self.by_partition: dict[TopicPartition, Claim] = {}
+        self.done = asyncio.Event()
+        """Set when the session ends: for handlers that wait for something else than records."""
+        self.over = False
+
+    @property
+    def claims(self) -> dict[str, list[int]]:
+        """Topic -> the partitions that are claimed now, in order."""
+        found: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.by_partition):
+            found.setdefault(topic, []).append(partition)
+        return found
+
+    @property
+    def member_id(self) -> str:
+        """This member's id, as the broker gave it."""
+        return self._group.consumer.group_metadata().member_id
+
+    @property
+    def generation_id(self) -> int:
+        """The group's generation; a cooperative session lives through several."""
+        return self._group.consumer.group_metadata().generation
+
+    def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
+        """Everything up to this record is done. Thread-safe."""
+        self.mark_offset(record.topic, record.partition, record.offset + 1, metadata)
+
+    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """The next record to read is `offset`. Lower than what is marked already: ignored."""
+        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=False)
+
+    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Like `mark_offset`, and also back: what was marked is read again by whoever begins next."""
+        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=True)
+
+    async def commit(self) -> None:
+        """Commits what is marked now. Raises what the commit raises."""
+        await self._group.commit(None)
+
+
+class AsyncConsumerGroup:
+    """A member of a group for asyncio. Options are those of `AsyncConsumer`; marks stand for positions."""
+
+    def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
+        if config.get("group_id") is None:
+            raise ConfigError("group_id", None, "a text: a handler's records are shared out in a group")
+        self._auto = config.get("enable_auto_commit", True)
+        config["enable_auto_commit"] = False  # not what was handed out, but what was marked
+        self.consumer = AsyncConsumer(bootstrap_servers, **config)
+        self._interval_s = self.consumer.options.auto_commit_interval_ms / 1000
+        self._patience_s = self.consumer.options.max_poll_interval_ms / 1000
+        self._listener = _Listener(self)
+        self._handler: Handler | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._session: Session | None = None
+        self._next: Session | None = None
+        self._marks: dict[TopicPartition, _Mark] = {}
+        self._lock = threading.Lock()
+        self._committed_at = 0.0
+        self._errors: deque[KprotoError | Exception] = deque(maxlen=BUFFERED)
+        self._told = asyncio.Event()
+        self._exit = False
+        self._closing = False
+        self._closed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # ---- what one calls
+
+    async def consume(self, topics: Iterable[str], handler: Handler) -> None:
+        """One session with these topics: see the rules of this module. Returns when it is over."""
+        names = frozenset([topics] if isinstance(topics, str) else topics)
+        check_handler(handler)
+        if self._closing:
+            raise IllegalState("this group was closed; make a new one")
+        if not self._idle.is_set():
+            raise IllegalState("consume() is running already; one at a time")
+        self._idle.clear()
+        self._handler, self._exit = handler, False
+        try:
+            if names != self._topics or not names:  # which subscribe() refuses
+                self.consumer.subscribe(names, self._listener)
+                self._topics = names
+            elif self._next is None and self.consumer.assignment():
+                self._next = Session(self)
+                for place in self.consumer.assignment():
+                    self._next.by_partition[place] = Claim(self, place)
+            await self._run()
+        finally:
+            self._idle.set()
+
+    async def errors(self) -> AsyncIterator[Exception]:
+        """What went wrong beside; ends when the group is closed. The last 256 are kept for who comes late."""
+        while True:
+            while self._errors:
+                yield self._errors.popleft()
+            if self._closed:
+                return
+            self._told.clear()
+            await self._told.wait()
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """Ends the session, commits what is marked, leaves the group. Raises a commit's failure."""
+        if self._closed:
+            return
+        self._closing = True
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            log.error("the handlers of %s did not end within %s s", sorted(self._topics), timeout)
+        try:
+            await self.consumer.close(timeout=timeout)
+        finally:
+            self._closed = True
+            self._told.set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ---- a session's life
+
+    async def _run(self) -> None:
+        try:
+            while not self._closing and not self._exit:
+                if self._session is None and self._next is not None:
+                    await self._begin(self._next)
+                if self._session is not None and self._session.over:
+                    break
+                try:
+                    records = await self.consumer.poll(POLL_S)
+                except KprotoError as error:
+                    if self._session is None:
+                        raise
+                    self._tell(error)
+                    await asyncio.sleep(ERROR_PAUSE_S)
+                else:
+                    self._spread(records)
+                await self._commit_in_time()
+        finally:
+            ending = asyncio.ensure_future(self._end())
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                await ending
+                raise
+
+    async def _begin(self, session: Session) -> None:
+        self._session, self._next = session, None
+        await self._call("setup", session)
+        for claim in session.by_partition.values():
+            self._start(session, claim)
+
+    def _start(self, session: Session, claim: Claim) -> None:
+        claim.task = asyncio.ensure_future(self._handle(session, claim))
+
+    async def _handle(self, session: Session, claim: Claim) -> None:
+        try:
+            position = await self.consumer.position(claim.place)
+            first = claim.first()
+            claim.initial_offset = position if first is None else first
+            await self._call("consume_claim", session, claim)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            if not claim.ended:
+                self._tell(error)
+        finally:
+            if not claim.ended:
+                self._exit = True  # sarama's rule: a handler that returns ends the session
+
+    async def _end(self) -> None:
+        """The session is over, and this member still has its partitions: what isn't marked is read again."""
+        session, self._session = self._session, None
+        if session is None or session.over:
+            return
+        await self._release(session, list(session.by_partition), last=True, commit=True)
+        for place, claim in session.by_partition.items():
+            mark = self._marks.get(place)
+            if not self._closing and place in self.consumer.assignment():
+                self.consumer.seek(place, claim.initial_offset if mark is None else mark.offset)
+                self.consumer.resume(place)
+
+    async def _release(
+        self, session: Session, places: Sequence[TopicPartition], *, last: bool, commit: bool
+    ) -> None:
+        """Ends claims and waits for their handlers; then commits what they marked."""
+        ending = [session.by_partition[place] for place in places if place in session.by_partition]
+        if last:
+            session.done.set()
+        for claim in ending:
+            claim.end()
+        tasks = [claim.task for claim in ending if claim.task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._patience_s)
+            for task in late:
+                task.cancel()
+            if late:
+                names = ", ".join(str(claim.place) for claim in ending if claim.task in late)
+                limit = int(self._patience_s * 1000)
+                self._tell(RequestTimedOut("consume_claim", limit, f"{names}: the handler did not return"))
+        if last and session is not self._next:
+            try:
+                await self._call("cleanup", session)
+            except Exception as error:
+                self._tell(error)
+        if commit:
+            try:
+                await self.commit(set(places))
+            except KprotoError as error:
+                self._tell(error)
+
+    # ---- the rebalance's side
+
+    async def assigned(self, places: Sequence[TopicPartition]) -> None:
+        """New claims: of the session that goes on, or of the next one."""
+        session = self._session
+        if session is None or session.over:
+            session = self._next = self._next or Session(self)
+        for place in places:
+            self._marks.pop(place, None)
+            session.by_partition[place] = claim = Claim(self, place)
+            if session is self._session:
+                self._start(session, claim)
+
+    async def gone(self, places: Sequence[TopicPartition], *, commit: bool) -> None:
+        """Claims that are taken away; with the last of them the session ends."""
+        for session in (self._session, self._next):
+            if session is None or session.over:
+                continue
+            last = session.by_partition.keys() <= set(places)
+            await self._release(session, places, last=last, commit=commit)
+            for place in places:
+                session.by_partition.pop(place, None)
+            if last and session is self._next:
+                self._next = None
+            elif last:
+                session.over = True
+        for place in places:
+            self._marks.pop(place, None)
+
+    def _spread(self, records: list[ConsumerRecord]) -> None:
+        by_place: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for record in records:
+            by_place.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        for place, found in by_place.items():
+            for session in (self._session, self._next):
+                if session is not None and not session.over and place in session.by_partition:
+                    session.by_partition[place].put(found)
+                    break
+
+    # ---- marks and commits
+
+    def mark(self, place: TopicPartition, offset: int, metadata: str, *, back: bool) -> None:
+        """What a session's mark_offset and reset_offset do."""
+        if type(offset) is not int or offset < 0:
+            raise ConfigError("offset", offset, "an offset: a whole number that is not negative")
+        with self._lock:
+            mark = self._marks.get(place)
+            if mark is None:
+                self._marks[place] = _Mark(offset, metadata)
+            elif offset > mark.offset or (back and offset <= mark.offset):
+                mark.offset, mark.metadata, mark.dirty = offset, metadata, True
+
+    async def commit(self, places: set[TopicPartition] | None) -> None:
+        """Commits what is marked of these partitions, or of all."""
+        with self._lock:
+            dirty = {
+                place: (mark.offset, mark.metadata)
+                for place, mark in self._marks.items()
+                if mark.dirty and (places is None or place in places)
+            }
+        if not dirty:
+            return
+        await self.consumer.commit(dirty)
+        with self._lock:
+            for place, sent in dirty.items():
+                mark = self._marks.get(place)
+                if mark is not None and (mark.offset, mark.metadata) == sent:  # else marked again meanwhile
+                    mark.dirty = False
+
+    async def _commit_in_time(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._auto and now - self._committed_at >= self._interval_s:
+            self._committed_at = now
+            try:
+                await self.commit(None)
+            except KprotoError as error:
+                self._tell(error)
+
+    # ---- inside
+
+    async def _call(self, name: str, *arguments: Any) -> None:
+        answer = getattr(self._handler, name)(*arguments)
+        if inspect.isawaitable(answer):
+            await answer
+
+    def _tell(self, error: Exception) -> None:
+        if not self._errors or str(self._errors[-1]) != str(error):
+            log.warning("%s: %s", self.consumer.options.client_id, error)
+            self._errors.append(error)
+            self._told.set()
+
+
+def check_handler(handler: object) -> None:
+    """Raises ConfigError for an object that lacks one of a handler's methods."""
+    for name in ("setup", "consume_claim", "cleanup"):
+        if not callable(getattr(handler, name, None)):
+            allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
+            raise ConfigError("handler", handler, allowed)
+
+
+class _Listener(RebalanceListener):
+    def __init__(self, group: AsyncConsumerGroup) -> None:
+        self._group = group
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> Awaitable[None]:
+        return self._group.assigned(partitions)
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> Awaitable[None]:
+        return self._group.gone(partitions, commit=True)
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None]:
+        return self._group.gone(partitions, commit=False)

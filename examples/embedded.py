@@ -1,0 +1,24 @@
+"""What the programs share: the broker that they run on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from kproto import Cluster, running
+
+
+@contextmanager
+def broker(description: str, topics: dict[str, int]) -> Generator[str]:
+    """HOST:PORT of the Kafka that --bootstrap names, else of an embedded broker; the topics are there."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")
+    options = parser.parse_args()
+    if options.bootstrap is None:
+        with running(topics=topics) as server:
+            yield server.bootstrap
+    else:
+        with Cluster(options.bootstrap) as cluster:
+            cluster.create_topics(topics, exist_ok=True)
+        yield options.bootstrap

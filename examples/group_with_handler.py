@@ -1,0 +1,69 @@
+"""A consumer group as sarama's users write it: what was marked is committed by a timer, and at the end."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from embedded import broker
+
+from kproto import ConsumerGroup, Producer
+
+MESSAGES = 12
+
+
+class Printer:
+    """Prints each message and marks it; says when everything was seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.done = threading.Event()
+        self.lock = threading.Lock()
+
+    def setup(self, session: Any) -> None:
+        print(f"setup {session.member_id.partition('-')[0]} {session.claims}")
+
+    def consume_claim(self, session: Any, claim: Any) -> None:
+        for message in claim:
+            with self.lock:
+                print(
+                    f"{message.topic}-{message.partition} offset {message.offset}: {message.value.decode()}"
+                )
+                self.seen += 1
+            session.mark_message(message)
+            if self.seen >= MESSAGES:
+                self.done.set()
+
+    def cleanup(self, session: Any) -> None:
+        print("cleanup")
+
+
+def main() -> None:
+    with broker(__doc__ or "", {"flights": 3}) as bootstrap:
+        with Producer(bootstrap) as producer:
+            for number in range(MESSAGES):
+                producer.send("flights", f"flight {number}".encode(), key=b"%d" % number)
+
+        printer = Printer()
+        group = ConsumerGroup(bootstrap, group_id="readers", auto_offset_reset="earliest")
+
+        def errors() -> None:
+            for error in group.errors():
+                print("error:", error)
+
+        def consume() -> None:
+            while not printer.done.is_set():  # a session ends with each rebalance
+                group.consume(["flights"], printer)
+
+        threads = [threading.Thread(target=errors), threading.Thread(target=consume)]
+        for thread in threads:
+            thread.start()
+        printer.done.wait(30)
+        group.close()
+        for thread in threads:
+            thread.join()
+        print(f"{printer.seen} messages")
+
+
+if __name__ == "__main__":
+    main()

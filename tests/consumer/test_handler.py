@@ -1,0 +1,350 @@
+"""Sessions and claims: what a handler is promised, on the embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, Producer
+from kproto.broker.server import Server, running
+from kproto.errors import ConfigError, IllegalState
+from kproto.group.subscription import TopicPartition
+
+T0 = TopicPartition("t", 0)
+FAST: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 50, "fetch_max_wait_ms": 50}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with running(topics={"t": 4}, settings={"group.min.session.timeout.ms": "100"}) as server:
+        yield server
+
+
+def fill(server: Server, count: int, *, partition: int = 0) -> None:
+    with Producer(server.bootstrap) as producer:
+        for number in range(count):
+            producer.send("t", b"%d" % number, partition=partition)
+
+
+def committed(server: Server, group: str = "g") -> dict[int, int]:
+    with Cluster(server.bootstrap) as cluster:
+        found = cluster.committed_offsets(group)
+    return {place.partition: value.offset for place, value in found.items() if value is not None}
+
+
+class Notes:
+    """A handler that writes down what happens; `each` is what it does with a record."""
+
+    def __init__(self, each: Callable[[Any, Any, ConsumerRecord], object] | None = None) -> None:
+        self.each = each or (lambda session, claim, record: session.mark_message(record))
+        self.told: list[tuple[str, Any]] = []
+        self.records: list[ConsumerRecord] = []
+        self.claims: list[Any] = []
+        self.changed = threading.Condition()
+
+    def note(self, what: str, of: Any) -> None:
+        with self.changed:
+            self.told.append((what, of))
+            self.changed.notify_all()
+
+    def until(self, done: Callable[[], bool], seconds: float = 10) -> None:
+        with self.changed:
+            assert self.changed.wait_for(done, seconds), (self.told, len(self.records))
+
+    def take(self, session: Any, claim: Any, record: ConsumerRecord) -> Any:
+        with self.changed:
+            self.records.append(record)
+            self.changed.notify_all()
+        return self.each(session, claim, record)
+
+    def setup(self, session: Any) -> None:
+        self.note("setup", session.claims)
+
+    def consume_claim(self, session: Any, claim: Any) -> None:
+        self.claims.append(claim)
+        self.note("claim", claim.partition)
+        for record in claim:
+            self.take(session, claim, record)
+        self.note("over", claim.partition)
+
+    def cleanup(self, session: Any) -> None:
+        self.note("cleanup", session.claims)
+
+
+class AsyncNotes(Notes):
+    async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
+        self.claims.append(claim)
+        self.note("claim", claim.partition)
+        async for record in claim:
+            done = self.take(session, claim, record)
+            if asyncio.iscoroutine(done):
+                await done
+        self.note("over", claim.partition)
+
+
+class Loop:
+    """`consume` in a loop in a thread, as every program has it."""
+
+    def __init__(self, server: Server, notes: Notes, **config: Any) -> None:
+        self.group = ConsumerGroup(server.bootstrap, **{"group_id": "g", **FAST, **config})
+        self.returns = 0
+        self.error: BaseException | None = None
+        self.notes = notes
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self.group.consume(["t"], self.notes)
+                self.returns += 1
+        except IllegalState:
+            pass
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Loop:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.group.close(10)
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+def test_a_session_is_setup_claims_and_cleanup_and_marks_are_committed(server: Server) -> None:
+    fill(server, 10)
+    notes = Notes()
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.records) == 10)
+    assert notes.told[0] == ("setup", {"t": [0, 1, 2, 3]})
+    assert notes.told[-1] == ("cleanup", {"t": [0, 1, 2, 3]})
+    assert sorted(of for what, of in notes.told if what == "over") == [0, 1, 2, 3]
+    assert committed(server)[0] == 10
+
+
+def test_only_what_is_marked_is_committed(server: Server) -> None:
+    fill(server, 10)
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        if record.offset < 4:
+            session.mark_message(record, "done")
+
+    notes = Notes(each)
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.records) == 10)
+    assert committed(server)[0] == 4
+
+
+def test_a_mark_never_goes_back_but_by_reset(server: Server) -> None:
+    fill(server, 10)
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        session.mark_message(record)
+        session.mark_offset("t", 0, 2)
+        if record.offset == 9:
+            session.commit()
+            assert committed(server)[0] == 10
+            session.reset_offset("t", 0, 3)
+
+    notes = Notes(each)
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.records) == 10)
+    assert committed(server)[0] == 3
+
+
+def test_a_commit_in_a_handler_is_done_when_it_returns(server: Server) -> None:
+    fill(server, 5)
+    seen: list[int] = []
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        session.mark_message(record)
+        session.commit()
+        seen.append(committed(server)[0])
+
+    notes = Notes(each)
+    with Loop(server, notes, enable_auto_commit=False):
+        notes.until(lambda: len(notes.records) == 5)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
+    first, second = Notes(), Notes()
+    with Loop(server, first, partition_assignment_strategy="range") as one:
+        first.until(lambda: len(first.claims) == 4)
+        with Loop(server, second, partition_assignment_strategy="range"):
+            second.until(lambda: len(second.claims) == 2)
+            first.until(lambda: len(first.claims) == 6)
+            assert one.returns == 1
+            setups = [of["t"] for what, of in first.told if what == "setup"]
+            assert [len(partitions) for partitions in setups] == [4, 2]
+
+
+def test_a_cooperative_rebalance_leaves_kept_claims_alone(server: Server) -> None:
+    first, second = Notes(), Notes()
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    with Loop(server, first, **strategy) as one:
+        first.until(lambda: len(first.claims) == 4)
+        with Loop(server, second, **strategy):
+            second.until(lambda: len(second.claims) == 2)
+            taken = {of for what, of in first.told if what == "over"}
+            assert len(taken) == 2
+            assert [what for what, _ in first.told].count("setup") == 1
+            assert one.returns == 0
+            kept = next(claim for claim in first.claims if claim.partition not in taken)
+            fill(server, 3, partition=kept.partition)
+            first.until(lambda: len(first.records) == 3)
+
+
+def test_nothing_is_lost_and_nothing_doubled_when_members_come_and_go(server: Server) -> None:
+    first, second = Notes(), Notes()
+    total = 0
+    with Loop(server, first, partition_assignment_strategy="range"):
+        for partition in range(4):
+            fill(server, 200, partition=partition)
+        with Loop(server, second, partition_assignment_strategy="range"):
+            for partition in range(4):
+                fill(server, 200, partition=partition)
+        for partition in range(4):
+            fill(server, 100, partition=partition)
+        total = 4 * 500
+        first.until(lambda: len(first.records) + len(second.records) >= total, 20)
+    read = sorted((one.partition, one.offset) for one in [*first.records, *second.records])
+    assert read == [(partition, offset) for partition in range(4) for offset in range(500)]
+
+
+def test_a_handler_that_returns_ends_the_session_and_what_it_did_not_mark_comes_again(server: Server) -> None:
+    fill(server, 10)
+
+    class Once(Notes):
+        def consume_claim(self, session: Any, claim: Any) -> None:
+            self.note("claim", claim.partition)
+            for record in claim:
+                self.take(session, claim, record)
+                if record.offset == 3 and len(self.records) == 4:
+                    return
+
+    notes = Once(lambda session, claim, record: session.mark_message(record) if record.offset < 2 else None)
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.records) >= 12)
+    assert [record.offset for record in notes.records] == [0, 1, 2, 3, *range(2, 10)]
+
+
+def test_what_a_handler_raises_is_told_and_ends_the_session(server: Server) -> None:
+    fill(server, 3)
+    failed = threading.Event()
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("no such flight")
+        session.mark_message(record)
+
+    notes = Notes(each)
+    with Loop(server, notes) as loop:
+        notes.until(lambda: len(notes.records) == 4)
+        assert loop.returns == 1
+        assert isinstance(next(loop.group.errors()), ValueError)
+    assert committed(server)[0] == 3
+
+
+def test_errors_end_with_the_group(server: Server) -> None:
+    notes = Notes()
+    ended: list[Exception] = []
+    with Loop(server, notes) as loop:
+        drain = threading.Thread(target=lambda: ended.extend(loop.group.errors()))
+        drain.start()
+        notes.until(lambda: len(notes.claims) == 4)
+    drain.join(5)
+    assert not drain.is_alive()
+    assert ended == []
+
+
+def test_a_slow_handler_holds_few_records(server: Server) -> None:
+    fill(server, 5000)
+    go = threading.Event()
+    notes = Notes(lambda session, claim, record: (go.wait(10), session.mark_message(record)))
+    with Loop(server, notes, max_poll_records=100) as loop:
+        notes.until(lambda: len(notes.records) == 1)
+        time.sleep(0.5)
+        claim = next(one for one in notes.claims if one.partition == 0)
+        assert len(claim._claim._records) < 600
+        assert T0 in loop.group._group.consumer.paused()
+        go.set()
+        notes.until(lambda: len(notes.records) == 5000)
+    assert committed(server)[0] == 5000
+
+
+def test_claims_know_where_they_are(server: Server) -> None:
+    fill(server, 7)
+    notes = Notes()
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.records) == 7)
+        claim = next(one for one in notes.claims if one.partition == 0)
+        assert (claim.topic, claim.partition, claim.initial_offset, claim.high_water_mark) == ("t", 0, 0, 7)
+
+
+# ---- asyncio
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+def test_the_same_in_asyncio(server: Server) -> None:
+    fill(server, 10)
+    notes = AsyncNotes()
+
+    async def main() -> None:
+        async with AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
+            task = asyncio.ensure_future(group.consume(["t"], notes))
+            while len(notes.records) < 10:
+                await asyncio.sleep(0.02)
+        await task
+
+    run(main())
+    assert notes.told[-1][0] == "cleanup"
+    assert committed(server)[0] == 10
+
+
+def test_a_cancelled_consume_ends_its_session_and_the_next_goes_on(server: Server) -> None:
+    fill(server, 10)
+    notes = AsyncNotes()
+
+    async def main() -> None:
+        async with AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
+            task = asyncio.ensure_future(group.consume("t", notes))
+            while len(notes.records) < 10:
+                await asyncio.sleep(0.02)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert notes.told[-1][0] == "cleanup"
+            generation = group.consumer.group_metadata().generation
+            task = asyncio.ensure_future(group.consume("t", notes))
+            while [what for what, _ in notes.told].count("claim") < 8:
+                await asyncio.sleep(0.02)
+            assert group.consumer.group_metadata().generation == generation
+        await task
+
+    run(main())
+    assert [record.offset for record in notes.records] == list(range(10))
+
+
+def test_what_is_wrong_is_refused_at_the_door(server: Server) -> None:
+    with pytest.raises(ConfigError, match="group_id"):
+        ConsumerGroup(server.bootstrap)
+    with pytest.raises(ConfigError, match="session_timeout_ms"):
+        ConsumerGroup(server.bootstrap, group_id="g", session_timeout_ms=-1)
+    with ConsumerGroup(server.bootstrap, group_id="g") as group:
+        with pytest.raises(ConfigError, match="setup, consume_claim and cleanup"):
+            group.consume(["t"], print)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="topics"):
+            group.consume([], Notes())
+    with pytest.raises(IllegalState, match="closed"):
+        group.consume(["t"], Notes())

@@ -1,0 +1,36 @@
+"""Each program in examples/ runs as it stands, and says what it is for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SAYS = {
+    "group_with_handler.py": "12 messages",
+    "group_with_manual_commit.py": "orders-0: ",
+    "group_that_survives_growth.py": "100 of 100 read, none lost: True",
+    "synchronous_producer.py": "k1: partition",
+}
+
+
+def test_every_program_is_listed_and_tested() -> None:
+    programs = {path.name for path in (ROOT / "examples").glob("*.py")} - {"embedded.py"}
+    assert programs == set(SAYS)
+    text = (ROOT / "examples" / "README.md").read_text()
+    assert all(f"`{name}`" in text for name in programs)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_the_program_runs(name: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name)], env=env, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert SAYS[name] in done.stdout
+    assert done.stderr == ""
