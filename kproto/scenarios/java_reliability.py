@@ -410,8 +410,8 @@ def lost(told: Told) -> None:
                 return HeartbeatResponse(error_code=left.pop()) if late and left else None
 
             world.tamper = tamper
-            member = _member(world, "a", kind, auto_commit_ms=60_000)
-            world.run(60_000)
+            member = _member(world, "a", kind, auto_commit_ms=60_000, session_ms=6_000)
+            world.run(20_000)
             calls = [call for call, _ in member.calls]
             told.result(f"{kind}, error {code}", calls)
             told.claim(
@@ -499,11 +499,11 @@ def no_gap(told: Told) -> None:
             _member(world, name, NOW, assignors=(assignor,), heartbeat_ms=beat)
             for name, beat in (("a", 500), ("b", 1_700))
         ]
-        produce(world, "t", range(6), 20, 6_000)
+        produce(world, "t", range(6), 20, 4_000)
         kept_before = {one.name: set(one.owned) for one in members}
         begun = world.now
         newcomer = _member(world, "c", NOW, assignors=(assignor,))
-        produce(world, "t", range(6), 20, 10_000)
+        produce(world, "t", range(6), 20, 6_000)
         stayed = {tp: one for one in members for tp in kept_before[one.name] & one.owned}
         gaps = [_gap(world, one.name, tp, begun) for tp, one in stayed.items()]
         longest[assignor] = max(gaps)

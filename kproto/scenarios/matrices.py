@@ -29,6 +29,8 @@ class Loss:
     doubled: int
     seen_after_ms: int | None
     """From the growth to the assignment of the new partitions; None: never."""
+    every_ms: int = 50
+    """Records were written in batches this far apart."""
 
     @property
     def detection(self) -> str:
@@ -44,12 +46,14 @@ def loss(
     rate: int = 100,
     grow_at_ms: int = 7_300,
     after_ms: int = 13_000,
+    settle_ms: int = 10_000,
     seed: int = 7,
     world: World | None = None,
 ) -> Loss:
     """Run one: two partitions, one member; at `grow_at_ms` there are four, and records into the new ones.
 
-    `rate` is in records/s for each of them, for `after_ms`. `world`, when given, is an empty one to run in.
+    `rate` is in records/s for each of them, for `after_ms`; `settle_ms` is how long to read on.
+    `world`, when given, is an empty one to run in.
     """
     stage = world or World({"t": 2}, seed=seed, trace=False)
     options: dict[str, Any] = {"watch": watch} if kind == "kafka-go" else {}
@@ -68,8 +72,9 @@ def loss(
     stage.run(grow_at_ms)
     stage.grow("t", 4)
     grown = stage.now
-    written = produce(stage, "t", (2, 3), rate, after_ms)
-    stage.run(10_000)
+    every = max(50, after_ms // 400)
+    written = produce(stage, "t", (2, 3), rate, after_ms, every)
+    stage.run(settle_ms)
     new = [TopicPartition("t", 2), TopicPartition("t", 3)]
     lost, doubled = lost_and_doubled(stage, [member], new)
     seen = next((one.at for one in stage.seen if one.what == "assigned" and new[0] in one.partitions), None)

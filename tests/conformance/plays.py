@@ -153,6 +153,14 @@ class Stage:
     def inject(self, member: str, api: str, *codes: int) -> None:
         self.tap.inject(self.name(member), api, *codes)
 
+    def said(self, member: str, api: str) -> None:
+        """Wait until a member has asked this."""
+        end = time.monotonic() + PATIENCE
+        while all(one.api != api for one in self.tap.heard(self.name(member))):
+            if time.monotonic() > end:
+                raise AssertionError(f"{member} did not send {api}")
+            time.sleep(0.02)
+
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -174,7 +182,7 @@ def second(stage: Stage) -> None:
     stage.pause(0.6)
     b = stage.subscribed("B")
     a.until("assigned")
-    stage.pause(0.6)
+    stage.pause(1.2)
     b.close()
     a.until("assigned")
     stage.pause(0.6)
@@ -201,7 +209,7 @@ def crash(stage: Stage) -> None:
     stage.pause(0.6)
     b = stage.subscribed("B")
     a.until("assigned")
-    stage.pause(0.6)
+    stage.pause(1.2)
     b.kill()
     a.until("assigned")
     stage.pause(0.6)
@@ -211,11 +219,11 @@ def crash(stage: Stage) -> None:
 def restart(stage: Stage) -> None:
     """A static member goes and comes back in time."""
     stage.produce(10)
-    a = stage.subscribed("A", instance="one")
+    a = stage.subscribed("A", instance="one", session_ms=20_000)
     a.until("R ", 10)
     stage.pause(0.8)
     a.close()
-    again = stage.subscribed("A", instance="one")
+    again = stage.subscribed("A", instance="one", session_ms=20_000)
     stage.pause(0.8)
     again.close()
 
@@ -263,7 +271,9 @@ def join_errors(stage: Stage) -> None:
     for number, code in enumerate((15, 25)):
         name = f"A{number}"
         stage.inject(name, "JoinGroup", code)
-        stage.subscribed(name).close()
+        made = stage.subscribed(name)
+        stage.pause(0.8)
+        made.close()
 
 
 def sync_errors(stage: Stage) -> None:
@@ -271,7 +281,9 @@ def sync_errors(stage: Stage) -> None:
     for number, code in enumerate((27, 22, 25)):
         name = f"A{number}"
         stage.inject(name, "SyncGroup", code)
-        stage.subscribed(name).close()
+        made = stage.subscribed(name)
+        stage.pause(0.8)
+        made.close()
 
 
 def start_errors(stage: Stage) -> None:
@@ -320,7 +332,8 @@ def close_while_joining(stage: Stage) -> None:
     a = stage.member("A")
     stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
     a.say(f"subscribe {stage.topic}")
-    stage.pause(0.8)
+    stage.said("A", "JoinGroup")
+    stage.pause(0.2)
     a.close()
 
 
