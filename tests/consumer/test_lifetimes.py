@@ -19,7 +19,7 @@ import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, Producer, TopicPartition
 from kproto.broker.server import running
-from kproto.errors import IllegalState, RequestTimedOut
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -415,3 +415,71 @@ def test_a_task_that_gives_up_asking_leaves_nothing_behind(silent: str) -> None:
                 await cluster.topics(timeout=0.1)
 
     asyncio.run(story())
+
+
+# ---- a process that stands still
+
+
+SLEEPER = """
+import sys
+from consumer import Consumer
+with Consumer(sys.argv[1], group_id="stopped", auto_offset_reset="earliest", session_timeout_ms=1000,
+              heartbeat_interval_ms=100, max_poll_records=5, auto_commit_interval_ms=100) as consumer:
+    consumer.subscribe("t")
+    while True:
+        for record in consumer.poll(0.5):
+            print(record.offset, flush=True)
+        print("polled", sorted(p.partition for p in consumer.assignment()), flush=True)
+        sys.stdin.readline()
+"""
+
+
+def test_after_a_stop_longer_than_the_session_no_record_of_a_lost_partition_is_delivered(broker: str) -> None:
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", SLEEPER, broker], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert sleeper.stdin is not None
+    assert sleeper.stdout is not None
+
+    def next_poll() -> list[str]:
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("polled"):
+            lines.append(sleeper.stdout.readline().strip())  # type: ignore[union-attr]
+        return lines
+
+    try:
+        first: list[str] = []
+        while len(first) < 2:
+            first = next_poll()
+            if len(first) < 2:
+                sleeper.stdin.write("\n")
+                sleeper.stdin.flush()
+        assert first[:5] == ["0", "1", "2", "3", "4"]
+        time.sleep(0.3)  # it has fetched ahead
+        sleeper.send_signal(signal.SIGSTOP)
+        with Consumer(broker, **{**GROUP, "group_id": "stopped"}, max_poll_records=1000) as other:
+            other.subscribe("t")
+            read: list[int] = []
+            until(lambda: bool(read.extend(r.offset for r in other.poll(0.2)) or len(read) >= 95), 20)
+            sleeper.stdin.write("\n")
+            sleeper.stdin.flush()
+            sleeper.send_signal(signal.SIGCONT)
+            after = next_poll()
+        assert [line for line in after if line.isdigit()] == []
+    finally:
+        sleeper.send_signal(signal.SIGCONT)
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_commit_that_fails_at_close_is_raised_by_close(broker: str) -> None:
+    consumer = Consumer(broker, **GROUP)
+    consumer.subscribe("t")
+    assert consumer.poll(10)
+    with Cluster(broker) as cluster:
+        cluster.delete_topics(["t"])
+    future = consumer.commit_async({P0: 50})
+    with pytest.raises(KprotoError, match="OffsetCommit"):
+        consumer.close(timeout=5)
+    assert future.exception(5) is not None
+    assert not consumer._thread.is_alive()
