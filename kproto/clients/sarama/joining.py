@@ -38,7 +38,7 @@ from .routines import Routine, States, Table, only
 from .session import reason
 
 if TYPE_CHECKING:
-    from .group import Group
+    from .group_state import Group
 
 _FORGET = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 _BACK_OFF = {

@@ -32,7 +32,7 @@ from .routines import Routine, States, Table, Ticker, only
 if TYPE_CHECKING:
     from .application import Application
     from .client import Client
-    from .group import Group
+    from .group_state import Group
 
 _REASONS = {
     errors.REBALANCE_IN_PROGRESS: "group is rebalancing",

@@ -6,6 +6,7 @@
 * What nobody has goes to the member with the fewest partitions that may have it.
 * Then partitions are moved, from members with many to those with few, in the order in which they stand: where
   all members want the same, from the fullest member on, else from the partition with the fewest takers.
+* A partition may go back even to a member that doesn't want its topic any more: sarama doesn't ask.
 * What would be no better is undone. sarama forgets to undo it in its result, and loses the members that
   could not take part then: so does this.
 * Cooperative: a partition that changes hands is given to nobody, until who had it has joined without it.
