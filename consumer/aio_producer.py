@@ -97,7 +97,7 @@ class AsyncProducer(Sender):
                 return delivery
             if deadline is None:
                 deadline = self._loop.time() + self.options.max_block_ms / 1000
-            timed_out = RequestTimedOut("send", self.options.max_block_ms, records.why)
+            timed_out = RequestTimedOut("send", self.options.max_block_ms, self._why())
             await self._wait(deadline, timed_out)
 
     async def flush(self, timeout: float | None = None) -> None:

@@ -132,7 +132,7 @@ class Producer(Sender):
         """Until something happened. The lock is held, and given up meanwhile."""
         left = deadline - time.monotonic()
         if left <= 0:
-            raise RequestTimedOut("send", self.options.max_block_ms, self._records.why)
+            raise RequestTimedOut("send", self.options.max_block_ms, self._why())
         self._wait(left)
 
     def _wait(self, seconds: float | None) -> None:

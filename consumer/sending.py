@@ -69,6 +69,11 @@ class Sender:
         change = action.change
         log.warning("%s %s %s", self.options.client_id, change.kind, change.reason)
 
+    def _why(self) -> str:
+        """What a send waits for, and what stands behind it."""
+        trouble = self._engine.metadata.trouble
+        return f"{self._records.why}; {trouble}" if trouble else self._records.why
+
     def _flush_timeout(self, timeout: float | None) -> float:
         return self.options.delivery_timeout_ms / 1000 + 1 if timeout is None else max(0.0, timeout)
 

@@ -142,6 +142,8 @@ class MetadataKeeper:
         self._asked: frozenset[str] | None = frozenset()
         self._next_at: int | None = None
         self._last_at = -(10**9)
+        # Why nobody answers just now; empty when somebody did last.
+        self.trouble = ""
         self._fails = 0
         self._vain = 0  # answers in a row that somebody needed, and that told nothing new
         self._needed = False
@@ -243,13 +245,16 @@ class MetadataKeeper:
             self._fails += 1
             self._needed = needed
             if call.error is not None:
-                core.report("unreachable", reason=str(call.error))
+                if str(call.error) != self.trouble:  # the same again is no news
+                    self.trouble = str(call.error)
+                    core.report("unreachable", reason=self.trouble)
                 # Java would wait for ever; a cluster that was there before is waited for here too.
                 late = not core.view.brokers and core.now - self._since >= BOOTSTRAP_PATIENCE_MS
                 if late or call.how is not How.silent:
                     core.fail(call.error)
             return
         self._fails = 0
+        self.trouble = ""
         news = core.view.update(response, core.now, version=call.version, everything=self._asked is None)
         self._vain = self._vain + 1 if needed and not news else 0
         core.network.metadata_changed(core.now)

@@ -487,3 +487,18 @@ def test_a_position_that_was_committed_is_known_without_a_record(broker: str) ->
     with Consumer(broker, group_id="g", fetch_max_wait_ms=20_000) as consumer:
         consumer.assign([P0])
         assert consumer.position(P0, timeout=5) == 5
+
+
+def test_an_unreachable_cluster_is_news_once(caplog: pytest.LogCaptureFixture) -> None:
+    with Consumer("127.0.0.1:1", group_id="g") as consumer:
+        consumer.subscribe("t")
+        with pytest.raises(ConnectionFailed):
+            consumer.poll(10)
+    assert caplog.text.count("unreachable") == 1
+
+
+def test_a_send_in_vain_says_that_nobody_answers() -> None:
+    producer = Producer("127.0.0.1:1", max_block_ms=300)
+    with pytest.raises(RequestTimedOut, match=r"no metadata for topic 't' yet; no broker at 127\.0\.0\.1:1"):
+        producer.send("t", b"x")
+    producer.close()
