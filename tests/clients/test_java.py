@@ -382,6 +382,15 @@ def test_a_commit_before_a_join_that_fails_and_may_pass_is_sent_again(release: M
     assert len(said(a, "Commit")) == 31
 
 
+@BOTH
+def test_m130_a_fenced_automatic_commit_is_thrown_by_every_poll_from_then_on(release: ModuleType) -> None:
+    stage, a = joined(release)
+    a.inject("Commit", 82)
+    assert stage.run(until=lambda: a.heard("error FencedInstanceIdException", 5))
+    assert len(said(a, "Commit")) == 1
+    assert called(a) == ["assigned t:0 t:1"]
+
+
 def test_m95_a_commit_while_joining_is_empty_for_an_eager_member_and_refused_for_a_cooperative_one() -> None:
     for conf, expected in (({}, "commit ok"), (COOP, "commit RebalanceInProgressException")):
         stage, a = joined(java, auto_commit=False, **conf)

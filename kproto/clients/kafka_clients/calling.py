@@ -48,6 +48,7 @@ from .state import (
 
 M = MemberState
 CLOSE_MS = 30_000
+COMMIT_FENCED = ("FencedInstanceIdException", "Get fenced exception for group.instance.id by a commit")
 
 
 def run(state: State, out: Out) -> None:
@@ -78,6 +79,9 @@ def _return(
 def _polling(state: State, out: Out) -> bool:
     if state.finished:
         drain(state, out)
+    if state.commit_fenced:
+        _return(state, out, error=COMMIT_FENCED)
+        return False
     error = state.failed or state.thrown or state.find_fatal
     if error is not None:
         _throw(state, error, out)
@@ -410,6 +414,7 @@ def drain(state: State, out: Out) -> None:
     """invokeCompletedOffsetCommitCallbacks."""
     while state.finished:
         op = state.finished.popleft()
+        state.commit_fenced = state.commit_fenced or op.fenced
         if op.auto:
             if op.retriable:
                 state.commit_at = state.now + RETRY_BACKOFF_MS
@@ -422,6 +427,10 @@ def commit(state: State, event: c.Commit, out: Out) -> None:
     if event.offsets is not None:
         offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
     op = Committing(offsets, event.token, told=event.wait, until=state.now + 60_000)
+    drain(state, out)
+    if state.commit_fenced:
+        out.append(c.Committed(event.token, COMMIT_FENCED))
+        return
     if event.wait:
         state.commits.append(op)
     committing.try_send(state, op, out)
@@ -527,7 +536,8 @@ def close(state: State, event: c.Close, out: Out) -> None:
         _return(state, out)
     state.closing, state.stay, state.close_until = True, event.stay, state.now + CLOSE_MS
     op = state.prepare_commit = None
-    offsets = committing.consumed(state) if state.auto_commit else {}
+    drain(state, out)
+    offsets = committing.consumed(state) if state.auto_commit and not state.commit_fenced else {}
     if offsets:
         op = state.committing = Committing(offsets, told=True)
         state.block = Block.close_commit

@@ -6,6 +6,7 @@
 * commitSync tries again what is retriable until its time is over; without a generation it fails at once.
 * M95: while a rebalance is under way a commit is RebalanceInProgressException, before a join
   CommitFailedException.
+* FENCED_INSTANCE_ID for an asynchronous one is thrown by every poll and commit from then on (M130).
 * M61: which error resets what, and asks for which rejoin.
 """
 
@@ -128,6 +129,7 @@ def _refused(state: State, op: Committing, code: int, unchanged: bool) -> None:
         want_rejoin(state, COMMIT_WHILE_REBALANCING)
         op.failed = REBALANCING
     elif code == E.FENCED_INSTANCE_ID:
+        op.fenced = unchanged and not op.told
         if not unchanged:
             op.failed = REBALANCING if state.state is M.preparing else FAILED
     elif code in (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION):

@@ -26,6 +26,8 @@ from .rules import exception
 from .state import RETRIABLE, RETRY_BACKOFF_MS, Open, Out, Partition, State, Where, node, send, version
 
 REQUEST_MS = 30_000
+_PASSES_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
+"""What 2.6 expects as the error of a whole OffsetFetch, and tries again; 4.3 whatever is retriable."""
 
 
 def serve(state: State, out: Out) -> None:
@@ -92,13 +94,17 @@ def committed(state: State, entry: Open, answer: OffsetFetchResponse | None, out
         return
     error, offsets = fetched_offsets(answer)
     inner = next((one.error for one in offsets.values() if one.error), 0)
-    if error in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
-        finding.unknown(state, out)
+    passes = error in _PASSES_IN_2_6 if state.rules.blocking_commit else error in RETRIABLE
+    if error and passes:
+        if error in (E.COORDINATOR_NOT_AVAILABLE, E.NOT_COORDINATOR):
+            finding.unknown(state, out)
         _later(state, asked)
-    elif error == E.COORDINATOR_LOAD_IN_PROGRESS or inner == E.UNSTABLE_OFFSET_COMMIT or error in RETRIABLE:
+    elif inner == E.UNSTABLE_OFFSET_COMMIT and not error:
         _later(state, asked)
     elif error or inner:
-        state.thrown = (exception(error or inner), f"OffsetFetch: {exception(error or inner)}")
+        unexpected = error != E.GROUP_AUTHORIZATION_FAILED
+        name = "KafkaException" if unexpected else exception(error)
+        state.thrown = (name, f"Unexpected error in fetch offset response: {exception(error or inner)}")
     else:
         state.refreshed = True
         for tp, one in offsets.items():

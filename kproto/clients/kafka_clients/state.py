@@ -139,6 +139,7 @@ class Committing:
     """The answer's code; -2 is a failure without one."""
     failed: tuple[str, str] | None = None
     retriable: bool = False
+    fenced: bool = False
     until: int = FOREVER
     again_at: int | None = None
     open: bool = False
@@ -216,7 +217,8 @@ class State:
     adopting: tuple[TopicPartition, ...] = ()
     added: tuple[TopicPartition, ...] = ()
     finished: deque[Committing] = field(default_factory=deque[Committing])
-    async_open: int = 0
+    commit_fenced: bool = False
+    """asyncCommitFenced: from now on every call that hears of commits throws."""
     committed_open: bool = False
     thrown: tuple[str, str] | None = None
 

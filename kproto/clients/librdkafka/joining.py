@@ -40,7 +40,8 @@ def join(state: State, out: Out) -> None:
     """rd_kafka_cgrp_join."""
     if state.coord is not CoordState.up or state.join is not J.init or state.waits_for is not None:
         return
-    if state.max_poll_exceeded and state.now - state.last_poll >= state.max_poll_ms:
+    away = state.polling is None and state.now - state.last_poll >= state.max_poll_ms
+    if state.max_poll_exceeded and away:
         return
     state.max_poll_exceeded = False
     if knowing.refresh_for_join(state, out):

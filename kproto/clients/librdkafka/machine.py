@@ -33,9 +33,10 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
         while state.todo:
             DO[state.todo.popleft()](state, out)
         committing.serve_refused(state, out)
+    calling.serve_queue(state, out)  # the application's thread is the quicker one
     if awake:
         _serve(state, out)
-    calling.serve_queue(state, out)
+        calling.serve_queue(state, out)
     _settle(state, out)
     if not state.closed:
         fetching.serve(state, out)
