@@ -1,6 +1,7 @@
 """Whole clients against the embedded broker: New York's flights of 2013, consumed and produced.
 
-    python -m benchmarks.consumer [--rounds 5] [--records 336776] [--only consume,produce] [--codec none]
+    python -m benchmarks.consumer [--rounds 5] [--records 336776] [--kafka-records 2000000] [--codec none]
+                                  [--only consume,produce,kafka,partitions]
 
 The broker is a process of its own; so is every client in every round, and clients take turns in rotating
 order. A consumer reads the whole topic of three partitions and touches key, value, offset and timestamp of
@@ -23,15 +24,16 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kproto.demo.flights import departures, table
-from tests.conformance.judges import free_port
+from tests.conformance.judges import free_port, real_kafka
 
-from .report import machine
+from .report import header, machine, row
 
 TOPIC = "flights"
 PARTITIONS = 3
@@ -40,11 +42,11 @@ PARTITIONS = 3
 # ---- consumers: each reads `count` records and returns
 
 
-def kproto_rows(bootstrap: str, count: int) -> None:
+def kproto_rows(bootstrap: str, count: int, topic: str) -> None:
     from consumer import Consumer, TopicPartition
 
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
-        consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
         seen = 0
         while seen < count:
             for record in consumer.poll(1.0, 1000):
@@ -52,13 +54,13 @@ def kproto_rows(bootstrap: str, count: int) -> None:
                 seen += 1
 
 
-def kproto_columns(bootstrap: str, count: int) -> None:
+def kproto_columns(bootstrap: str, count: int, topic: str) -> None:
     import pyarrow.compute as pc
 
     from consumer import Consumer, TopicPartition
 
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
-        consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
         seen = 0
         while seen < count:
             for batch in consumer.poll_columns(1.0):
@@ -66,12 +68,12 @@ def kproto_columns(bootstrap: str, count: int) -> None:
                 seen += len(batch)
 
 
-def kproto_async(bootstrap: str, count: int) -> None:
+def kproto_async(bootstrap: str, count: int, topic: str) -> None:
     from consumer import AsyncConsumer, TopicPartition
 
     async def read() -> None:
         async with AsyncConsumer(bootstrap, auto_offset_reset="earliest") as consumer:
-            consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
+            consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
             seen = 0
             while seen < count:
                 for record in await consumer.poll(1.0, 1000):
@@ -81,11 +83,11 @@ def kproto_async(bootstrap: str, count: int) -> None:
     asyncio.run(read())
 
 
-def kafka_python(bootstrap: str, count: int) -> None:
+def kafka_python(bootstrap: str, count: int, topic: str) -> None:
     from kafka import KafkaConsumer, TopicPartition
 
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
-    consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
     seen = 0
     while seen < count:
         for records in consumer.poll(timeout_ms=1000, max_records=1000).values():
@@ -95,13 +97,13 @@ def kafka_python(bootstrap: str, count: int) -> None:
     consumer.close()
 
 
-def aiokafka(bootstrap: str, count: int) -> None:
+def aiokafka(bootstrap: str, count: int, topic: str) -> None:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     async def read() -> None:
         consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
         await consumer.start()
-        consumer.assign([TopicPartition(TOPIC, index) for index in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
         seen = 0
         while seen < count:
             for records in (await consumer.getmany(timeout_ms=1000, max_records=1000)).values():
@@ -113,11 +115,11 @@ def aiokafka(bootstrap: str, count: int) -> None:
     asyncio.run(read())
 
 
-def confluent(bootstrap: str, count: int) -> None:
+def confluent(bootstrap: str, count: int, topic: str) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
     seen = 0
     while seen < count:
         for message in consumer.consume(1000, 1.0):
@@ -190,7 +192,7 @@ def confluent_producer(bootstrap: str, codec: str, rows: Rows) -> None:
     producer.flush()
 
 
-CONSUMERS: dict[str, Callable[[str, int], None]] = {
+CONSUMERS: dict[str, Callable[[str, int, str], None]] = {
     "kproto rows": kproto_rows,
     "kproto columns": kproto_columns,
     "kproto asyncio": kproto_async,
@@ -210,7 +212,7 @@ PRODUCERS: dict[str, Callable[[str, str, Rows], None]] = {
 
 
 @contextmanager
-def broker() -> Iterator[str]:
+def broker(partitions: int = PARTITIONS) -> Iterator[str]:
     """The embedded broker in a process of its own, with an empty topic."""
     address = f"127.0.0.1:{free_port()}"
     command = [
@@ -221,7 +223,9 @@ def broker() -> Iterator[str]:
         "--listen",
         address,
         "--topic",
-        f"{TOPIC}:{PARTITIONS}",
+        f"{TOPIC}:{partitions}",
+        "--set",
+        "group.initial.rebalance.delay.ms=0",
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -249,20 +253,24 @@ def _wait_for(address: str) -> None:
 def one(arguments: argparse.Namespace) -> None:
     """One client, once, in this process; prints (wall, cpu) in seconds."""
     kind, name = arguments.one.split(":", 1)
+    if kind == "partitions":
+        print(json.dumps(partitions(arguments.bootstrap, int(name))))
+        return
     rows: Rows = []
     if kind == "produce":
         rows = [tuple(row) for row in departures(table(arguments.records))]
     else:
-        CONSUMERS[name](arguments.bootstrap, 1)  # imports, code generation and the first connection
+        # Imports, code generation and the first connection.
+        CONSUMERS[name](arguments.bootstrap, 1, arguments.topic)
     wall, cpu = time.perf_counter(), time.process_time()
     if kind == "produce":
         PRODUCERS[name](arguments.bootstrap, arguments.codec, rows)
     else:
-        CONSUMERS[name](arguments.bootstrap, arguments.records)
+        CONSUMERS[name](arguments.bootstrap, arguments.records, arguments.topic)
     print(json.dumps([time.perf_counter() - wall, time.process_time() - cpu]))
 
 
-def measure(kind: str, name: str, bootstrap: str, arguments: argparse.Namespace) -> tuple[float, float]:
+def measure(kind: str, name: str, bootstrap: str, arguments: argparse.Namespace) -> Any:
     command = [
         sys.executable,
         "-m",
@@ -272,12 +280,11 @@ def measure(kind: str, name: str, bootstrap: str, arguments: argparse.Namespace)
         "--bootstrap",
         bootstrap,
     ]
-    command += ["--records", str(arguments.records), "--codec", arguments.codec]
+    command += ["--records", str(arguments.records), "--codec", arguments.codec, "--topic", arguments.topic]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr[-1500:]}")
-    wall, cpu = json.loads(done.stdout.strip().splitlines()[-1])
-    return wall, cpu
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def rounds(kind: str, arguments: argparse.Namespace) -> dict[str, list[tuple[float, float]]]:
@@ -315,16 +322,115 @@ def report(kind: str, found: dict[str, list[tuple[float, float]]], records: int)
         print(f"| {name} | {records / wall / 1000:.0f} | {cpu / records * 1e6:.2f} |{cells}")
 
 
+# ---- a real Kafka
+
+
+def fill(bootstrap: str, topic: str, count: int, size: int) -> None:
+    """Random values, so that nobody is helped by what is alike, by the client that batches as most do."""
+    from confluent_kafka import Producer
+
+    from consumer import Cluster
+
+    with Cluster(bootstrap) as cluster:
+        cluster.create_topics({topic: PARTITIONS})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 100_000})
+    noise = os.urandom(1 << 20)
+    for number in range(count):
+        start = number * 37 % (len(noise) - size)
+        key, partition = b"key-%06d" % (number % 1_000_000), number // 500 % PARTITIONS
+        while True:
+            try:
+                producer.produce(topic, noise[start : start + size], key, partition)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush()
+
+
+def from_kafka(arguments: argparse.Namespace) -> None:
+    """Every consumer reads so many records of 100 B from a real Kafka, and a quarter as many of 1 KB."""
+    names = [name for name in CONSUMERS if name != "kafka-python"]  # minutes a round
+    with real_kafka({"log.retention.ms": "-1"}) as kafka:
+        for topic, size, count in (
+            ("small", 100, arguments.kafka_records),
+            ("large", 1000, arguments.kafka_records // 4),
+        ):
+            fill(kafka.bootstrap, topic, count, size)
+            asked = argparse.Namespace(**{**vars(arguments), "topic": topic, "records": count})
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+            for turn in range(arguments.rounds):
+                for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                    found[name].append(measure("consume", name, kafka.bootstrap, asked))
+            report(f"{count} records of {size} B from a real Kafka", found, count)
+
+
+# ---- many partitions
+
+
+def consumers_cpu() -> float:
+    """CPU seconds of all threads but the producer's."""
+    known = [one for one in threading.enumerate() if "producer" not in one.name and one.ident is not None]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(one.ident or 0)) for one in known)
+
+
+def partitions(bootstrap: str, count: int) -> list[float]:
+    """Seconds from subscribe until all partitions were fetched once, CPU ms for one record while the others
+    are idle, and the share of a core that idling takes."""
+    from consumer import Consumer, Producer
+
+    with (
+        Producer(bootstrap, linger_ms=0) as producer,
+        Consumer(bootstrap, group_id=f"many-{os.getpid()}", auto_offset_reset="earliest") as consumer,
+    ):
+        start = time.perf_counter()
+        consumer.subscribe([TOPIC])
+        while True:
+            consumer.poll(0.02)
+            assigned = consumer.assignment()
+            if len(assigned) == count and all(consumer.lag(one) is not None for one in assigned):
+                break
+        steady = time.perf_counter() - start
+        producer.send(TOPIC, b"warm", partition=0).result()
+        time.sleep(1)
+        consumer.poll(1)
+        cpu, rounds_of_one = consumers_cpu(), 100
+        for number in range(rounds_of_one):
+            producer.send(TOPIC, b"%d" % number, partition=number % min(count, 7))
+            while not consumer.poll(1):
+                pass
+        cpu = consumers_cpu() - cpu
+        idle, end = time.process_time(), time.monotonic() + 5
+        while time.monotonic() < end:
+            consumer.poll(1)
+        idle = time.process_time() - idle
+    return [steady, cpu / rounds_of_one * 1000, idle / 5]
+
+
+def many_partitions(arguments: argparse.Namespace) -> None:
+    header("partitions", "s until steady", "ms cpu for one record", "x of one partition", "idle, % of a core")
+    one = float("nan")
+    for count in (1, 1000, 10_000):
+        taken: list[list[float]] = []
+        for _ in range(max(1, arguments.rounds // 2)):
+            with broker(count) as bootstrap:
+                taken.append(measure("partitions", str(count), bootstrap, arguments))
+        steady, cpu, idle = (statistics.median(column) for column in zip(*taken, strict=True))
+        one = cpu if count == 1 else one
+        row(count, steady, cpu, cpu / one, 100 * idle)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=336_776)
-    parser.add_argument("--only", default="consume,produce")
+    parser.add_argument("--kafka-records", type=int, default=2_000_000)
+    parser.add_argument("--only", default="consume,produce,kafka,partitions")
     parser.add_argument("--codec", default="none")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
+    parser.add_argument("--topic", default=TOPIC, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         one(arguments)
@@ -332,7 +438,12 @@ def main() -> None:
     print(machine("kafka-python", "aiokafka", "confluent-kafka"))
     print(f"{arguments.records} flights, compression {arguments.codec}, {arguments.rounds} rounds")
     for kind in arguments.only.split(","):
-        report(kind, rounds(kind, arguments), arguments.records)
+        if kind == "kafka":
+            from_kafka(arguments)
+        elif kind == "partitions":
+            many_partitions(arguments)
+        else:
+            report(kind, rounds(kind, arguments), arguments.records)
 
 
 if __name__ == "__main__":
