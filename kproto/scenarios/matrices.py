@@ -78,9 +78,8 @@ def loss(
     new = [TopicPartition("t", 2), TopicPartition("t", 3)]
     lost, doubled = lost_and_doubled(stage, [member], new)
     seen = next((one.at for one in stage.seen if one.what == "assigned" and new[0] in one.partitions), None)
-    return Loss(
-        kind, reset, watch, refresh_ms, written, lost, doubled, None if seen is None else seen - grown
-    )
+    after = None if seen is None else seen - grown
+    return Loss(kind, reset, watch, refresh_ms, written, lost, doubled, after, every)
 
 
 def losses(*, seed: int = 7, refresh_ms: int = 5_000, rate: int = 100) -> Iterable[Loss]:
