@@ -543,3 +543,86 @@ def at_least_once(told: Told) -> None:
         told.result(f"auto commit {auto}: read, lost, read again", [given, missing, doubled])
         told.claim(f"auto commit {auto}: none is lost, the 100 come again", (missing, doubled) == (0, 100))
         told.claim(f"auto commit {auto}: in order", offsets(second, T0) == list(range(100)))
+
+
+@scenario(
+    "S2-8",
+    "poll without a subscription or an assignment is an error of the application's",
+    says="If there is neither a subscription nor an assignment, poll throws IllegalStateException.",
+    given="Java 2.6.2 with neither",
+    when="it polls",
+    then="IllegalStateException, with Java's sentence",
+)
+def nothing_subscribed(told: Told) -> None:
+    world = told.world({"t": 1}, trace=False)
+    member = join(world, "a", OLD, topics=(), **USUAL)
+    member.poll_once(100)
+    world.run(500)
+    told.result("poll raises", member.errors)
+    told.claim("it is told", [name for name, _ in member.errors] == ["IllegalStateException"])
+
+
+@scenario(
+    "S2-24",
+    "GroupRebalanceConfig: the rebalance timeout is max.poll.interval.ms",
+    says="For consumers rebalanceTimeoutMs is max.poll.interval.ms, 5 minutes unless said; "
+    "sessionTimeoutMs is "
+    "session.timeout.ms.",
+    given="Java 2.6.2, with both left out and with both set",
+    when="it joins",
+    then="its JoinGroup says 300000 and 10000; or what was set",
+)
+def rebalance_timeout(told: Told) -> None:
+    for config, wanted in (
+        ({}, (300_000, 10_000)),
+        ({"max_poll_ms": 7_000, "session_ms": 6_500}, (7_000, 6_500)),
+    ):
+        world = told.world({"t": 1})
+        member = join(world, "a", OLD, reset="earliest", **config)
+        world.run(2_000)
+        request = world.asked(member, JoinGroupRequest)[-1]
+        said = (request.rebalance_timeout_ms, request.session_timeout_ms)
+        told.result(f"{config or 'defaults'}: rebalance and session timeout", list(said))
+        told.claim(f"{config or 'defaults'}: {wanted}", said == wanted)
+
+
+@scenario(
+    "S2-28",
+    "onJoinPrepare, COOPERATIVE: only topics that are not wanted any more are revoked",
+    says="COOPERATIVE revokes in onJoinPrepare what is no longer in the subscription.",
+    given="a cooperative member of 2.6.2 that reads t and u",
+    when="it subscribes to t alone",
+    then="u is revoked before the join, t never",
+)
+def no_longer_wanted(told: Told) -> None:
+    world = told.world({"t": 2, "u": 1}, trace=False)
+    member = join(world, "a", OLD, topics=("t", "u"), **{**USUAL, "assignors": ("cooperative-sticky",)})
+    world.run(4_000)
+    member.subscribe("t")
+    world.run(6_000)
+    revoked = [partitions for call, partitions in member.calls if call == "revoked"]
+    told.result("revoked", [str(tp) for found in revoked for tp in found])
+    told.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
+    told.claim("t is still there", member.owned == {T0, T1})
+
+
+@scenario(
+    "S2-36",
+    "onJoinComplete: what is told as assigned is what was added",
+    says="addedPartitions = assigned minus owned; invokePartitionsAssigned gets these.",
+    given="two cooperative members of 2.6.2 with four partitions",
+    when="one leaves",
+    then="the other's callback names only the two that it got",
+)
+def added(told: Told) -> None:
+    world = told.world({"t": 4}, trace=False)
+    first = _member(world, "a", assignors=("cooperative-sticky",))
+    second = _member(world, "b", assignors=("cooperative-sticky",))
+    world.run(10_000)
+    kept = set(first.owned)
+    second.close()
+    world.run(8_000)
+    last = next(set(found) for call, found in reversed(first.calls) if call == "assigned" and found)
+    told.result("had, was told", [len(kept), sorted(map(str, last))])
+    told.claim("only what was added is told", last == set(world.partitions()) - kept)
+    told.claim("it owns all four", first.owned == set(world.partitions()))

@@ -497,3 +497,58 @@ def by_pattern(told: Told) -> None:
             f"{kind} {'loses nothing' if kind == 'kproto' else 'loses records'}",
             (lost == 0) == (kind == "kproto"),
         )
+
+
+@scenario(
+    "S1-10",
+    "sarama-cluster's watch is for topics: a new one is found, more partitions are not",
+    says="sarama-cluster has a whitelist of topics.",
+    given="a sarama-cluster consumer whose whitelist is t.*, metadata refreshed every 4 s",
+    when="its topic grows, and later a second topic that matches is made",
+    then="the growth changes nothing; the new topic makes it rebalance, and then it has all partitions",
+)
+def sarama_cluster_watches_topics(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    usual: dict[str, Any] = {
+        "reset": "earliest",
+        "metadata_ms": 4_000,
+        "heartbeat_ms": 500,
+        "session_ms": 10_000,
+    }
+    member = join(world, "a", "sarama-cluster", topics=(), **usual)
+    member.subscribe(pattern="^t.*")
+    world.run(5_000)
+    told.claim("it has the topic's two partitions", len(member.owned) == 2)
+    world.grow("t", 4)
+    told.moment("the topic grows to 4 partitions", "operator")
+    world.run(20_000)
+    told.claim("20 s later it still has two", len(member.owned) == 2)
+    world.create("t2", 1)
+    told.moment("a topic that matches is made", "operator")
+    world.run(20_000)
+    told.result("partitions in the end", member.owned)
+    told.claim("then it has all five", member.owned == set(world.partitions()))
+
+
+@scenario(
+    "S1-13",
+    "A signal, and Close: what was read is committed, the group is left",
+    says="On SIGINT or SIGTERM the examples close their consumer.",
+    given="a member of each client that has read 40 messages since its last commit",
+    when="it closes",
+    then="40 are committed, and the group has no member",
+)
+def closes(told: Told) -> None:
+    for kind in clients():
+        world = told.world({"t": 1}, trace=False)
+        member = join(
+            world, "a", kind, reset="earliest", auto_commit=True, auto_commit_ms=30_000, heartbeat_ms=500
+        )
+        produce(world, "t", (0,), 40, 1_000)
+        world.run(1_000)
+        member.close()
+        world.run(3_000)
+        stored = [one.detail for one in world.seen if one.what == "stored"]
+        told.result(f"{kind} committed", stored[-1] if stored else "nothing")
+        told.claim(f"{kind}: 40 are committed", bool(stored) and stored[-1] == {TopicPartition("t", 0): 40})
+        told.claim(f"{kind}: the group has no member", not world.cluster.coordinator.groups["g"].members)

@@ -590,3 +590,68 @@ def member_id(told: Told) -> None:
     given = _asked(world, member, JoinGroupRequest)[-1].member_id
     told.result("id", given)
     told.claim("client id, a hyphen, 36 characters", given.startswith("sarama-") and len(given) == 7 + 36)
+
+
+@scenario(
+    "S3-8",
+    "sarama's four faces: group, handler, claim, session",
+    says="ConsumerGroup has Consume, Errors, Close; the handler Setup, Cleanup, ConsumeClaim; the "
+    "session and the "
+    "claim what a handler needs.",
+    given="a cooperative sarama group, whose session tells Setup and Cleanup beside claims",
+    when="it joins, reads and closes",
+    then="Setup comes first, then the claims, then Cleanup",
+)
+def faces(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    member = _member(world, assignors=("cooperative-sticky",))
+    produce(world, "t", (0, 1), 20, 1_000)
+    world.run(2_000)
+    member.close()
+    world.run(2_000)
+    calls = [call for call, _ in member.calls]
+    told.result("callbacks", calls)
+    told.claim("setup is the first, cleanup the last", (calls[0], calls[-1]) == ("setup", "cleanup"))
+    told.claim("claims come and go in between", set(calls[1:-1]) == {"assigned", "revoked"})
+
+
+@scenario(
+    "S3-12",
+    "A handler that doesn't keep up: after MaxProcessingTime its partition alone is left out",
+    says="(feederloop and MaxProcessingTime, behind the document's fetch loop)",
+    given="a member with a partition full of messages, whose handlers stop taking them for five seconds",
+    when="they go on",
+    then="nothing is lost, and everything comes in order",
+)
+def slow_child(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    member = _member(world, extra={"Consumer.MaxProcessingTime": 100, "ChannelBufferSize": 16})
+    world.run(2_000)
+    member.pause_polling()
+    produce(world, "t", (0, 1), 100, 5_000)
+    member.go_on_polling()
+    world.run(5_000)
+    for tp in (T0, T1):
+        told.claim(f"{tp}: all 500, in order", offsets(member, tp) == list(range(500)))
+    told.result("read", len(member.records))
+
+
+@_branch(
+    "b",
+    "newSession: no answer to JoinGroup",
+    "When the request itself fails the coordinator's connection is closed and the error returned.",
+    "the member's connections break while JoinGroup is open",
+    "Consume returns an error; the loop's next call joins",
+)
+def broken(told: Told) -> None:
+    world = told.world({"t": 2}, {"group.initial.rebalance.delay.ms": 3_000})
+    member = _member(world)
+    world.run(1_500)
+    asked = len(_asked(world, member, JoinGroupRequest))
+    told.moment("breaks all connections", "network")
+    world.fault("cut", member, lasts=1)
+    world.run(40_000)
+    told.result("JoinGroups before and after", [asked, len(_asked(world, member, JoinGroupRequest)) - asked])
+    told.result("the application hears", [f"{one.kind} {one.name}" for one in member.reports])
+    told.claim("a JoinGroup was open", asked > 0)
+    told.claim("it joined in the end", member.owned == {T0, T1})
