@@ -11,16 +11,17 @@ returned waits for the broker. Leaving the `async with` block flushes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
 from time import time_ns
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
 from .callbacks import guarded
 from .clock import now
-from .delivery import Delivery
+from .delivery import Delivery, PieceDelivery
 from .door import (
     LAST_TIMESTAMP,
     Buffer,
@@ -38,6 +39,8 @@ from .options import ProducerConfig
 from .sending import Sender, unsettled
 from .shell import log
 from .streams import Streams
+
+T = TypeVar("T")
 
 
 class AsyncProducer(Sender):
@@ -99,6 +102,32 @@ class AsyncProducer(Sender):
                 deadline = self._loop.time() + self.options.max_block_ms / 1000
             timed_out = RequestTimedOut("send", self.options.max_block_ms, self._why())
             await self._wait(deadline, timed_out)
+
+    async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
+        """Queues the rows of a table; see `Producer.send_columns`."""
+        from .sheets import pieces, sheet
+
+        found = sheet(batch, time_ns() // 1_000_000)
+        records = self._records
+        topic = topic_name(topic)
+        count = await self._with_room(lambda: records.count(topic))
+        deliveries: list[PieceDelivery] = []
+        for piece in pieces(found, count, self.options):
+            put = partial(records.put, topic, piece.partition, piece.data, cast("Any", piece.timestamps))
+            deliveries.append(PieceDelivery(await self._with_room(put), 0, piece.rows))
+            await asyncio.sleep(0)
+        return deliveries
+
+    async def _with_room(self, put: Callable[[], T | None]) -> T:
+        """What `put` returns, as soon as it returns something."""
+        deadline = self._loop.time() + self.options.max_block_ms / 1000
+        while True:
+            self._changed.clear()
+            found = put()
+            self._happened(ev.Tick())
+            if found is not None:
+                return found
+            await self._wait(deadline, RequestTimedOut("send", self.options.max_block_ms, self._records.why))
 
     async def flush(self, timeout: float | None = None) -> None:
         """Sends everything now and waits until each delivery that is open has ended; see `Producer.flush`."""

@@ -71,7 +71,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         self._owner.call_back(self, callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self.done():
+        while not self.done():
             yield from self._owner.await_it(self)
         error = self._error()
         if error is not None:
@@ -97,3 +97,32 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         if not batch.done:
             return f"<Delivery to {batch.partition}: open>"
         return f"<Delivery to {batch.partition}: {batch.error or self._metadata()}>"
+
+
+class PieceDelivery(Delivery, eq=False, gc=False):
+    """Rows of a table that were sent together: `rows` are their numbers there, an int64 array.
+
+    It is done when each of them is; `result()` is where the first one is, and raises the first error. When
+    the broker took them as one batch, as it does unless they were too large, they lie side by side.
+    """
+
+    rows: Any
+
+    def done(self) -> bool:
+        return all(leaf.done for leaf in self._leaves())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _leaves(self) -> list[OutBatch]:
+        if self._batch.places is None:
+            return [self._batch]
+        return list({fate(self._batch, index)[0]: None for index in range(len(self.rows))})
+
+    def _error(self) -> BaseException | None:
+        failed = next((leaf for leaf in self._leaves() if leaf.error is not None), None)
+        if failed is None:
+            return None
+        for index in range(len(self.rows)):
+            self._owner.looked_at(Delivery(self._batch, index))
+        return failed.error

@@ -14,7 +14,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from random import Random
@@ -152,6 +152,52 @@ class Accumulator:
         index = len(rows) >> 2
         rows += (timestamp, key, value, headers)
         return Delivery(batch, index)
+
+    def count(self, topic: str) -> int | None:
+        """The number of the topic's partitions; None while it isn't known. Raises as `take`."""
+        route = self.routes.get(topic)
+        if route is None:
+            self._ask_for(topic)
+            return None
+        return len(route.lanes)
+
+    def put(
+        self, topic: str, partition: int | None, data: bytes, timestamps: Sequence[int]
+    ) -> OutBatch | None:
+        """Takes a whole batch, behind all that its partition has had; None as `take`, raises as that does."""
+        route, options = self.routes.get(topic), self._options
+        if route is None:
+            self._ask_for(topic)
+            return None
+        if partition is not None and partition >= len(route.lanes):
+            self._missing(route, partition)
+            return None
+        if len(data) > options.max_request_size:
+            detail = (
+                f"a batch of {len(data)} bytes for {topic!r}; max_request_size is {options.max_request_size}"
+            )
+            raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
+        lane = route.sticky if partition is None else route.lanes[partition]
+        if self.buffered and self.buffered + len(data) > options.buffer_memory:
+            self._full()
+            return None
+        if self._crowded(lane):
+            return None
+        if lane.filling is not NO_BATCH:
+            self.seal(lane.filling)
+        now = self._clock()
+        lane.batches += 1
+        batch = OutBatch(lane, len(data), now, now + options.delivery_timeout_ms, (lane.batches,))
+        batch.data, batch.timestamps = data, timestamps
+        batch.sealed, batch.left = True, -1
+        self.buffered += len(data)
+        self.open[batch] = None
+        self._news.begun.append(batch)
+        self._news.ripe.append(lane)
+        if partition is None:
+            self.move_on(route)
+        self.stir()
+        return batch
 
     def _missing(self, route: Route, partition: int) -> None:
         """The topic has no such partition, or has grown since it was looked at: one more look decides."""

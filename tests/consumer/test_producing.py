@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from kproto.errors import BrokerError, RequestTimedOut, UnknownTopic
+from consumer.engine import producing
+from kproto.errors import BrokerError, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -287,3 +289,137 @@ def test_without_acks_nothing_is_waited_for() -> None:
     assert batch.done
     assert batch.base_offset is None
     assert log_of(world, "t", 0) == ["x"]
+
+
+def given_up_before_one_that_is_in_the_log() -> list[str]:
+    """The log after two batches were stored and nobody said so: the first one is given up, the second one is
+    sent until the broker says that it has it."""
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, batch_size=1, request_timeout_ms=400, delivery_timeout_ms=600)
+    warm = a.must_send("t", "0")
+    a.tick()
+    world.run(100, until=lambda: warm.done)
+    sent: list[producing.OutBatch] = []
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, ProduceRequest) or client is not a or sent[0].done:
+            return None
+        for topic in request.topic_data:
+            for entry in topic.partition_data:
+                world.append("t", entry.index, entry.records or b"")
+        return refuse(request, 7)
+
+    world.tamper = tamper
+    for number in (1, 2):
+        sent.append(a.must_send("t", str(number)))
+        a.tick()
+        world.run(150)
+    assert world.run(2_000, until=lambda: all(batch.done for batch in sent))
+    assert isinstance(sent[0].error, RequestTimedOut)
+    assert sent[1].error is None
+    after = a.must_send("t", "3")
+    a.tick()
+    assert world.run(1_000, until=lambda: after.done)
+    return log_of(world, "t", 0)
+
+
+def test_what_may_be_in_the_log_keeps_its_number_when_one_before_it_is_given_up() -> None:
+    assert given_up_before_one_that_is_in_the_log() == numbers(0, 4)
+
+
+def test_numbering_all_anew_when_one_is_given_up_would_store_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_up = producing.ProducerEngine._give_up
+
+    def mutant(self: producing.ProducerEngine, batch: producing.OutBatch, error: Any) -> None:
+        batch.lane.unnumber = batch.lane.halted = True
+        give_up(self, batch, error)
+
+    monkeypatch.setattr(producing.ProducerEngine, "_give_up", mutant)
+    assert given_up_before_one_that_is_in_the_log() == ["0", "1", "2", "2", "3"]
+
+
+def ended(world: World, batch: producing.OutBatch) -> bool:
+    return world.run(50, until=lambda: batch.done)
+
+
+def test_a_leaderless_partition_and_an_unauthorized_topic_hold_nobody_up() -> None:
+    world = World({"t": 2, "secret": 1})
+    a = world.producer(linger_ms=0, delivery_timeout_ms=1_000, request_timeout_ms=500)
+    for topic, partition in (("t", 0), ("t", 1), ("secret", 0)):
+        warm = a.must_send(topic, "warm", partition=partition)
+        a.tick()
+        assert ended(world, warm)
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, ProduceRequest) and client is a:
+            ids = {a.engine.core.view.topic_id(name): name for name in ("t", "secret")}
+            if any((topic.name or ids[topic.topic_id]) == "secret" for topic in request.topic_data):
+                return refuse(request, 29)
+        return None
+
+    world.tamper = tamper
+    world.run(1)
+    view = a.engine.core.view.partition(tp("t", 0))
+    assert view is not None
+    a.engine.metadata.look_up = lambda topic: None  # type: ignore[method-assign]
+    view.leader = None
+    stuck = a.must_send("t", "stuck", partition=0)
+    refused = a.must_send("secret", "refused", partition=0)
+    a.tick()
+    at = world.now
+    for number in range(20):
+        fine = a.must_send("t", str(number), partition=1)
+        a.tick()
+        assert ended(world, fine)
+    assert isinstance(refused.error, NotAuthorized)
+    assert world.run(2_000, until=lambda: stuck.done)
+    assert world.now - at <= 1_002
+    assert "no leader" in str(stuck.error)
+    assert log_of(world, "t", 1) == ["warm", *numbers(0, 20)]
+
+
+def test_new_topics_are_asked_for_alone() -> None:
+    world = World({f"t{number}": 1 for number in range(50)})
+    a = world.producer(linger_ms=0)
+    for number in range(50):
+        a.must_send(f"t{number}", "x")
+    assert max(len(request.topics or ()) for request in world.asked(a, MetadataRequest)) == 1
+
+
+def test_an_idle_producer_of_ten_thousand_partitions_looks_at_none_of_them() -> None:
+    world = World({"t": 10_000})
+    a = world.producer(linger_ms=0)
+    for index in range(0, 10_000, 50):
+        a.must_send("t", "x", partition=index)
+    a.tick()
+    assert world.run(5_000, until=lambda: a.engine.open_records == 0)
+    looked: list[Any] = []
+    place = a.engine._place
+    a.engine._place = lambda lane: (looked.append(lane), place(lane))[1]  # type: ignore[method-assign, func-returns-value]
+    one = a.must_send("t", "one", partition=7)
+    a.tick()
+    assert world.run(1_000, until=lambda: one.done)
+    assert {lane.partition for lane in looked} == {tp("t", 7)}
+
+
+def test_a_partition_that_stands_still_leaves_half_of_the_buffer_to_the_others() -> None:
+    world = World({"t": 2})
+    a = world.producer(linger_ms=0, batch_size=1_000, buffer_memory=20_000, delivery_timeout_ms=60_000)
+    for index in range(2):
+        a.must_send("t", "warm", partition=index)
+    a.tick()
+    world.run(200)
+    view = a.engine.core.view.partition(tp("t", 0))
+    assert view is not None
+    a.engine.metadata.look_up = lambda topic: None  # type: ignore[method-assign]
+    view.leader = None
+    a.must_send("t", "x", partition=0)
+    world.run(2_000)
+    while a.send("t", "x" * 500, partition=0) is not None:
+        a.tick()
+    assert "t-0 has not been delivered to for" in a.engine.records.why
+    assert a.engine.buffered <= 12_000
+    for _ in range(50):
+        fine = a.must_send("t", "x" * 500, partition=1)
+        a.tick()
+        assert ended(world, fine)

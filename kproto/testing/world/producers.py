@@ -85,8 +85,7 @@ class Producer(Client):
         delivery = self.engine.append(topic, key, value, partition, self.world.now, ())
         if delivery is not None:
             self.sent.append(delivery)
-        if self.world.outside:
-            self.plan()
+        self.plan()
         return delivery
 
     def deliver(self, topic: str, value: str | bytes, **where: Any) -> Delivery:

@@ -1,0 +1,251 @@
+"""Whole columns to a producer's batches: an Arrow table in, one piece for each batch out.
+
+Rules of this file:
+
+* The columns are those of Spark's sink: value, and if they are there key, headers, timestamp and partition.
+  Any other column is refused: it would be lost without a word.
+* A row goes where `send` would send it: by its partition, else by its key, else to whatever partition has its
+  turn. Rows of one partition keep their order.
+* Nothing is done per row in Python: hashes by numpy, bytes by `kproto.records.packing`.
+
+Needs the extra ``columns`` (numpy, pyarrow).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from kproto.errors import ConfigError, MissingExtra
+
+try:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    pa: Any = import_module("pyarrow")
+except ImportError as error:
+    raise MissingExtra("send_columns", "numpy and pyarrow", "columns") from error
+
+from kproto.records import batches
+from kproto.records.packing import encode_columns
+
+from .door import LAST_PARTITION
+from .options import ProducerOptions
+
+Int64s = NDArray[np.int64]
+
+_COLUMNS = ("key", "value", "headers", "timestamp", "partition")
+# Rows that are encoded at once: the first batches are on their way while the last ones are made.
+_STRETCH = 32_768
+_SEED, _M = 0x9747B28C, 0x5BD1E995
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The rows of a table, looked at: what can't be sent was refused."""
+
+    rows: int
+    keys: Any
+    values: Any
+    headers: list[tuple[tuple[str, bytes | None], ...]] | None
+    timestamps: Int64s
+    partitions: Int64s | None
+
+    def take(self, rows: Int64s) -> Sheet:
+        """These rows alone, in this order."""
+        low, high = int(rows[0]), int(rows[-1]) + 1
+        if high - low == len(rows):  # side by side: nothing is copied
+            return Sheet(
+                len(rows),
+                None if self.keys is None else self.keys.slice(low, len(rows)),
+                None if self.values is None else self.values.slice(low, len(rows)),
+                None if self.headers is None else self.headers[low:high],
+                self.timestamps[low:high],
+                None,
+            )
+        where = pa.array(rows)
+        return Sheet(
+            len(rows),
+            None if self.keys is None else self.keys.take(where),
+            None if self.values is None else self.values.take(where),
+            None if self.headers is None else [self.headers[row] for row in rows.tolist()],
+            self.timestamps[rows],
+            None,
+        )
+
+    def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
+        """The rows of each partition, among `count`; None for those that may go anywhere."""
+        everywhere = np.arange(self.rows)
+        where = np.full(self.rows, -1, np.int64)
+        if self.keys is not None:
+            known = np.asarray(self.keys.is_valid())
+            where[known] = murmur2(self.keys.filter(pa.array(known))) % count
+        if self.partitions is not None:
+            where = np.where(self.partitions >= 0, self.partitions, where)
+        if self.rows and where.min() == where.max():
+            yield (None if where[0] < 0 else int(where[0])), everywhere
+            return
+        order = np.argsort(where, kind="stable")
+        edges = np.flatnonzero(np.diff(where[order])) + 1
+        for rows in np.split(order, edges):
+            if len(rows):
+                partition = int(where[rows[0]])
+                yield (None if partition < 0 else partition), rows
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What goes into one batch: its bytes, and which rows of the table it has."""
+
+    partition: int | None
+    data: bytes
+    timestamps: Int64s
+    rows: Int64s
+
+
+def pieces(found: Sheet, count: int, options: ProducerOptions) -> Iterator[Piece]:
+    """The batches of a sheet for a topic of `count` partitions, made one stretch of rows after the other."""
+    room = min(options.batch_size, options.max_request_size)
+    for partition, every in found.divide(count):
+        for first in range(0, len(every), _STRETCH):
+            rows = every[first : first + _STRETCH]
+            part = found.take(rows)
+            at = 0
+            for data in encode_columns(
+                part.timestamps,
+                part.keys,
+                part.values,
+                part.headers,
+                compression=options.compression_type,
+                level=options.compression_level,
+                max_bytes=room,
+            ):
+                end = at + next(batches(data)).count
+                yield Piece(partition, data, part.timestamps[at:end], rows[at:end])
+                at = end
+
+
+def sheet(batch: Any, now_ms: int) -> Sheet:
+    """Looks at a RecordBatch, a Table, or a mapping of columns. Raises ConfigError for what can't be sent."""
+    if isinstance(batch, dict):
+        try:
+            batch = pa.table(batch)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+            raise ConfigError("batch", sorted(map(str, batch)), f"columns of one length ({error})") from None
+    if not isinstance(batch, pa.RecordBatch | pa.Table):
+        raise ConfigError("batch", batch, "a pyarrow RecordBatch or Table, or a dict of columns")
+    names: Sequence[str] = batch.schema.names
+    strange = [name for name in names if name not in _COLUMNS]
+    if strange or "value" not in names or len(set(names)) < len(names):
+        raise ConfigError(
+            "batch", list(names), f"the columns {', '.join(_COLUMNS)}: value, and what you like"
+        )
+    rows = batch.num_rows
+    found: dict[str, Any] = {name: _whole(batch.column(name)) for name in names}
+    return Sheet(
+        rows,
+        _binary("key", found.get("key")),
+        _binary("value", found["value"]),
+        _headers(found.get("headers")),
+        _timestamps(found.get("timestamp"), rows, now_ms),
+        _partitions(found.get("partition")),
+    )
+
+
+def _whole(column: Any) -> Any:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return column
+
+
+def _binary(name: str, column: Any) -> Any:
+    if column is None or pa.types.is_null(column.type):
+        return None
+    kind = column.type
+    if kind == pa.binary():
+        return column
+    able = (pa.types.is_string, pa.types.is_large_string, pa.types.is_large_binary)
+    if any(test(kind) for test in able) or pa.types.is_fixed_size_binary(kind):
+        return column.cast(pa.binary())
+    if pa.types.is_dictionary(kind):
+        return _binary(name, column.dictionary_decode())
+    raise ConfigError(f"column {name}", str(kind), "a column of binary or string")
+
+
+def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
+    if column is None:
+        return np.full(rows, now_ms, np.int64)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    if not pa.types.is_integer(column.type):
+        raise ConfigError("column timestamp", str(column.type), "int64 (ms since 1970) or a timestamp")
+    found: Int64s = column.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
+    if rows and found.min() < 0:
+        raise ConfigError("column timestamp", int(found.min()), "milliseconds since 1970, 0 or more")
+    return found
+
+
+def _partitions(column: Any) -> Int64s | None:
+    if column is None or pa.types.is_null(column.type):
+        return None
+    if not pa.types.is_integer(column.type):
+        raise ConfigError("column partition", str(column.type), "a column of integers")
+    found: Int64s = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    given = found[np.asarray(column.is_valid())]
+    if len(given) and not 0 <= given.min() <= given.max() <= LAST_PARTITION:
+        raise ConfigError("column partition", int(given.min()), "0 or more; null lets the key decide")
+    return found
+
+
+def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
+    if column is None or pa.types.is_null(column.type):
+        return None
+    kind = column.type
+    wanted = "a list of structs of key (string) and value (binary), or a map"
+    if pa.types.is_map(kind):
+        pairs = [() if row is None else tuple(row) for row in column.to_pylist()]
+    elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
+        first, second = (kind.value_type.field(index).name for index in range(2))
+        pairs = [
+            () if row is None else tuple((one[first], one[second]) for one in row)
+            for row in column.to_pylist()
+        ]
+    else:
+        raise ConfigError("column headers", str(kind), wanted)
+    from .door import header_pairs  # only for the few who have headers
+
+    return [tuple(header_pairs(row)) if row else () for row in pairs]
+
+
+def murmur2(keys: Any) -> Int64s:
+    """Kafka's murmur2 of each key of a BinaryArray without nulls, as 31 bits: see `engine.partitioning`."""
+    _, offsets_buffer, data_buffer = keys.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    content = np.zeros(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    content = np.concatenate((content, np.zeros(4, np.uint8)))
+    starts, sizes = offsets[:-1].astype(np.int64), np.diff(offsets).astype(np.int64)
+    hashes = np.uint32(_SEED) ^ sizes.astype(np.uint32)
+    m = np.uint32(_M)
+    for word in range(int(sizes.max(initial=0)) // 4 + 1):
+        at = starts + 4 * word
+        whole = np.flatnonzero(sizes >= 4 * word + 4)
+        if len(whole):
+            k = _word(content, at[whole]) * m
+            k = (k ^ (k >> np.uint32(24))) * m
+            hashes[whole] = (hashes[whole] * m) ^ k
+        rest = np.flatnonzero((sizes // 4 == word) & (sizes % 4 > 0))
+        if len(rest):
+            kept = (np.uint32(1) << (8 * (sizes[rest] % 4)).astype(np.uint32)) - np.uint32(1)
+            hashes[rest] = (hashes[rest] ^ (_word(content, at[rest]) & kept)) * m
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * m
+    return ((hashes ^ (hashes >> np.uint32(15))) & np.uint32(0x7FFFFFFF)).astype(np.int64)
+
+
+def _word(content: NDArray[np.uint8], at: Int64s) -> NDArray[np.uint32]:
+    """Four bytes at each place, little-endian."""
+    found = content[at].astype(np.uint32)
+    for byte in range(1, 4):
+        found |= content[at + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return found
