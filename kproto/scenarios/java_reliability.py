@@ -148,7 +148,8 @@ def in_poll(told: Told) -> None:
 
 def _refuse_commits(world: World, *codes: int) -> list[int]:
     """The times at which commits came; the first ones are answered with these codes."""
-    left, times = list(codes), []
+    left = list(codes)
+    times: list[int] = []
 
     def tamper(client: Client, request: Message, version: int) -> Message | None:
         if not isinstance(request, OffsetCommitRequest):
@@ -573,10 +574,9 @@ def nothing_subscribed(told: Told) -> None:
     then="its JoinGroup says 300000 and 10000; or what was set",
 )
 def rebalance_timeout(told: Told) -> None:
-    for config, wanted in (
-        ({}, (300_000, 10_000)),
-        ({"max_poll_ms": 7_000, "session_ms": 6_500}, (7_000, 6_500)),
-    ):
+    plain: dict[str, Any] = {}
+    said_so: dict[str, Any] = {"max_poll_ms": 7_000, "session_ms": 6_500}
+    for config, wanted in ((plain, (300_000, 10_000)), (said_so, (7_000, 6_500))):
         world = told.world({"t": 1})
         member = join(world, "a", OLD, reset="earliest", **config)
         world.run(2_000)

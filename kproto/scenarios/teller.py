@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..diagrams import timeline
 from ..group.subscription import TopicPartition
@@ -185,11 +185,12 @@ def _bars(told: Told) -> list[str]:
 
 
 def _value(value: object) -> str:
-    plain = _plain(value)
+    plain: Any = _plain(value)
     if isinstance(plain, list):
-        return ", ".join(map(str, plain)) or "nothing"
+        return ", ".join(str(one) for one in cast("list[Any]", plain)) or "nothing"
     if isinstance(plain, dict):
-        return ", ".join(f"{name} {found}" for name, found in plain.items()) or "nothing"
+        found = cast("dict[str, Any]", plain)
+        return ", ".join(f"{name} {one}" for name, one in found.items()) or "nothing"
     return str(plain)
 
 
@@ -197,11 +198,11 @@ def _plain(value: object) -> Any:
     if isinstance(value, TopicPartition):
         return str(value)
     if isinstance(value, dict):
-        return {str(_plain(key)): _plain(found) for key, found in value.items()}
+        return {str(_plain(key)): _plain(found) for key, found in cast("dict[Any, Any]", value).items()}
     if isinstance(value, (set, frozenset)):
-        return [_plain(one) for one in sorted(value, key=str)]
+        return [_plain(one) for one in sorted(cast("set[Any]", value), key=str)]
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(one) for one in cast("list[Any]", value)]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)

@@ -272,7 +272,7 @@ def join_errors(stage: Stage) -> None:
         name = f"A{number}"
         stage.inject(name, "JoinGroup", code)
         made = stage.subscribed(name)
-        stage.pause(0.8)
+        stage.pause(1.5)
         made.close()
 
 
@@ -282,7 +282,7 @@ def sync_errors(stage: Stage) -> None:
         name = f"A{number}"
         stage.inject(name, "SyncGroup", code)
         made = stage.subscribed(name)
-        stage.pause(0.8)
+        stage.pause(1.5)
         made.close()
 
 

@@ -214,7 +214,7 @@ def _line(one: Heard, names: dict[str, str]) -> str | None:
     if one.api in ("Metadata", "ListOffsets", "OffsetForLeaderEpoch"):
         return None
     code = _error(one.answer)
-    if one.api == "Heartbeat" and code == 0:
+    if one.api == "Heartbeat" and (code == 0 or one.answer is None):
         return None
     said = f"{one.api} v{one.envelope.version} {_SAY[one.api](one.request, names)}".rstrip()
     if one.answer is None:

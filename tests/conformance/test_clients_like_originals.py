@@ -31,16 +31,6 @@ CLIENTS = [name for name in available() if name in originals.NAMES]
 CASES = [(name, play) for name in CLIENTS for play, (_, needs) in PLAYS.items() if needs not in LACKS[name]]
 
 
-KNOWN = {
-    ("sarama", "close-while-joining"): "Consume returns context canceled, which the machine doesn't tell"
-}
-"""Differences that are known; each is to become none."""
-CASES_MARKED = [
-    pytest.param(*case, marks=[pytest.mark.xfail(reason=KNOWN[case], strict=True)] if case in KNOWN else [])
-    for case in CASES
-]
-
-
 @pytest.fixture(scope="module")
 def tapped() -> Iterator[Tap]:
     port = judges.free_port()
@@ -103,7 +93,7 @@ def keep(client: str, play: str, **said: object) -> None:
         Path(folder, f"{client}-{play}.json").write_text(json.dumps(said, indent=1))
 
 
-@pytest.mark.parametrize(("client", "play"), CASES_MARKED)
+@pytest.mark.parametrize(("client", "play"), CASES)
 def test_a_machine_says_and_tells_what_its_original_does(
     client: str, play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
