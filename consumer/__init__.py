@@ -5,7 +5,13 @@
     ConsumerGroup, AsyncConsumerGroup              a handler for each partition, as in sarama
     consumer.spark                                 the Spark source and sink
 
-Each comes with its first use: importing this package imports none of them.
+Each comes with its first use: importing this package imports none of them. What stands where:
+
+    engine/                                        the clients without I/O
+    consuming, cluster, sending                    what one may call, written once
+    blocking, producer; threads, sockets           for threads: the clients; how they wait and move bytes
+    aio, aio_producer; loops, streams              for asyncio: the clients; how they wait and move bytes
+    calls, arguments, shell, lifetimes             how a call is made, checked, guarded; fork and exit
 """
 
 from __future__ import annotations

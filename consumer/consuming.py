@@ -188,7 +188,8 @@ class ConsumerCalls(Shell):
         self._give_back()
         try:
             delivered = await self._take(take, deadline)
-            self._if_open(ev.PollEnded())
+            if delivered is None:
+                self._if_open(ev.PollEnded())
             return delivered
         except Exception:
             self._if_open(ev.PollEnded())
@@ -201,7 +202,7 @@ class ConsumerCalls(Shell):
         began: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:
             seen = self._changes
-            actions = self._do(*began, take)
+            actions = self._do(*began, take, last=ev.PollEnded())
             began = ()
             self._tell()
             for action in actions:

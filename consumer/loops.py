@@ -70,10 +70,10 @@ class Looped(Shell):
 
     # ---- what tasks do
 
-    def _do(self, *events: ev.Event) -> list[ev.Action]:
+    def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
         self._usable()
         try:
-            return self._feed(events)
+            return self._feed(events, last)
         finally:
             self._schedule()
             self._tell_others()

@@ -71,8 +71,9 @@ class Shell:
 
     # ---- how to wait: each kind of shell has its own
 
-    def _do(self, *events: ev.Event) -> list[ev.Action]:
-        """Tells the engine, sees to what it wants, and returns what is for the caller."""
+    def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
+        """Tells the engine, sees to what it wants, and returns what is for the caller; tells it `last`, too,
+        when there are records to return."""
         raise NotImplementedError
 
     async def _wait(self, seen: int, deadline: int) -> bool:
@@ -152,7 +153,7 @@ class Shell:
     def _failure(self) -> IllegalState:
         return IllegalState(f"this {self._what} failed ({self._crash!r}): close it, and make a new one")
 
-    def _feed(self, events: tuple[ev.Event, ...]) -> list[ev.Action]:
+    def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
         """Lets the events happen, and puts each action where it belongs; returns those for the caller."""
         rest: list[ev.Action] = []
         try:
@@ -175,6 +176,8 @@ class Shell:
         except Exception as error:
             self._failed(error)
             raise self._failure() from error
+        if last is not None and any(isinstance(action, ev.Deliver) for action in rest):
+            rest += self._feed((last,))
         return rest
 
     def _change(self) -> None:

@@ -105,7 +105,7 @@ class Threaded(Shell):
 
     # ---- what the application's threads do
 
-    def _do(self, *events: ev.Event) -> list[ev.Action]:
+    def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
         try:
             with self._lock:
                 self._usable()
@@ -116,7 +116,7 @@ class Threaded(Shell):
                     )
                 self._stepping = True
                 try:
-                    rest = self._feed(events)
+                    rest = self._feed(events, last)
                 finally:
                     self._stepping = False
                 self._rouse()
