@@ -1,0 +1,222 @@
+"""Producers of small records: one by one, and a whole table at once.
+
+    python -m benchmarks.producer [--rounds 5] [--records 300000] [--size 200] [--brokers kafka,embedded]
+
+Each client writes the same random values without keys to three partitions, acknowledged by all replicas and
+idempotent, and waits until the last one is acknowledged. Every client in every round is a process of its own,
+and they take turns in rotating order. One record goes ahead; the clock starts behind it, so that imports,
+connections and metadata don't count. A figure is the median over the rounds, a ratio the median of a round's
+ratios: above 1 kproto is faster. CPU is that of the client process, all of its threads.
+
+The embedded broker is Python: with fast clients it is the slower side, and the wall clock says more about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.conformance.judges import real_kafka
+
+from .consumer import PARTITIONS, TOPIC, broker
+from .report import goals, header, machine, row
+
+Taken = tuple[float, float]
+BATCH = 131_072
+GOALS = (
+    ("send, x aiokafka", "kproto", "aiokafka", 3.0),
+    ("send, x confluent", "kproto", "confluent", 0.7),
+    ("columns, x confluent", "kproto columns", "confluent", 2.0),
+)
+
+
+class Clock:
+    def __enter__(self) -> Clock:
+        self.start = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.taken = time.perf_counter() - self.start[0], time.process_time() - self.start[1]
+
+
+def kproto(bootstrap: str, values: list[bytes]) -> Taken:
+    from consumer import Producer
+
+    with Producer(bootstrap) as producer:
+        producer.send(TOPIC, b"first").result(30)
+        send = producer.send
+        with Clock() as clock:
+            for value in values:
+                send(TOPIC, value)
+            producer.flush()
+    return clock.taken
+
+
+def kproto_columns(bootstrap: str, values: list[bytes]) -> Taken:
+    import pyarrow as pa
+
+    from consumer import Producer
+
+    batches = [pa.record_batch({"value": values[at : at + 20_000]}) for at in range(0, len(values), 20_000)]
+    with Producer(bootstrap) as producer:
+        producer.send_columns(TOPIC, {"value": [b"first"]})[0].result(30)
+        with Clock() as clock:
+            for batch in batches:
+                producer.send_columns(TOPIC, batch)
+            producer.flush()
+    return clock.taken
+
+
+def kproto_async(bootstrap: str, values: list[bytes]) -> Taken:
+    from consumer import AsyncProducer
+
+    async def write() -> Taken:
+        async with AsyncProducer(bootstrap) as producer:
+            await (await producer.send(TOPIC, b"first"))
+            with Clock() as clock:
+                for value in values:
+                    await producer.send(TOPIC, value)
+                await producer.flush()
+        return clock.taken
+
+    return asyncio.run(write())
+
+
+def aiokafka(bootstrap: str, values: list[bytes]) -> Taken:
+    from aiokafka import AIOKafkaProducer
+
+    async def write() -> Taken:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=bootstrap,
+            linger_ms=5,
+            max_batch_size=BATCH,
+            acks="all",
+            enable_idempotence=True,
+        )
+        await producer.start()
+        await producer.send_and_wait(TOPIC, b"first")
+        with Clock() as clock:
+            for value in values:
+                await producer.send(TOPIC, value)
+            await producer.flush()
+        await producer.stop()
+        return clock.taken
+
+    return asyncio.run(write())
+
+
+def confluent(bootstrap: str, values: list[bytes]) -> Taken:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer.produce(TOPIC, b"first")
+    producer.flush()
+    with Clock() as clock:
+        for value in values:
+            while True:
+                try:
+                    producer.produce(TOPIC, value)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+        producer.flush()
+    return clock.taken
+
+
+CLIENTS: dict[str, Callable[[str, list[bytes]], Taken]] = {
+    "kproto": kproto,
+    "kproto columns": kproto_columns,
+    "kproto asyncio": kproto_async,
+    "aiokafka": aiokafka,
+    "confluent": confluent,
+}
+
+
+def one(arguments: argparse.Namespace) -> None:
+    """One client, once, in this process; prints (wall, cpu) in seconds."""
+    noise = os.urandom(1 << 20)
+    most = len(noise) - arguments.size
+    values = [
+        noise[start : start + arguments.size]
+        for start in (number * 37 % most for number in range(arguments.records))
+    ]
+    print(json.dumps(CLIENTS[arguments.one](arguments.bootstrap, values)))
+
+
+def measure(name: str, bootstrap: str, arguments: argparse.Namespace) -> Taken:
+    command = [sys.executable, "-m", "benchmarks.producer", "--one", name, "--bootstrap", bootstrap]
+    command += ["--records", str(arguments.records), "--size", str(arguments.size)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-1500:]}")
+    wall, cpu = json.loads(done.stdout.strip().splitlines()[-1])
+    return wall, cpu
+
+
+@contextmanager
+def kafka() -> Iterator[str]:
+    from consumer import Cluster
+
+    with real_kafka() as found:
+        with Cluster(found.bootstrap) as cluster:
+            cluster.create_topics({TOPIC: PARTITIONS})
+        yield found.bootstrap
+
+
+BROKERS = {"kafka": ("a real Kafka", kafka), "embedded": ("the embedded broker", broker)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=300_000)
+    parser.add_argument("--size", type=int, default=200)
+    parser.add_argument("--brokers", default="kafka,embedded")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        one(arguments)
+        return
+    print(machine("aiokafka", "confluent-kafka"))
+    names = list(CLIENTS)
+    for kind in arguments.brokers.split(","):
+        title, made = BROKERS[kind]
+        print(f"\n{arguments.records} records of {arguments.size} B to {title}, {arguments.rounds} rounds\n")
+        found: dict[str, list[Taken]] = {name: [] for name in names}
+        with made() as bootstrap:
+            for turn in range(arguments.rounds):
+                for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                    found[name].append(measure(name, bootstrap, arguments))
+        header("producer", "krec/s wall", "µs cpu/rec", "kproto x wall", "kproto x cpu")
+        for name, taken in found.items():
+            wall, cpu = (statistics.median(column) for column in zip(*taken, strict=True))
+            row(
+                name,
+                arguments.records / wall / 1000,
+                cpu / arguments.records * 1e6,
+                ratio(found, "kproto", name, 0),
+                ratio(found, "kproto", name, 1),
+            )
+        print()
+        goals([(what, ratio(found, ours, peer, 0), wanted) for what, ours, peer, wanted in GOALS])
+
+
+def ratio(found: dict[str, list[Taken]], ours: str, peer: str, which: int) -> float:
+    """The median of a round's ratios; `which`: 0 for wall, 1 for CPU."""
+    pairs = zip(found[peer], found[ours], strict=True)
+    return statistics.median(theirs[which] / mine[which] for theirs, mine in pairs)
+
+
+if __name__ == "__main__":
+    main()
