@@ -187,9 +187,9 @@ def _bars(told: Told) -> list[str]:
 def _value(value: object) -> str:
     plain: Any = _plain(value)
     if isinstance(plain, list):
-        return ", ".join(str(one) for one in cast("list[Any]", plain)) or "nothing"
+        return ", ".join(str(one) for one in cast("list[object]", plain)) or "nothing"
     if isinstance(plain, dict):
-        found = cast("dict[str, Any]", plain)
+        found = cast("dict[str, object]", plain)
         return ", ".join(f"{name} {one}" for name, one in found.items()) or "nothing"
     return str(plain)
 
@@ -198,11 +198,12 @@ def _plain(value: object) -> Any:
     if isinstance(value, TopicPartition):
         return str(value)
     if isinstance(value, dict):
-        return {str(_plain(key)): _plain(found) for key, found in cast("dict[Any, Any]", value).items()}
+        table = cast("dict[object, object]", value)
+        return {str(_plain(key)): _plain(found) for key, found in table.items()}
     if isinstance(value, (set, frozenset)):
-        return [_plain(one) for one in sorted(cast("set[Any]", value), key=str)]
+        return [_plain(one) for one in sorted(cast("set[object]", value), key=str)]
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(one) for one in cast("list[object]", value)]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return str(value)
