@@ -1,0 +1,239 @@
+"""Whatever happens in whatever order: when it is over, everything is read to its end by exactly one member,
+and every future has ended.
+
+A schedule is a seed: brokers that stop and come back, connections that break, coordinators and leaders that
+move, slow applications and callbacks, seeks and commits in every phase. Mutants of the engine say whether
+that is worth anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from consumer.engine.committing import Committer
+from consumer.engine.coordinator import Coordinator
+from consumer.engine.fetching import Fetcher
+from consumer.engine.membership import Membership
+from kproto.errors import IllegalState, KprotoError
+from tests.consumer.world import Consumer, World, tp
+
+SEEDS = range(12)
+
+
+class Schedule:
+    """One life of a group, drawn from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.partitions = self.random.choice([1, 2, 4])
+        self.world = World({"t": self.partitions}, seed=seed, brokers=self.random.choice([1, 2, 3]))
+        self.strategy = self.random.choice(["range", "cooperative-sticky"])
+        self.members: list[Consumer] = []
+        self.killed: list[Consumer] = []
+        self.tokens: list[tuple[Consumer, object]] = []
+
+    def living(self) -> list[Consumer]:
+        return [member for member in self.members if member.alive and not member._ending]
+
+    def join(self) -> Consumer:
+        random = self.random
+        member = self.world.consumer(
+            group_id="g",
+            auto_offset_reset="earliest",
+            session_timeout_ms=3000,
+            heartbeat_interval_ms=500,
+            metadata_max_age_ms=2000,
+            max_poll_interval_ms=random.choice([2000, 20_000]),
+            partition_assignment_strategy=self.strategy,
+            enable_auto_commit=random.random() < 0.6,
+            auto_commit_interval_ms=random.choice([50, 500, 5000]),
+            request_timeout_ms=random.choice([1500, 5000]),
+            default_api_timeout_ms=5000,
+            max_poll_records=random.choice([3, 500]),
+            policy=random.choice(["kproto", "kproto", "java"]),
+        )
+        member.callback_ms = random.choice([0, 0, 0, 50, 1000])
+        member.works_ms = random.choice([0, 0, 10, 300])
+        member.subscribe("t")
+        self.members.append(member)
+        return member
+
+    def something(self) -> None:
+        """One thing happens."""
+        random, world = self.random, self.world
+        living = self.living()
+        if random.random() < 0.3 and world.brokers:
+            world.write("t", random.randrange(self.partitions), *map(str, range(random.randrange(1, 20))))
+            return
+        if not living or (random.random() < 0.07 and len(living) < 4):
+            self.join()
+            return
+        who = random.choice(living)
+        move = random.choice(MOVES)
+        if who.owns() or move not in (seek, commit_one, pause):
+            move(self, who)
+
+    def play(self) -> None:
+        world = self.world
+        self.join()
+        for _ in range(self.random.randrange(5, 40)):
+            with contextlib.suppress(IllegalState):  # all brokers are down, or it was closed: not allowed now
+                self.something()
+            world.run(self.random.choice([1, 10, 100, 1000]))
+        world.heal()
+        world.run(8000)
+        for member in self.living() or [self.join()]:
+            member.callback_ms = member.works_ms = 0
+            if member.owns():
+                member.resume(*member.owns())
+            member.go_on_polling()
+        world.run(12_000)
+        for partition in range(self.partitions):
+            world.write("t", partition, "last")
+        world.run(8000)
+        self.check_progress()
+        self.end()
+
+    def check_progress(self) -> None:
+        for index in range(self.partitions):
+            place = tp("t", index)
+            owners = [member for member in self.living() if place in member.owns()]
+            assert len(owners) == 1, f"{place}: {owners}"
+            assert owners[0].position(place) == self.world.log(place).end_offset, place
+
+    def end(self) -> None:
+        self.tokens += [(member, member.commit()) for member in self.living()]
+        self.world.run(6000)
+        self.tokens += [(member, member.close(timeout_ms=3000)) for member in self.living()]
+        self.world.run(4000)
+        for member, token in self.tokens:
+            assert token in member.done or member in self.killed, f"{member.name}: {token} never ended"
+            error = member.done.get(token, (None, None))[1]
+            assert error is None or isinstance(error, KprotoError)
+
+
+def kill(schedule: Schedule, who: Consumer) -> None:
+    schedule.world.kill(who)
+    schedule.killed.append(who)
+
+
+def commit(schedule: Schedule, who: Consumer) -> None:
+    schedule.tokens.append((who, who.commit()))
+
+
+def commit_one(schedule: Schedule, who: Consumer) -> None:
+    schedule.tokens.append((who, who.commit({min(who.owns()): schedule.random.randrange(5)})))
+
+
+def close(schedule: Schedule, who: Consumer) -> None:
+    schedule.tokens.append((who, who.close(timeout_ms=schedule.random.choice([500, 3000]))))
+
+
+def seek(schedule: Schedule, who: Consumer) -> None:
+    who.seek(min(who.owns()), 0)
+
+
+def seek_to(schedule: Schedule, who: Consumer) -> None:
+    who.seek_to(schedule.random.choice(["earliest", "latest", "committed", schedule.world.now - 1000]))
+
+
+def pause(schedule: Schedule, who: Consumer) -> None:
+    who.pause(min(who.owns()))
+
+
+def rejoin(schedule: Schedule, who: Consumer) -> None:
+    who.rejoin()
+
+
+def cut(schedule: Schedule, who: Consumer) -> None:
+    schedule.world.cut(who)
+
+
+def stay_away(schedule: Schedule, who: Consumer) -> None:
+    who.pause_polling()
+    wait = schedule.random.choice([500, 3000])
+    schedule.world.later(wait, lambda: who.go_on_polling() if who in schedule.living() else None)
+
+
+def elect(schedule: Schedule, who: Consumer) -> None:
+    schedule.world.elect("t", schedule.random.randrange(schedule.partitions))
+
+
+def move_coordinator(schedule: Schedule, who: Consumer) -> None:
+    schedule.world.move_coordinator("g", loading_ms=schedule.random.choice([0, 500]))
+
+
+def delay(schedule: Schedule, who: Consumer) -> None:
+    random = schedule.random
+    schedule.world.fault("delay", who, ms=random.choice([50, 2000]), lasts=random.choice([500, 4000]))
+
+
+def stop_broker(schedule: Schedule, who: Consumer) -> None:
+    world = schedule.world
+    node = schedule.random.choice(sorted(world.brokers) or [1])
+    world.stop_broker(node)
+    wait = schedule.random.choice([200, 2500, 5000])
+    world.later(wait, lambda: None if node in world.brokers else world.start_broker(node))
+
+
+MOVES: list[Callable[[Schedule, Consumer], None]] = [
+    kill, commit, commit_one, close, seek, seek_to, pause, rejoin, cut, stay_away, elect, move_coordinator,
+    delay, stop_broker,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_when_it_is_over_everything_is_read_and_every_future_has_ended(seed: int) -> None:
+    Schedule(seed).play()
+
+
+# ---- mutants
+
+
+def a_broker_that_failed_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
+    def for_ever(self: Any, lane: Any) -> None:
+        lane.not_before = 1 << 60
+
+    patch.setattr(Fetcher, "_leave_alone", for_ever)
+
+
+def a_lost_coordinator_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:
+    def again(self: Any, why: str) -> None:
+        self._forget(why)
+
+    patch.setattr(Coordinator, "again", again)
+    patch.setattr(Coordinator, "want", lambda self: self.node)
+
+
+def commits_are_forgotten_at_close(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Committer, "_again", lambda self, commit, why: None)
+
+
+def nothing_is_released(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Membership, "_release", lambda self, callback: None)
+
+
+MUTANTS = [
+    a_broker_that_failed_is_not_asked_again,
+    a_lost_coordinator_is_not_looked_up,
+    commits_are_forgotten_at_close,
+    nothing_is_released,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_does_not_live_through_these_schedules(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    for seed in range(40):
+        try:
+            Schedule(seed).play()
+        except AssertionError:
+            return
+    raise AssertionError("it lived")
