@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 from kproto.errors import ConfigError, MissingExtra
 
@@ -133,7 +133,9 @@ def sheet(batch: Any, now_ms: int) -> Sheet:
         try:
             batch = pa.table(batch)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-            raise ConfigError("batch", sorted(map(str, batch)), f"columns of one length ({error})") from None
+            raise ConfigError(
+                "batch", list(cast("dict[str, Any]", batch)), f"columns of one length ({error})"
+            ) from None
     if not isinstance(batch, pa.RecordBatch | pa.Table):
         raise ConfigError("batch", batch, "a pyarrow RecordBatch or Table, or a dict of columns")
     names: Sequence[str] = batch.schema.names
