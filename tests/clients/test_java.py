@@ -437,3 +437,16 @@ def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
 def test_2_6_writes_topics_as_its_hash_set_walks_them() -> None:
     assert hashing.hash_code("t") == 116
     assert hashing.hash_order(["b", "a", "q"]) == ["a", "q", "b"]
+
+
+@BOTH
+@pytest.mark.parametrize("at", range(0, 60, 3))
+def test_connections_that_break_at_any_moment_are_ridden_out(release: ModuleType, at: int) -> None:
+    stage = Stage({"t": 2})
+    stage.produce("t", range(2), 10)
+    a = member(stage, release)
+    a.tell("subscribe t")
+    stage.run(at + 1)
+    a.drop()
+    everything = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}
+    assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= everything)

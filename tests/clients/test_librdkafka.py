@@ -512,3 +512,17 @@ def test_what_an_older_version_left_in_the_queue_is_dropped() -> None:
     one = Partition(T0, fetch_state=FetchState.active, next=Position(9), app=Position(5))
     toppars.pause(state, one, library=True)
     assert (one.version, one.next.offset) == (1, 5)
+
+
+@pytest.mark.parametrize("at", range(0, 300, 10))
+def test_connections_that_break_at_any_moment_are_ridden_out(at: int) -> None:
+    stage = Stage({"t": 2})
+    stage.produce("t", range(2), 10)
+    a = stage.member("A", librdkafka, reset="earliest", **TIMES)
+    a.tell("subscribe t")
+    stage.run(at + 1)
+    a.drop()
+    assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= ALL)
+
+
+ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}

@@ -15,7 +15,7 @@ from ..common import metadata_request
 from . import assigning, calling, committing, coordinating, fetching, joining, knowing, staying, toppars
 from .rebalancing import assignment_done, revoke_all_rejoin_maybe
 from .requests import COORDINATOR, TRANSPORT, retry_due, send, some_broker
-from .state import JoinState, Open, Out, State, Todo
+from .state import CoordState, JoinState, Open, Out, State, Todo
 
 J = JoinState
 LOOP_MS = 1_000
@@ -38,6 +38,8 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
         _serve(state, out)
         calling.serve_queue(state, out)
     _settle(state, out)
+    if awake:
+        state.handled = state.now
     if not state.closed:
         fetching.serve(state, out)
     return out
@@ -73,12 +75,15 @@ def next_deadline(state: State) -> int | None:
 
 def _main_deadline(state: State) -> int | None:
     found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
-    found.append(state.coord_up_at)
+    if state.coord is CoordState.transport:
+        found.append(state.coord_up_at)
     if state.retries:
         found += [at for at, _ in state.retries]
     for one in state.waiting.values():
         found += [one.query_at, one.retry_at]
-    return min((at for at in found if at is not None), default=None)
+    if state.coord is CoordState.query and state.find_interval.last is not None:
+        found.append(state.find_interval.last + coordinating.QUERY_MS + 1)
+    return min((at for at in found if at is not None and at > state.handled), default=None)
 
 
 # -- the main thread

@@ -310,6 +310,8 @@ class State:
     metadata_at: int | None = None
     max_poll_at: int | None = None
     loop_at: int = 0
+    handled: int = -1
+    """When the main thread was awake last: what was due by then is done."""
 
     # Between library and application.
     queue: deque[Item] = field(default_factory=deque[Item])
