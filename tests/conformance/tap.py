@@ -90,6 +90,11 @@ class Tap:
         self._server = self._loop.run_until_complete(serving)
         up.set()
         self._loop.run_forever()
+        open_still = asyncio.all_tasks(self._loop)
+        for task in open_still:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*open_still, return_exceptions=True))
+        self._loop.close()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
