@@ -226,6 +226,8 @@ class Machine:
             case c.Report(kind=kind, name=name, text=text):
                 if kind == "log":
                     print(f"{time.time():.6f}", name, text, file=sys.stderr, flush=True)
+                elif kind == "notification":
+                    say(kind, name, text)
                 elif kind == "returned":
                     say("consume returned")
                 else:

@@ -13,7 +13,7 @@ from tests.conformance import judges
 
 SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
-GO = {"sarama": "sarama", "kafka-go": "kafkago"}
+GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
 NAMES = (*JAVA, *GO, "librdkafka")
 
 

@@ -23,6 +23,7 @@ PATIENCE = 40.0
 LACKS: Final[Mapping[str, frozenset[str]]] = {
     "kafka-go": frozenset({"static", "unsubscribe", "pattern", "cooperative"}),
     "sarama": frozenset({"pattern", "no-leave"}),
+    "sarama-cluster": frozenset({"static", "unsubscribe", "pattern", "cooperative", "no-leave", "growth"}),
     "java": frozenset(),
     "java-2.6": frozenset(),
     "librdkafka": frozenset(),
@@ -341,7 +342,7 @@ Play = Callable[[Stage], None]
 PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
     "join": (join, ""),
     "second": (second, ""),
-    "growth": (growth, ""),
+    "growth": (growth, "growth"),
     "crash": (crash, ""),
     "restart": (restart, "static"),
     "manual": (manual, ""),

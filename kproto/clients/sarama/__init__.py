@@ -3,13 +3,14 @@
 Each of sarama's goroutines is a small machine of its own (`routines`); channels are queues of the original's
 sizes, mutexes are in front of what they protect. Where to read:
 
-* `group`: the loop around Consume, Consume, its cooperative form, Close (consumer_group.go)
+* `group`, `cooperative`, `leaving`: the loop around Consume, Consume, its cooperative form, the end of a
+  session, Close (consumer_group.go, consumer_group_cooperative.go)
 * `joining`: joinSync with all its branches and retries
 * `session`: the session, heartbeats, the leader's partition checker (consumer_group_session.go)
-* `claim`, `partition`, `fanout`, `records`: from a claim to the Fetch of its broker (consumer.go)
+* `claim`, `opening`, `partition`, `fanout`, `records`: from a claim to the Fetch of its broker (consumer.go)
 * `offsets`, `starting`: the offset manager; where a claim begins (offset_manager.go)
 * `client`, `cluster`, `lookup`, `broker`: metadata, coordinator, connections (client.go, broker.go)
-* `balance`: strategies, subscriptions, assignments (balance_strategy.go)
+* `balance`, `sticky`: strategies, subscriptions, assignments (balance_strategy.go)
 
 Known to differ: Go's maps and selects are random, here the order is always the same; OffsetFetch asks for the
 partitions in their order. Seek, Assign, patterns and enforceRebalance are not in sarama's groups: they are

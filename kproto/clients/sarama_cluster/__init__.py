@@ -6,6 +6,9 @@ The last released sarama-cluster, unmaintained since 2019. What is below the gro
 * `consumer`: the main loop and its cycle; `loops`: heartbeats, the topic watcher, commits, partitions;
   `asking`: how the coordinator is asked; `plan`: subscription and division.
 
+Known to differ: the original's background refresher asks for an empty list of topics, which from Metadata v1
+on means none, so that it forgets all topics until it next needs one; this one asks for all of them.
+
 Versions are the lowest that a broker of today reads; those of the group are written into sarama-cluster. A
 Consumer is made by Subscribe and closed by Unsubscribe, by another Subscribe, and by Close: it leaves the
 group each time. A pattern is a whitelist ("Whitelist" and "Blacklist" in `extra`, too). "assigned" and

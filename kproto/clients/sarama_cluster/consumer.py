@@ -295,8 +295,6 @@ def _found(consumer: Consumer, trouble: Trouble | None) -> None:
         _failed(consumer, trouble)
         return
     consumer.move(S.releasing)
-    if consumer.before:
-        consumer.application.tell("revoked", tuple(sorted(consumer.before)), None)
     Release(consumer, consumer).start()
 
 
@@ -305,6 +303,8 @@ def _released(consumer: Consumer, trouble: Trouble | None) -> None:
         _failed(consumer, trouble)
         return
     consumer.notify("rebalance start")
+    if consumer.before:
+        consumer.application.tell("revoked", tuple(sorted(consumer.before)), None)
     consumer.notified = True
     consumer.extra = tuple(consumer.potential_topics())
     settings = consumer.client.settings
@@ -425,7 +425,8 @@ def _opened(consumer: Consumer, what: object) -> None:
 def _consume(consumer: Consumer) -> None:
     settings, claims = consumer.client.settings, tuple(consumer.partitions)
     consumer.notify("rebalance OK", claims)
-    consumer.application.tell("assigned", claims, None)
+    if not consumer.dying:
+        consumer.application.tell("assigned", claims, None)
     consumer.move(S.consuming)
     if settings.metadata_refresh_frequency:
         consumer.loops.append(WatchLoop(consumer, max(settings.metadata_refresh_frequency // 2, 1)))
