@@ -21,6 +21,7 @@ from consumer.engine.fetching import Fetcher
 from consumer.engine.finding import Finder
 from consumer.engine.membership import Membership
 from consumer.engine.positions import PartitionState, Positions, Reset
+from kproto.errors import RequestTimedOut
 from kproto.group import member as machine
 from kproto.group import member_joining
 from kproto.testing import invariants as claims
@@ -130,17 +131,6 @@ def what_was_buffered_before_a_seek_is_handed_out(patch: Patch) -> None:
     patch.setattr(PartitionState, "start_at", start_at)
 
 
-@mutant(claims.the_last_seek_wins)
-def an_answer_from_before_a_seek_counts(patch: Patch) -> None:
-    original = Positions.next_epoch
-
-    def next_epoch(self: Positions) -> int:
-        original(self)
-        return 1
-
-    patch.setattr(Positions, "next_epoch", next_epoch)
-
-
 @mutant(claims.nothing_paused_is_delivered)
 def a_pause_only_stops_the_fetches(patch: Patch) -> None:
     original = Engine.take
@@ -204,15 +194,15 @@ def an_error_of_offset_fetch_means_no_commit(patch: Patch) -> None:
 
 
 @mutant(claims.every_future_ends)
-def a_commit_without_a_coordinator_waits_for_ever(patch: Patch) -> None:
-    patch.setattr(Committer, "_expire", lambda self: None)
-    original = Committer._ready
+def a_commit_that_is_late_is_forgotten(patch: Patch) -> None:
+    original = Committer._end
 
-    def ready(self: Committer, head: Any) -> bool:
-        head.deadline = 1 << 60
-        return original(self, head)
+    def end(self: Committer, commit: Any, error: Any) -> None:
+        if isinstance(error, RequestTimedOut):
+            commit.then = lambda error: None
+        original(self, commit, error)
 
-    patch.setattr(Committer, "_ready", ready)
+    patch.setattr(Committer, "_end", end)
 
 
 @mutant(claims.close_ends_in_time)
@@ -220,8 +210,7 @@ def close_waits_for_the_group_however_long(patch: Patch) -> None:
     original = Engine.close
 
     def close(self: Engine, event: ev.Close) -> None:
-        original(self, ev.Close(event.token, event.leave, 1 << 40))
-        self._close_at = None
+        original(self, dataclasses.replace(event, timeout_ms=1 << 40))
 
     patch.setitem(engines.TABLE, ev.Close, close)
 
@@ -246,10 +235,9 @@ def errors_are_not_raised(patch: Patch) -> None:
 def nobody_is_woken_for_records(patch: Patch) -> None:
     original = Fetcher._take_in
 
-    def take_in(self: Fetcher, node: int, state: PartitionState, entry: Any) -> None:
-        if state.handed_out and state.position > 2:
-            return
-        original(self, node, state, entry)
+    def take_in(self: Fetcher, node: int, state: PartitionState, *rest: Any) -> None:
+        if not (state.handed_out and state.position > 2):
+            original(self, node, state, *rest)
 
     patch.setattr(Fetcher, "_take_in", take_in)
 
@@ -272,17 +260,6 @@ def new_partitions_start_at_their_end(patch: Patch) -> None:
             state.find_out(Reset(-1, "a mutant", save=True))
 
     patch.setattr(Finder, "_without_commit", without)
-
-
-@mutant(claims.the_group_converges)
-def a_commit_that_fails_stops_the_rebalance(patch: Patch) -> None:
-    original = Membership._not_committed
-
-    def not_committed(self: Membership, partitions: Any, error: Any) -> None:
-        original(self, partitions, error)
-        self._letting_go = None
-
-    patch.setattr(Membership, "_not_committed", not_committed)
 
 
 @mutant(claims.the_group_converges)

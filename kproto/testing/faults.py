@@ -1,0 +1,200 @@
+"""A proxy between clients and a broker that does to real sockets what networks do: by hand, or by a seed.
+
+    with Proxy("127.0.0.1:9092") as proxy:        # the broker has to advertise proxy.port
+        ... Consumer(proxy.bootstrap) ...
+        proxy.stall(2.0)                          # nothing moves for two seconds
+        proxy.cut()                               # all connections break
+        proxy.half_close()                        # the broker's side ends, the client's doesn't hear of it
+        proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends it
+        proxy.trouble(seed=7, seconds=20)         # all of that, at times that the seed decides
+
+A broker tells clients its own address: let it advertise the proxy's (`advertised.listeners`). The proxy runs
+in a thread of its own. Its methods may be called from any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from random import Random
+from types import TracebackType
+
+from ..errors import ConfigError, IllegalState
+
+CHUNK = 1 << 16
+MOVES = ("cut", "stall", "half_close", "delay")
+
+
+class Proxy:
+    """Passes bytes between its port and `target` (HOST:PORT). `port` 0: any free one, see `port`."""
+
+    def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
+        name, _, number = target.rpartition(":")
+        if not name or not number.isdigit():
+            raise ConfigError("target", target, "HOST:PORT")
+        self.target = (name, int(number))
+        self.host = host
+        self.port = port
+        self.connections = 0
+        """How many were made so far."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pairs: set[_Pair] = set()
+        self._delay = 0.0
+        self._flows: asyncio.Event | None = None
+        self._quiet_until = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def __enter__(self) -> Proxy:
+        started = threading.Event()
+        failed: list[BaseException] = []
+        self._thread = threading.Thread(
+            target=self._run, args=(started, failed), name="kproto-proxy", daemon=True
+        )
+        self._thread.start()
+        started.wait()
+        if failed:
+            raise failed[0]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None and self._thread is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    # ---- what can be done to the connections
+
+    def cut(self) -> None:
+        """Break all connections, at both ends."""
+        self._do(lambda: [pair.cut() for pair in list(self._pairs)])
+
+    def half_close(self) -> None:
+        """End the broker's side of all connections; the clients' stay, and nothing answers there."""
+        self._do(lambda: [pair.half_close() for pair in list(self._pairs)])
+
+    def delay(self, seconds: float) -> None:
+        """Let each chunk of bytes take so much longer, until it is set to something else."""
+        self._delay = seconds
+
+    def stall(self, seconds: float) -> None:
+        """Let nothing move for so long; then everything does, in order."""
+
+        def stop() -> None:
+            assert self._flows is not None
+            assert self._loop is not None
+            self._flows.clear()
+            self._quiet_until = max(self._quiet_until, self._loop.time() + seconds)
+            self._loop.call_at(self._quiet_until, self._flow)
+
+        self._do(stop)
+
+    def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
+        """Do all of this for so long, at moments that the seed decides. Blocks; then the network is well."""
+        random = Random(seed)
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, random.uniform(0.1, 2.0)))
+            match random.choice(MOVES):
+                case "cut":
+                    self.cut()
+                case "stall":
+                    self.stall(random.uniform(0.05, longest))
+                case "half_close":
+                    self.half_close()
+                case _:
+                    self.delay(random.choice((0.0, 0.005, 0.03)))
+        self.delay(0)
+
+    # ---- inside
+
+    def _do(self, what: object) -> None:
+        if self._loop is None:
+            raise IllegalState("the proxy is not running: use it in a with statement")
+        self._loop.call_soon_threadsafe(what)  # type: ignore[arg-type]
+
+    def _flow(self) -> None:
+        assert self._flows is not None
+        assert self._loop is not None
+        if self._loop.time() >= self._quiet_until:
+            self._flows.set()
+
+    def _run(self, started: threading.Event, failed: list[BaseException]) -> None:
+        loop = self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        try:
+            self._flows = asyncio.Event()
+            self._flows.set()
+            server = loop.run_until_complete(asyncio.start_server(self._accept, self.host, self.port))
+            self.port = int(server.sockets[0].getsockname()[1])
+        except BaseException as error:
+            failed.append(error)
+            started.set()
+            return
+        started.set()
+        loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(asyncio.sleep(0))
+        for pair in list(self._pairs):
+            pair.cut()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        assert self._flows is not None
+        await self._flows.wait()
+        try:
+            there = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        pair = _Pair(writer, there[1])
+        self._pairs.add(pair)
+        try:
+            ends = [self._pump(reader, there[1], pair), self._pump(there[0], writer, pair)]
+            await asyncio.gather(*ends)
+        finally:
+            self._pairs.discard(pair)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair) -> None:
+        assert self._flows is not None
+        try:
+            while data := await reader.read(CHUNK):
+                if self._delay:
+                    await asyncio.sleep(self._delay)
+                await self._flows.wait()
+                if not pair.half_closed:
+                    writer.write(data)
+                    await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        if not pair.half_closed:
+            pair.cut()
+
+
+class _Pair:
+    """Both ends of one connection."""
+
+    def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.broker = broker
+        self.half_closed = False
+
+    def cut(self) -> None:
+        self.client.transport.abort()
+        self.broker.transport.abort()
+
+    def half_close(self) -> None:
+        self.half_closed = True
+        self.broker.transport.abort()

@@ -1,0 +1,201 @@
+"""Chaos on real sockets: a Kafka that is killed, a network that breaks, and what may be read then."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from consumer import AsyncConsumer, Cluster, Consumer, Producer, RebalanceListener, TopicPartition
+from kproto.errors import KprotoError
+from kproto.testing.faults import Proxy
+from tests.conformance import judges
+from tests.conformance.killable import Killable
+
+PARTITIONS = 6
+SESSION_MS = 6_000
+OPTIONS: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": SESSION_MS,
+    "heartbeat_interval_ms": 500,
+    "request_timeout_ms": 3_000,
+    "metadata_max_age_ms": 1_000,
+    "enable_auto_commit": False,
+    "max_poll_records": 500,
+}
+
+
+@dataclass
+class Book:
+    """What one group read, and what it was told to be committed."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    read: dict[int, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    committed: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    wrong: list[str] = field(default_factory=list)
+    doubled: int = 0
+    count: int = 0
+    last_at: float = field(default_factory=time.monotonic)
+    longest_silence: float = 0.0
+
+    def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:
+        with self.lock:
+            now = time.monotonic()
+            if records:
+                self.longest_silence = max(self.longest_silence, now - self.last_at)
+                self.last_at = now
+            for record in records:
+                partition, offset = record.partition, record.offset
+                if partition in expected and offset != expected[partition]:
+                    self.wrong.append(f"{who}: {partition}-{offset} where {expected[partition]} comes next")
+                expected[partition] = offset + 1
+                if offset in self.read[partition]:
+                    self.doubled += 1
+                    if offset < self.committed[partition]:
+                        below = self.committed[partition]
+                        self.wrong.append(f"{who}: {partition}-{offset} again, and {below} is committed")
+                else:
+                    self.count += 1
+                self.read[partition][offset] = int(bytes(record.value))
+
+    def was_committed(self, positions: dict[int, int]) -> None:
+        with self.lock:
+            for partition, offset in positions.items():
+                self.committed[partition] = max(self.committed[partition], offset)
+
+
+class Assigned(RebalanceListener):
+    """After an assignment a partition may begin anywhere that is not committed yet."""
+
+    def __init__(self, expected: dict[int, int]) -> None:
+        self.expected = expected
+
+    def assigned(self, partitions: Any) -> None:
+        for partition in partitions:
+            self.expected.pop(partition.partition, None)
+
+    def revoked(self, partitions: Any) -> None:
+        self.assigned(partitions)
+
+
+def blocking(
+    name: str, bootstrap: str, topic: str, book: Book, over: threading.Event, **options: Any
+) -> None:
+    expected: dict[int, int] = {}
+    with Consumer(bootstrap, client_id=name, **{**OPTIONS, **options}) as consumer:
+        consumer.subscribe([topic], listener=Assigned(expected))
+        while not over.is_set():
+            try:
+                records = consumer.poll(0.2)
+                book.note(name, expected, records)
+                if records:
+                    positions = dict(expected)
+                    consumer.commit(timeout=3)
+                    book.was_committed(positions)
+            except KprotoError:
+                continue
+
+
+async def waiting(
+    name: str, bootstrap: str, topic: str, book: Book, over: threading.Event, **options: Any
+) -> None:
+    expected: dict[int, int] = {}
+    async with AsyncConsumer(bootstrap, client_id=name, **{**OPTIONS, **options}) as consumer:
+        consumer.subscribe([topic], listener=Assigned(expected))
+        while not over.is_set():
+            try:
+                records = await consumer.poll(0.2)
+                book.note(name, expected, records)
+                if records:
+                    positions = dict(expected)
+                    await consumer.commit(timeout=3)
+                    book.was_committed(positions)
+            except KprotoError:
+                continue
+
+
+def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> dict[str, Book]:
+    """Move `records` through a broker that dies `kills` times behind a network in trouble for `seconds`."""
+    port = judges.free_port()
+    kafka = Killable(scratch, advertised=port)
+    kafka.start()
+    over = threading.Event()
+    books = {"eager": Book(), "cooperative": Book()}
+    try:
+        with Proxy(f"127.0.0.1:{kafka.port}", port=port) as proxy:
+            with Cluster(proxy.bootstrap) as cluster:
+                cluster.create_topics({"t": PARTITIONS})
+            threads: list[threading.Thread] = []
+            for group, strategy in (("eager", "range"), ("cooperative", "cooperative-sticky")):
+                given = {"group_id": group, "partition_assignment_strategy": strategy}
+                common = (proxy.bootstrap, "t", books[group], over)
+                target = lambda common=common, given=given, group=group: blocking(  # noqa: E731
+                    f"{group}-blocking", *common, **given
+                )
+                threads.append(threading.Thread(target=target))
+                other = lambda common=common, given=given, group=group: asyncio.run(  # noqa: E731
+                    waiting(f"{group}-asyncio", *common, **given)
+                )
+                threads.append(threading.Thread(target=other))
+            threads.append(threading.Thread(target=produce, args=(proxy.bootstrap, records, seconds)))
+            threads.append(threading.Thread(target=proxy.trouble, args=(seed, seconds)))
+            for thread in threads:
+                thread.start()
+            random = Random(seed)
+            for _ in range(kills):
+                time.sleep(random.uniform(0.3, 0.9) * seconds / max(1, kills))
+                kafka.kill()
+                time.sleep(random.uniform(0.1, 1.0))
+                kafka.start()
+            threads[-1].join()
+            threads[-2].join()
+            end = time.monotonic() + 40
+            while time.monotonic() < end and any(book.count < records for book in books.values()):
+                time.sleep(0.2)
+            over.set()
+            for thread in threads:
+                thread.join()
+    finally:
+        over.set()
+        kafka.kill()
+    return books
+
+
+def produce(bootstrap: str, records: int, seconds: float) -> None:
+    """Numbered records, over the whole time, each acknowledged."""
+    with Producer(bootstrap, request_timeout_ms=3_000, delivery_timeout_ms=120_000) as producer:
+        deliveries = []
+        pace = max(1, records // 100)
+        for number in range(records):
+            deliveries.append(producer.send("t", str(number).encode(), partition=number % PARTITIONS))
+            if number % pace == 0:
+                time.sleep(seconds / 100)
+        producer.flush()
+        for delivery in deliveries:
+            delivery.result()
+
+
+def judged(books: dict[str, Book], records: int) -> list[str]:
+    """What is wrong with what the groups read; nothing, if all is well."""
+    found = []
+    for group, book in books.items():
+        found += [f"{group}: {wrong}" for wrong in book.wrong[:5]]
+        values = [value for offsets in book.read.values() for value in offsets.values()]
+        lost = set(range(records)) - set(values)
+        if lost:
+            found.append(f"{group}: {len(lost)} records were lost, such as {min(lost)}")
+        if len(values) != len(set(values)):
+            found.append(f"{group}: the log holds {len(values) - len(set(values))} records twice")
+        for partition, offsets in book.read.items():
+            in_order = [offsets[offset] for offset in sorted(offsets)]
+            if in_order != sorted(in_order):
+                found.append(f"{group}: partition {partition} is out of order")
+    return found
+
+
+__all__ = ["Book", "TopicPartition", "judged", "run"]

@@ -1,0 +1,103 @@
+"""A Kafka killed with -9 and a network in trouble: nothing is lost, and nothing comes in another order.
+
+KPROTO_CHAOS=20 runs so many seeds with 200,000 records each (tox -e soak); else one short one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Consumer, Producer
+from kproto.broker.server import running
+from tests.conformance import chaos
+
+RUNS = int(os.environ.get("KPROTO_CHAOS", "0"))
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("seed", range(1, RUNS + 1) if RUNS else [1])
+def test_nothing_is_lost_when_brokers_die_and_networks_break(seed: int, tmp_path: Path) -> None:
+    records, kills, seconds = (200_000, 4, 60.0) if RUNS else (20_000, 1, 12.0)
+    books = chaos.run(tmp_path, seed, records, kills, seconds)
+    assert chaos.judged(books, records) == []
+    down = 15.0  # a killed broker starts again, and its groups are loaded
+    for group, book in books.items():
+        assert book.longest_silence < down + chaos.SESSION_MS / 1000 + 5, group
+
+
+CHILD = """
+import sys
+from consumer import Consumer, RebalanceListener
+
+class Told(RebalanceListener):
+    def assigned(self, partitions): print("assigned", *sorted(p.partition for p in partitions), flush=True)
+    def revoked(self, partitions): print("revoked", *sorted(p.partition for p in partitions), flush=True)
+    def lost(self, partitions): print("lost", *sorted(p.partition for p in partitions), flush=True)
+
+with Consumer(sys.argv[1], group_id="g", auto_offset_reset="earliest", session_timeout_ms=1500,
+              heartbeat_interval_ms=300, max_poll_records=5, metadata_max_age_ms=500) as consumer:
+    consumer.subscribe(["t"], listener=Told())
+    while True:
+        for record in consumer.poll(0.1):
+            print("record", record.partition, record.offset, flush=True)
+        import time; time.sleep(0.02)
+"""
+
+
+def test_a_process_that_was_stopped_beyond_its_session_delivers_nothing_of_what_it_lost() -> None:
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
+    with running(topics={"t": 2}, settings=settings) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(2_000):
+                producer.send("t", b"%d" % number, partition=number % 2)
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, server.bootstrap], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        lines: list[list[str]] = []
+        reader = threading.Thread(target=lambda: lines.extend(line.split() for line in child.stdout or ()))
+        reader.start()
+        try:
+            assert within(20, lambda: len(lines) > 60)
+            assert lines[0] == ["assigned", "0", "1"]
+            os.kill(child.pid, signal.SIGSTOP)
+            options: dict[str, Any] = {"session_timeout_ms": 1500, "heartbeat_interval_ms": 300}
+            with Consumer(server.bootstrap, group_id="g", auto_offset_reset="earliest", **options) as other:
+                other.subscribe(["t"])
+                seen: set[int] = set()
+                taken_over = within(
+                    20, lambda: seen.update(r.partition for r in other.poll(0.2)) or len(seen) > 1
+                )
+                assert taken_over
+                before = len(lines)
+                os.kill(child.pid, signal.SIGCONT)
+                assert within(
+                    20, lambda: other.poll(0.01) is None or ["assigned"] in [x[:1] for x in lines[before:]]
+                )
+            after = [line[0] for line in lines[before:]]
+            assert after[0] == "lost"
+            assert "record" not in after[: after.index("assigned")]
+        finally:
+            child.kill()
+            child.wait()
+            reader.join()
+            child.stdout.close()
+
+
+def within(seconds: float, what: Callable[[], object]) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.01)
+    return False

@@ -1,0 +1,33 @@
+"""Random stories of a whole cluster: every claim holds in each of them.
+
+KPROTO_STORIES=10000 plays so many (tox -e soak). A story that fails says its seed: `play(seed)` is it again.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kproto.testing.invariants import ALWAYS, check
+from kproto.testing.schedules import play
+
+STORIES = int(os.environ.get("KPROTO_STORIES", "60"))
+BUNDLE = 10
+FOUND = (9, 30, 40, 63, 84, 90, 91, 95, 134, 164, 198)
+"""Seeds that once told of a defect, in the client or in a claim."""
+
+
+@pytest.mark.parametrize("first", range(0, STORIES, BUNDLE))
+def test_every_claim_holds_in_random_stories(first: int) -> None:
+    for seed in range(first, min(first + BUNDLE, STORIES)):
+        check(play(seed, watch=ALWAYS))
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    check(play(seed, watch=ALWAYS))
+
+
+def test_a_story_is_the_same_twice() -> None:
+    assert play(17, trace=True, steps=15).digest() == play(17, trace=True, steps=15).digest()
