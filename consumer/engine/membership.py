@@ -386,12 +386,11 @@ class Membership:
         self.feed(machine.CommitAnswered(code, identity.generation, identity.member_id))
 
     def coordinator_found(self, node: int) -> None:
-        if self._standing.in_group:
-            self.feed(machine.CoordinatorFound(node))
+        # Also when nobody is subscribed just now: the member has asked, and waits for it.
+        self.feed(machine.CoordinatorFound(node))
 
     def coordinator_lost(self, why: str) -> None:
-        if self._standing.in_group:
-            self.feed(machine.CoordinatorLost(why))
+        self.feed(machine.CoordinatorLost(why))
 
     # ---- metadata
 

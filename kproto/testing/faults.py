@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 
@@ -74,11 +75,11 @@ class Proxy:
 
     def cut(self) -> None:
         """Break all connections, at both ends."""
-        self._do(lambda: [pair.cut() for pair in list(self._pairs)])
+        self._do(self._cut_all)
 
     def half_close(self) -> None:
         """End the broker's side of all connections; the clients' stay, and nothing answers there."""
-        self._do(lambda: [pair.half_close() for pair in list(self._pairs)])
+        self._do(self._half_close_all)
 
     def delay(self, seconds: float) -> None:
         """Let each chunk of bytes take so much longer, until it is set to something else."""
@@ -115,10 +116,18 @@ class Proxy:
 
     # ---- inside
 
-    def _do(self, what: object) -> None:
+    def _do(self, what: Callable[[], object]) -> None:
         if self._loop is None:
             raise IllegalState("the proxy is not running: use it in a with statement")
-        self._loop.call_soon_threadsafe(what)  # type: ignore[arg-type]
+        self._loop.call_soon_threadsafe(what)
+
+    def _cut_all(self) -> None:
+        for pair in list(self._pairs):
+            pair.cut()
+
+    def _half_close_all(self) -> None:
+        for pair in list(self._pairs):
+            pair.half_close()
 
     def _flow(self) -> None:
         assert self._flows is not None
@@ -141,12 +150,12 @@ class Proxy:
         started.set()
         loop.run_forever()
         server.close()
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            loop.run_until_complete(asyncio.sleep(0))
         for pair in list(self._pairs):
             pair.cut()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
 
@@ -161,11 +170,9 @@ class Proxy:
             return
         pair = _Pair(writer, there[1])
         self._pairs.add(pair)
-        try:
-            ends = [self._pump(reader, there[1], pair), self._pump(there[0], writer, pair)]
-            await asyncio.gather(*ends)
-        finally:
-            self._pairs.discard(pair)
+        with contextlib.suppress(asyncio.CancelledError):  # the proxy ends
+            await asyncio.gather(self._pump(reader, there[1], pair), self._pump(there[0], writer, pair))
+        self._pairs.discard(pair)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair) -> None:
         assert self._flows is not None

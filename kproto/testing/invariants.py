@@ -298,7 +298,7 @@ def close_ends_in_time(world: World) -> None:
         if began is None:
             continue
         ended = next((seen.at for seen in story if seen.what in ("closed", "killed")), world.now)
-        limit = consumer.close_timeout_ms + consumer.callback_ms * 4 + consumer.slept_ms + GRACE_MS
+        limit = consumer.close_timeout_ms + consumer.slowest_ms * 4 + consumer.slept_ms + GRACE_MS
         if ended > began.at + limit:
             raise _broken(world, name, f"close was asked for at {began.at} ms, and took until {ended} ms")
 

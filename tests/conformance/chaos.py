@@ -40,14 +40,17 @@ class Book:
     wrong: list[str] = field(default_factory=list)
     doubled: int = 0
     count: int = 0
-    last_at: float = field(default_factory=time.monotonic)
+    last_at: float = 0.0
     longest_silence: float = 0.0
+    down: float = 0.0
+    """How long the broker was away at most, from its death to its first answer."""
 
     def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:
         with self.lock:
             now = time.monotonic()
             if records:
-                self.longest_silence = max(self.longest_silence, now - self.last_at)
+                if self.last_at:
+                    self.longest_silence = max(self.longest_silence, now - self.last_at)
                 self.last_at = now
             for record in records:
                 partition, offset = record.partition, record.offset
@@ -150,8 +153,11 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
             for _ in range(kills):
                 time.sleep(random.uniform(0.3, 0.9) * seconds / max(1, kills))
                 kafka.kill()
+                died = time.monotonic()
                 time.sleep(random.uniform(0.1, 1.0))
                 kafka.start()
+                for book in books.values():
+                    book.down = max(book.down, time.monotonic() - died)
             threads[-1].join()
             threads[-2].join()
             end = time.monotonic() + 40

@@ -920,3 +920,14 @@ def test_a_static_leader_that_was_away_finds_what_grew_meanwhile() -> None:
     world.run(1_900)
     a.go_on_polling()
     assert world.run(10_000, until=lambda: a.owned == {tp("t", 0), tp("t", 1)})
+
+
+def test_who_unsubscribes_before_the_coordinator_is_found_can_subscribe_again() -> None:
+    """Found by the story of seed 37: the answer came when nobody wanted it, and was never asked for again."""
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    a.unsubscribe()
+    world.run(2_000)
+    a.subscribe("t")
+    assert world.run(5_000, until=lambda: a.owned == {tp("t", 0)})

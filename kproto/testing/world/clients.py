@@ -34,6 +34,9 @@ class Client:
         self.slept_ms = 0
         """How long it was frozen so far."""
         self.callback_ms = 0
+        """How long each callback takes; the brokers and the heartbeats go on meanwhile."""
+        self.slowest_ms = 0
+        """How long the slowest callback took so far."""
         self.close_timeout_ms = 30_000
         self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
         self._planned: int | None = None

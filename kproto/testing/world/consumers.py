@@ -60,8 +60,6 @@ class Consumer(Client):
         self.columns = False
         self.works_ms = 0
         """How long the application is away after records, before it polls again."""
-        self.callback_ms = 0
-        """How long each callback takes; the broker and the heartbeats go on meanwhile."""
         self.poll_timeout_ms = 1_000
         self.listener: Listener = lambda kind, partitions: None
         self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
@@ -187,6 +185,7 @@ class Consumer(Client):
     def _call(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         self.calls.append((kind, partitions))
         self.in_callback = (kind, partitions)
+        self.slowest_ms = max(self.slowest_ms, self.callback_ms)
         self.saw(BEGINS[kind], partitions)
         if kind == "assigned":
             self.owned.update(partitions)
