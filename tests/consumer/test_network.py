@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from consumer.engine.connection import Call
+from consumer.engine.connection import Call, How
 from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN, Broken, Data, Network, Open, Opened, Shut, Write
 from kproto.errors import ConnectionFailed, RequestTimedOut
@@ -251,6 +251,7 @@ def test_nonsense_from_a_broker_closes_the_connection_and_fails_its_calls() -> N
     stage.connect(stage.opened[0].key)
     stage.happened(Data(stage.opened[0].key, b"\xff\xff\xff\xff"))
     assert "makes no sense" in str(call.error)
+    assert call.how is How.garbled
     assert stage.shut == [stage.opened[0].key]
 
 
