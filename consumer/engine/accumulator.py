@@ -200,10 +200,11 @@ class Accumulator:
         return batch
 
     def _missing(self, route: Route, partition: int) -> None:
-        """The topic has no such partition, or has grown since it was looked at: one more look decides."""
+        """The topic has no such partition, or has grown since it was looked at: two more looks decide, as the
+        first one may have been on its way before it grew."""
         place = TopicPartition(route.topic, partition)
         before = self._sought.setdefault(place, route.version)
-        if route.version > before:
+        if route.version > before + 1:
             del self._sought[place]
             detail = f"{place}: the topic has the partitions 0 to {len(route.lanes) - 1}"
             raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)

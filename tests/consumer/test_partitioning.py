@@ -11,6 +11,7 @@ import pytest
 from consumer.engine.accumulator import Accumulator
 from consumer.engine.partitioning import Partitioner, murmur2
 from consumer.options import producer_options
+from kproto.errors import UnknownTopic
 
 
 @pytest.mark.parametrize(
@@ -81,3 +82,18 @@ def test_a_partition_without_a_leader_gets_no_record_without_a_key() -> None:
     assert set(places(records, 50, 500)) == {1}
     records.route("t", 3, [0, 2])
     assert set(places(records, 50, 500)) == {0, 2}
+
+
+def test_an_answer_that_was_on_its_way_does_not_say_that_a_partition_is_missing() -> None:
+    """The topic may have grown behind it: only the next answer tells."""
+    records = taker()
+    for _ in range(2):
+        records.route("t", 1, [0])
+        assert records.take("t", None, b"x", 1, 0, ()) is None
+    records.route("t", 2, [0, 1])
+    assert records.take("t", None, b"x", 1, 0, ()) is not None
+    for _ in range(2):
+        assert records.take("t", None, b"x", 7, 0, ()) is None
+        records.route("t", 2, [0, 1])
+    with pytest.raises(UnknownTopic, match="t-7: the topic has the partitions 0 to 1"):
+        records.take("t", None, b"x", 7, 0, ())

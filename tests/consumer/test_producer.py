@@ -239,7 +239,7 @@ def test_what_fits_goes_through_the_door(broker: str) -> None:
             assert producer.send(Name("t"), **one).result(5).offset is not None
 
 
-def test_a_partition_that_the_topic_has_not_is_told_after_one_look(broker: str) -> None:
+def test_a_partition_that_the_topic_has_not_is_told_after_two_looks(broker: str) -> None:
     with Producer(broker) as producer:
         producer.send("t", b"x").result(5)
         at = time.monotonic()
