@@ -76,7 +76,7 @@ def greet(state: State, out: Out) -> None:
     state.coordinator = None
     send(state, some_broker(state), metadata_request(()), out, "brokers")
     if state.local_topics:  # what was assigned before any broker was known
-        state.metadata_at = state.now
+        state.metadata_at = state.now + 1  # what is due now was looked at already
     query(state, out)
 
 
