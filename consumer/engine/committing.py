@@ -248,6 +248,9 @@ class Committer:
             return True
         identity = head.only_as or standing.identity
         if standing.in_group and identity is None:
+            if self._as_java(head):
+                self._end(head, broker_error(ErrorCode.REBALANCE_IN_PROGRESS, "OffsetCommit", REBALANCING))
+                return True
             head.why = REBALANCING
             return False
         node = self._coordinator.want()
@@ -382,13 +385,19 @@ class Committer:
             case Do.find:
                 self._coordinator.lost(call.node, why)
                 self._again(commit, why)
-            case Do.rejoin if self._standing.in_group and commit.only_as is None:
+            case Do.rejoin if (
+                self._standing.in_group and commit.only_as is None and not self._as_java(commit)
+            ):
                 self._again(commit, REBALANCING)
             case Do.retry | Do.refresh:
                 self._again(commit, why)
             case _:
                 group = self._core.options.group_id
                 self._end(commit, broker_error(code, "OffsetCommit", f"group {group!r}, {partition}"))
+
+    def _as_java(self, commit: _Commit) -> bool:
+        """Java's commit of the application fails while the group rebalances (RebalanceInProgressException)."""
+        return self._core.options.as_java and not commit.trim
 
     def _again(self, commit: _Commit, why: str) -> None:
         commit.why = why

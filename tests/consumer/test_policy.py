@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from consumer.options import consumer_options
-from kproto.errors import Fenced
+from kproto.error_codes import ErrorCode
+from kproto.errors import CommitFailed, Fenced
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
-from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from kproto.messages.sync_group import SyncGroupRequest
 from tests.consumer.world import Client, Consumer, World, tp
 
@@ -194,3 +200,40 @@ def test_the_callbacks_of_a_commit_that_hangs_are_called_in_the_end() -> None:
     assert world.run(6000, until=lambda: token in story.member.done)
     assert "revoked" in story.after() or "lost" in story.told
     assert story.member.done[token][1] is not None
+
+
+@pytest.mark.parametrize(("options", "fails"), [(JAVA, True), (OURS, False)])
+def test_a_commit_during_a_rebalance_fails_as_javas_and_ours_is_sent_again(
+    options: dict[str, Any], fails: bool
+) -> None:
+    """RebalanceInProgressException: the group was already rebalancing when the commit came."""
+    world = World({"t": 2})
+    story = reading(world, **options)
+    before, refused = world.tamper, []
+
+    def once(client: Client, request: Any, version: int) -> Any:
+        answer = before(client, request, version) if before is not None else None
+        if isinstance(request, OffsetCommitRequest) and not refused:
+            refused.append(request)
+            return offset_commit_refusal(request, ErrorCode.REBALANCE_IN_PROGRESS)
+        return answer
+
+    world.tamper = once
+    token = story.member.commit({tp("t", 0): 4})
+    world.run(3_000)
+    assert isinstance(story.member.done[token][1], CommitFailed if fails else type(None))
+
+
+def offset_commit_refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+    topics = [
+        OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                OffsetCommitResponsePartition(partition_index=entry.partition_index, error_code=code)
+                for entry in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return OffsetCommitResponse(topics=topics)
