@@ -385,9 +385,7 @@ class Committer:
             case Do.find:
                 self._coordinator.lost(call.node, why)
                 self._again(commit, why)
-            case Do.rejoin if (
-                self._standing.in_group and commit.only_as is None and not self._as_java(commit)
-            ):
+            case Do.rejoin if self._standing.in_group and not (commit.only_as or self._as_java(commit)):
                 self._again(commit, REBALANCING)
             case Do.retry | Do.refresh:
                 self._again(commit, why)
@@ -396,7 +394,7 @@ class Committer:
                 self._end(commit, broker_error(code, "OffsetCommit", f"group {group!r}, {partition}"))
 
     def _as_java(self, commit: _Commit) -> bool:
-        """Java's commit of the application fails while the group rebalances (RebalanceInProgressException)."""
+        """An application's commit fails in Java while the group rebalances (RebalanceInProgressException)."""
         return self._core.options.as_java and not commit.trim
 
     def _again(self, commit: _Commit, why: str) -> None:
