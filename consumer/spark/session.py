@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kproto.errors import MissingExtra
 
@@ -170,13 +170,14 @@ def _without_pandas_warning() -> Generator[None]:
 
 def _choose_python(spark: SparkSession) -> None:
     """Local workers run this Python, where the user chose none: a venv need not be activated."""
-    context = getattr(spark, "_sc", None)  # None with Spark Connect, whose server is another machine's matter
+    # None with Spark Connect, whose server is another machine's matter.
+    context: Any = getattr(spark, "_sc", None)
     if context is None or not str(context.master).startswith("local"):
         return
     if context.pythonExec == "python3":  # PySpark's default
         context.pythonExec = sys.executable
         return
-    found = shutil.which(context.pythonExec)
+    found = shutil.which(str(context.pythonExec))
     if found is None or Path(found).samefile(sys.executable):
         return
     asked = subprocess.run(

@@ -242,9 +242,12 @@ def manual(stage: Stage) -> None:
 
 
 def heartbeat_errors(stage: Stage) -> None:
-    """Each error that a heartbeat can be answered with, one after the other."""
+    """Each error that a heartbeat can be answered with, one after the other.
+
+    Without automatic commits: whether an interval of Java's ends before or after an error is chance.
+    """
     stage.produce(10)
-    a = stage.subscribed("A")
+    a = stage.subscribed("A", auto_commit=False)
     a.until("R ", 10)
     for code in (27, 22, 25, 15, 16):
         stage.pause(1.0)

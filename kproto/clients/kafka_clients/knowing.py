@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ...group import leader
 from ...group.member_events import Metadata
 from ...messages.metadata import MetadataResponse
@@ -55,7 +57,8 @@ def answered(state: State, answer: MetadataResponse, asked: object, out: Out) ->
     state.metadata_open, state.metadata_last = False, state.now
     state.metadata_wanted = bool(state.cluster.errors.keys() & (state.topics | state.group_topics))
     again = wanted(state)
-    if asked is not None and again is not None and set(again) - set(asked if isinstance(asked, list) else ()):
+    known: set[object] = set(cast("list[object]", asked)) if isinstance(asked, list) else set()
+    if asked is not None and again is not None and set(again) - known:
         new_topics(state)
     if state.pattern is not None:
         state.topics = state.cluster.matching(state.pattern, full=True)
