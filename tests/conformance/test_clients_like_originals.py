@@ -77,7 +77,7 @@ def played(
 
 
 TRIES = 3
-"""What happens within the same milliseconds comes in this order or that, also with two runs of one original."""
+"""What falls into one millisecond comes in this order or that, also with two runs of one original."""
 
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 """librdkafka looks its coordinator up again whenever a connection comes up, which is not always the same."""

@@ -409,7 +409,8 @@ def test_what_is_written_to_a_peer_that_is_gone_breaks_the_connection_once() -> 
             sockets.perform(Write(1, b"x"))
             events += sockets.wait(0)
         sockets.close()
-    assert [type(event) for event in events] == [Opened, Broken]
+    # The reset may be there before the connection was seen to be open.
+    assert [type(event) for event in events if not isinstance(event, Opened)] == [Broken]
 
 
 # ---- large answers
