@@ -34,6 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("KPROTO_PROFILE", "quick") == "quick":
+        for item in items:
+            if item.get_closest_marker("thorough"):
+                item.add_marker(pytest.mark.skip(reason="takes longer: tox -e thorough"))
     if _ASKED:
         return
     for item in items:

@@ -27,6 +27,8 @@ from kproto.messages.produce import (
 from kproto.records import rows
 from kproto.testing.world import Producer, World, tp
 
+pytestmark = pytest.mark.thorough
+
 SCHEDULES = int(os.environ.get("KPROTO_SCHEDULES", "60"))
 REFUSALS = [3, 5, 6, 7, 13, 19, 20, 56, 87, 59, 45]
 LOST_COUNT = (45, 59)

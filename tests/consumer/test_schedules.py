@@ -22,6 +22,8 @@ from consumer.engine.membership import Membership
 from kproto.errors import IllegalState, KprotoError
 from tests.consumer.world import Consumer, World, tp
 
+pytestmark = pytest.mark.thorough
+
 SEEDS = range(12)
 
 

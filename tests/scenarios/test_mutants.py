@@ -13,6 +13,8 @@ from kproto.clients.librdkafka import assigning, calling, toppars
 from kproto.clients.sarama import joining
 from kproto.scenarios import find
 
+pytestmark = pytest.mark.thorough
+
 MUTANTS: dict[str, tuple[object, str, Any, str]] = {
     "a watcher that sees nothing": (generation, "_watched", lambda watcher, answer: False, "S1-14"),
     "LastOffset that means the first": (kafka_go, "LAST", kafka_go.FIRST, "S1-16"),

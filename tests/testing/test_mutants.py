@@ -13,6 +13,8 @@ from kproto.testing.schedules import play
 from kproto.testing.world import World, tp
 from tests.testing.engines import MUTANTS
 
+pytestmark = pytest.mark.thorough
+
 GROUP: dict[str, Any] = {
     "group_id": "g",
     "auto_offset_reset": "earliest",

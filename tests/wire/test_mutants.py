@@ -17,6 +17,8 @@ from tests.wire import properties
 from tests.wire.declared import Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make
 
+pytestmark = pytest.mark.thorough
+
 
 def reads(make: Make) -> None:
     for cls in (Arrays, Fixed, Nullable, Ranges, Tagged):
