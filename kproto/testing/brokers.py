@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -140,7 +141,7 @@ def jars(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -
 def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
     """The image apache/kafka in a container, by testcontainers; `properties` as for `jars`."""
     try:
-        from testcontainers.core.container import DockerContainer
+        module: Any = import_module("testcontainers.core.container")
     except ImportError:
         raise BrokerMissing("a Kafka in Docker: pip install testcontainers") from None
     port = free_port()
@@ -152,7 +153,7 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
         **(properties or {}),
     }
     try:
-        container: Any = DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
+        container: Any = module.DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
         for name, value in settings.items():
             container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
         container.start()
