@@ -9,8 +9,7 @@ Each comes with its first use: importing this package imports none of them. What
 
     engine/                                        the clients without I/O
     consuming, cluster, sending                    what one may call, written once
-    blocking, producer; threads, sockets           for threads: the clients; how they wait and move bytes
-    aio, aio_producer; loops, streams              for asyncio: the clients; how they wait and move bytes
+    blocking/, aio/                                for threads, for asyncio: clients, waiting, moving bytes
     calls, arguments, shell, lifetimes             how a call is made, checked, guarded; fork and exit
 """
 
@@ -21,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kproto.group.subscription import TopicPartition as TopicPartition
 
-    from .aio import AsyncCluster as AsyncCluster
-    from .aio import AsyncConsumer as AsyncConsumer
-    from .aio_producer import AsyncProducer as AsyncProducer
-    from .blocking import Cluster as Cluster
-    from .blocking import Consumer as Consumer
+    from .aio.consumer import AsyncCluster as AsyncCluster
+    from .aio.consumer import AsyncConsumer as AsyncConsumer
+    from .aio.producer import AsyncProducer as AsyncProducer
+    from .blocking.consumer import Cluster as Cluster
+    from .blocking.consumer import Consumer as Consumer
+    from .blocking.producer import Producer as Producer
     from .delivery import Delivery as Delivery
     from .delivery import RecordMetadata as RecordMetadata
     from .engine.plans import FetchedBytes as FetchedBytes
@@ -34,21 +34,20 @@ if TYPE_CHECKING:
     from .handler import AsyncConsumerGroup as AsyncConsumerGroup
     from .handler_threads import ConsumerGroup as ConsumerGroup
     from .listener import RebalanceListener as RebalanceListener
-    from .producer import Producer as Producer
     from .records import ColumnBatch as ColumnBatch
     from .records import ConsumerRecord as ConsumerRecord
     from .records import GroupChange as GroupChange
     from .records import GroupMetadata as GroupMetadata
 
 _HOMES = {
-    "AsyncCluster": ".aio",
-    "AsyncConsumer": ".aio",
+    "AsyncCluster": ".aio.consumer",
+    "AsyncConsumer": ".aio.consumer",
     "AsyncConsumerGroup": ".handler",
-    "AsyncProducer": ".aio_producer",
-    "Cluster": ".blocking",
+    "AsyncProducer": ".aio.producer",
+    "Cluster": ".blocking.consumer",
     "ColumnBatch": ".records",
     "CommittedOffset": ".engine.requests",
-    "Consumer": ".blocking",
+    "Consumer": ".blocking.consumer",
     "ConsumerGroup": ".handler_threads",
     "ConsumerRecord": ".records",
     "Delivery": ".delivery",
@@ -56,7 +55,7 @@ _HOMES = {
     "GroupChange": ".records",
     "GroupMetadata": ".records",
     "OffsetAt": ".engine.plans",
-    "Producer": ".producer",
+    "Producer": ".blocking.producer",
     "RebalanceListener": ".listener",
     "RecordMetadata": ".delivery",
     "TopicPartition": "kproto.group.subscription",

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from .arguments import rule_of
 
 if TYPE_CHECKING:
-    from .loops import Looped
-    from .threads import Threaded
+    from .aio.loops import Looped
+    from .blocking.threads import Threaded
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -47,7 +47,7 @@ from typing import Any, Protocol, Self, TypeVar, Unpack
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from .aio import AsyncConsumer
+from .aio.consumer import AsyncConsumer
 from .listener import RebalanceListener
 from .options import ConsumerConfig
 from .records import ConsumerRecord

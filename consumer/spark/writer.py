@@ -27,9 +27,9 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from kproto.errors import ConfigError
 
+from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig, producer_options
-from ..producer import Producer
 from .arrow import Column, RecordBatch
 from .options import Options
 from .schema import HEADERS

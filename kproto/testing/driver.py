@@ -35,7 +35,7 @@ from random import Random
 from typing import Any, TextIO
 
 from consumer.addresses import addresses
-from consumer.sockets import Sockets
+from consumer.blocking.sockets import Sockets
 
 from ..clients import contract as c
 from ..clients.index import Client, available, client

@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
+from consumer.blocking.sockets import Sockets
 from consumer.engine.network import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
-from consumer.sockets import Sockets
 
 from ..clients.contract import Address, Answered, Disconnected, Failed, Hangup, Send
 from ..errors import KprotoError

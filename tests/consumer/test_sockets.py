@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, Producer, TopicPartition
+from consumer.aio.streams import Streams
+from consumer.blocking.sockets import Sockets
 from consumer.engine.network import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
 from consumer.resolving import in_order
-from consumer.sockets import Sockets
-from consumer.streams import Streams
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
 from kproto.records import Record, encode_batch

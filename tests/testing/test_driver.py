@@ -224,7 +224,7 @@ def heard(wires: Wires, count: int) -> list[c.Answered | c.Failed]:
 
 @pytest.fixture
 def wires() -> Iterator[Wires]:
-    from consumer.sockets import Sockets
+    from consumer.blocking.sockets import Sockets
 
     made = Wires("A", Sockets())
     yield made

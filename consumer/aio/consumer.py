@@ -18,13 +18,13 @@ from typing import Self, Unpack
 
 from kproto.group.subscription import TopicPartition
 
-from .calls import call
-from .cluster import ClusterCalls
-from .consuming import ConsumerCalls
-from .engine.requests import Offset
+from ..calls import call
+from ..cluster import ClusterCalls
+from ..consuming import ConsumerCalls
+from ..engine.requests import Offset
+from ..options import ConsumerConfig
+from ..records import ConsumerRecord
 from .loops import Looped
-from .options import ConsumerConfig
-from .records import ConsumerRecord
 
 
 class AsyncConsumer(ConsumerCalls, Looped):

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
-from .engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
-from .resolving import PATIENCE, Failures, Place, in_order, reason
+from ..engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from ..resolving import PATIENCE, Failures, Place, in_order, reason
 
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 """What opening a connection may raise: no file, a name or port that is none, no thread to ask."""

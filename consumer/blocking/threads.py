@@ -18,12 +18,12 @@ from typing import Any
 
 from kproto.errors import IllegalState
 
-from . import lifetimes
-from .calls import waits
-from .clock import now
-from .engine import events as ev
-from .engine.network import NetworkAction, NetworkEvent
-from .shell import ENDS, Shell, log
+from .. import lifetimes
+from ..calls import waits
+from ..clock import now
+from ..engine import events as ev
+from ..engine.network import NetworkAction, NetworkEvent
+from ..shell import ENDS, Shell, log
 from .sockets import Sockets
 
 

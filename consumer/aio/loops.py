@@ -15,12 +15,12 @@ from typing import Any
 
 from kproto.errors import IllegalState
 
-from . import lifetimes
-from .calls import waits
-from .clock import now
-from .engine import events as ev
-from .engine.network import NetworkAction, NetworkEvent
-from .shell import ENDS, Shell
+from .. import lifetimes
+from ..calls import waits
+from ..clock import now
+from ..engine import events as ev
+from ..engine.network import NetworkAction, NetworkEvent
+from ..shell import ENDS, Shell
 from .streams import Streams
 
 

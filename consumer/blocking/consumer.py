@@ -20,13 +20,13 @@ from typing import Self, Unpack
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
-from .calls import call
-from .cluster import ClusterCalls
-from .consuming import ConsumerCalls
-from .engine.requests import Offset
-from .listener import RebalanceListener
-from .options import ConsumerConfig
-from .records import ConsumerRecord
+from ..calls import call
+from ..cluster import ClusterCalls
+from ..consuming import ConsumerCalls
+from ..engine.requests import Offset
+from ..listener import RebalanceListener
+from ..options import ConsumerConfig
+from ..records import ConsumerRecord
 from .threads import Threaded
 
 

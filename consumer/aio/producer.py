@@ -19,10 +19,10 @@ from typing import Any, TypeVar, Unpack, cast
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
-from .callbacks import guarded
-from .clock import now
-from .delivery import Delivery, PieceDelivery
-from .door import (
+from ..callbacks import guarded
+from ..clock import now
+from ..delivery import Delivery, PieceDelivery
+from ..door import (
     LAST_TIMESTAMP,
     Buffer,
     Headers,
@@ -32,12 +32,12 @@ from .door import (
     timestamp_ms,
     topic_name,
 )
-from .engine import events as ev
-from .engine.network import Open, Shut, Write
-from .engine.producing import step
-from .options import ProducerConfig
-from .sending import Sender, unsettled
-from .shell import log
+from ..engine import events as ev
+from ..engine.network import Open, Shut, Write
+from ..engine.producing import step
+from ..options import ProducerConfig
+from ..sending import Sender, unsettled
+from ..shell import log
 from .streams import Streams
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class AsyncProducer(Sender):
 
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
         """Queues the rows of a table; see `Producer.send_columns`."""
-        from .sheets import pieces, sheet
+        from ..sheets import pieces, sheet
 
         found = sheet(batch, time_ns() // 1_000_000)
         records = self._records

@@ -27,9 +27,9 @@ from collections import deque
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
-from . import clock
-from .engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
-from .resolving import PATIENCE, Failures, Found, Place, Resolver, reason
+from .. import clock
+from ..engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
 
 MOST_READS = 16
 """Reads of one connection before the others have their turn."""

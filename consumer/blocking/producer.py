@@ -24,10 +24,10 @@ from typing import Any, TypeVar, Unpack, cast
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
-from .callbacks import Callbacks
-from .clock import now
-from .delivery import Delivery, PieceDelivery
-from .door import (
+from ..callbacks import Callbacks
+from ..clock import now
+from ..delivery import Delivery, PieceDelivery
+from ..door import (
     LAST_TIMESTAMP,
     Buffer,
     Headers,
@@ -37,13 +37,13 @@ from .door import (
     timestamp_ms,
     topic_name,
 )
-from .engine import events as ev
-from .engine.batches import fate
-from .engine.network import Open, Shut, Write
-from .engine.producing import step
-from .options import ProducerConfig
-from .sending import EXIT_SECONDS, Sender, unsettled
-from .shell import log
+from ..engine import events as ev
+from ..engine.batches import fate
+from ..engine.network import Open, Shut, Write
+from ..engine.producing import step
+from ..options import ProducerConfig
+from ..sending import EXIT_SECONDS, Sender, unsettled
+from ..shell import log
 from .sockets import Sockets
 
 _JOIN_SECONDS = 5.0
@@ -128,7 +128,7 @@ class Producer(Sender):
         A row goes where `send` would send it, rows of one partition keep their order. Returns one delivery
         for each batch that was made. Raises as `send`, and MissingExtra without numpy and pyarrow.
         """
-        from .sheets import pieces, sheet
+        from ..sheets import pieces, sheet
 
         found = sheet(batch, time_ns() // 1_000_000)
         records = self._records

@@ -1,0 +1,1 @@
+"""For asyncio: the clients, how they wait (`loops`) and how they move bytes (`streams`)."""
