@@ -29,13 +29,13 @@ from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..testing.world import World
 
-MODULES: Final[Mapping[str, str]] = {
-    "S0": "offset_minus_1000",
-    "S1": "new_partitions",
-    "S2": "java_reliability",
-    "S3": "sarama_walk",
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "S0": ("offset_minus_1000",),
+    "S1": ("new_partitions",),
+    "S2": ("java_reliability",),
+    "S3": ("sarama_walk", "sarama_new_session"),
 }
-"""The documents, by the beginning of their ids."""
+"""The documents, by the beginning of their ids, and the modules that tell them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +167,9 @@ def scenario(
 
 @cache
 def _loaded() -> None:
-    for module in MODULES.values():
-        import_module(f"{__package__}.{module}")
+    for modules in MODULES.values():
+        for module in modules:
+            import_module(f"{__package__}.{module}")
 
 
 def _order(id: str) -> tuple[str, int, str]:

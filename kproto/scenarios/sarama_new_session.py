@@ -1,0 +1,262 @@
+"""Document 003: sarama's newSession, branch by branch: what each answer to FindCoordinator, JoinGroup and
+SyncGroup does.
+
+The letters are the branches of the original's newSession, today's joinSync. The version that runs here is
+sarama 1.61.1; where the document's older one did otherwise, its scenario says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..error_codes import ErrorCode
+from ..messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ..messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from ..testing.world import Client, Member
+from ..wire.message import Message
+from .frame import Told, scenario
+from .sarama_walk import T0, T1, sarama
+
+
+def _refusal(kind: type[Message], code: int, member_id: str) -> Message:
+    if kind is FindCoordinatorRequest:
+        return FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1)
+    if kind is JoinGroupRequest:
+        return JoinGroupResponse(
+            error_code=code, protocol_name="", leader="", member_id=member_id, members=[]
+        )
+    return SyncGroupResponse(error_code=code, assignment=b"")
+
+
+class Branch:
+    """A group of one whose answers are refused so often; Consume is called once."""
+
+    def __init__(
+        self, told: Told, kind: type[Message], *codes: int, once: bool = True, **config: Any
+    ) -> None:
+        self.told = told
+        self.world = told.world({"t": 2})
+        self.codes = list(codes)
+        self.kind = kind
+        self.world.tamper = self.tamper
+        self.member: Member = sarama(self.world, extra={"Once": once, **config})
+        self.world.run(40_000)
+
+    def tamper(self, client: Client, request: Message, version: int) -> Message | None:
+        if isinstance(request, self.kind) and client.name == "a" and self.codes:
+            code = self.codes.pop(0)
+            name = self.kind.__name__.removesuffix("Request")
+            self.told.moment(f"answers {name} with {ErrorCode(code).name}", "broker")
+            return _refusal(self.kind, code, getattr(request, "member_id", ""))
+        return None
+
+    @property
+    def ids(self) -> list[str]:
+        """The member ids of its JoinGroups, as none or the same letter for the same id."""
+        letters: dict[str, str] = {"": "none"}
+        return [
+            letters.setdefault(one.member_id, f"id {len(letters)}")
+            for one in self.world.asked(self.member, JoinGroupRequest)
+        ]
+
+    @property
+    def errors(self) -> list[str]:
+        return [f"{one.kind} {one.name}".strip() for one in self.member.reports if one.kind != "log"]
+
+    @property
+    def joined(self) -> bool:
+        return self.member.owned == {T0, T1}
+
+    def tell(self) -> None:
+        self.told.result("member ids of the JoinGroups", self.ids)
+        self.told.result("the application hears", self.errors)
+        self.told.result("partitions", self.member.owned)
+
+
+def _branch(
+    letter: str, title: str, says: str, when: str, then: str
+) -> Callable[[Callable[[Told], None]], Callable[[Told], None]]:
+    return scenario(
+        f"S3-19{letter}",
+        title,
+        says=says,
+        given="a sarama member alone in its group, Consume called once, Rebalance.Retry.Max 4, backoff 2 s",
+        when=when,
+        then=then,
+    )
+
+
+@_branch(
+    "a",
+    "newSession: no coordinator",
+    "Without a coordinator: error when no retry is left, else another try with a refresh.",
+    "FindCoordinator is answered with COORDINATOR_NOT_AVAILABLE three times",
+    "it is asked again, and the member joins",
+)
+def no_coordinator(told: Told) -> None:
+    branch = Branch(told, FindCoordinatorRequest, 15, 15, 15)
+    branch.tell()
+    told.claim("it joined in the end", branch.joined)
+
+
+@_branch(
+    "c",
+    "newSession: joined",
+    "On ErrNoError the member id is kept.",
+    "JoinGroup is answered well, after MEMBER_ID_REQUIRED",
+    "the second JoinGroup carries the id",
+)
+def joined(told: Told) -> None:
+    branch = Branch(told, JoinGroupRequest)
+    branch.tell()
+    told.claim("first without an id, then with it", branch.ids == ["none", "id 1"])
+    told.claim("it owns both partitions", branch.joined)
+
+
+@_branch(
+    "d",
+    "newSession: UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION reset the id and join at once",
+    "On these the member id is emptied and newSession calls itself, the retries unchanged.",
+    "JoinGroup is answered with UNKNOWN_MEMBER_ID, and later with ILLEGAL_GENERATION",
+    "it joins again at once without an id",
+)
+def reset_id(told: Told) -> None:
+    branch = Branch(told, JoinGroupRequest, 25, 22)
+    branch.tell()
+    told.claim("the next JoinGroups have no id", branch.ids[:3] == ["none", "none", "none"])
+    told.claim("it owns both partitions", branch.joined)
+    told.claim("the application hears nothing", not branch.errors)
+
+
+@_branch(
+    "e",
+    "newSession: NOT_COORDINATOR costs a retry",
+    "On ErrNotCoordinatorForConsumer: error when no retry is left, else again with a refreshed coordinator.",
+    "JoinGroup is answered with NOT_COORDINATOR twice; in another run a hundred times",
+    "two are ridden out; a hundred are returned from Consume when the four retries are used",
+)
+def not_coordinator(told: Told) -> None:
+    branch = Branch(told, JoinGroupRequest, 16, 16)
+    told.claim("two are ridden out", branch.joined)
+    for_ever = Branch(told, JoinGroupRequest, *[16] * 100)
+    for_ever.tell()
+    told.result("answers used", 100 - len(for_ever.codes))
+    told.claim("without a retry left Consume returns the error", any("16" in one for one in for_ever.errors))
+    told.claim("it did not join", not for_ever.joined)
+
+
+@_branch(
+    "f",
+    "newSession: REBALANCE_IN_PROGRESS waits and tries again",
+    "On ErrRebalanceInProgress: error when no retry is left, else again after the backoff, without a "
+    "refresh.",
+    "JoinGroup is answered with REBALANCE_IN_PROGRESS once",
+    "two seconds later the member joins (today's sarama looks the coordinator up before)",
+)
+def in_progress(told: Told) -> None:
+    branch = Branch(told, JoinGroupRequest, 27)
+    branch.tell()
+    told.claim("it owns both partitions", branch.joined)
+    assigned = next(one.at for one in branch.world.seen if one.what == "assigned") - told.started
+    told.result("assigned after", f"{assigned} ms")
+    told.claim("after the backoff of 2 s", 2_000 <= assigned <= 4_500)
+
+
+@_branch(
+    "g",
+    "newSession: any other error is returned",
+    "Everything else is returned to whoever called Consume.",
+    "JoinGroup is answered with GROUP_AUTHORIZATION_FAILED",
+    "Consume returns it",
+)
+def other(told: Told) -> None:
+    branch = Branch(told, JoinGroupRequest, 30)
+    branch.tell()
+    told.claim("the application hears error 30", any("30" in one for one in branch.errors))
+    told.claim("it did not join", not branch.joined)
+
+
+@_branch(
+    "h",
+    "newSession: the leader plans",
+    "When leader id and member id are the same, GetMembers and balance make the plan.",
+    "the member joins as the leader",
+    "its SyncGroup carries a plan for itself",
+)
+def plans(told: Told) -> None:
+    branch = Branch(told, JoinGroupRequest)
+    (sync,) = branch.world.asked(branch.member, SyncGroupRequest)
+    told.result("members in the plan", len(sync.assignments))
+    told.claim("the plan is for one member", len(sync.assignments) == 1)
+    told.claim("it owns both partitions", branch.joined)
+
+
+@_branch(
+    "j",
+    "newSession: SyncGroup's errors are JoinGroup's",
+    "The switch over SyncGroup's error has the same branches.",
+    "SyncGroup is answered with UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, one "
+    "after the other",
+    "the first two join at once without the id, the third after the backoff with it",
+)
+def sync_errors(told: Told) -> None:
+    branch = Branch(told, SyncGroupRequest, 25, 22, 27)
+    branch.tell()
+    told.claim("it owns both partitions in the end", branch.joined)
+    told.claim("the id is forgotten twice", branch.ids.count("none") == 3)
+
+
+@_branch(
+    "k",
+    "newSession: an empty assignment is a session without claims",
+    "If MemberAssignment is empty there are no claims, and the session is made all the same.",
+    "three members share two partitions",
+    "one has a session with no claim, and no error",
+)
+def empty(told: Told) -> None:
+    world = told.world({"t": 2})
+    members = [sarama(world, name) for name in ("a", "b", "c")]
+    world.run(20_000)
+    idle = [one for one in members if not one.owned]
+    told.result("without claims", [one.name for one in idle])
+    told.claim("one has none", len(idle) == 1)
+    told.claim("it was told of its empty assignment", idle[0].calls[-1] == ("assigned", ()))
+    told.claim("it is a member", idle[0].is_stable())
+
+
+@_branch(
+    "l",
+    "newSession: claims are sorted",
+    "The claims' partitions are sorted, and the user data is kept for the next join.",
+    "a member gets five partitions",
+    "they are told in order",
+)
+def claims(told: Told) -> None:
+    world = told.world({"t": 5})
+    member = sarama(world)
+    world.run(5_000)
+    told.result("claims", list(member.calls[-1][1]))
+    told.claim("in order", list(member.calls[-1][1]) == sorted(world.partitions()))
+
+
+@_branch(
+    "b",
+    "newSession: no answer to JoinGroup",
+    "When the request itself fails the coordinator's connection is closed and the error returned.",
+    "the member's connections break while JoinGroup is open",
+    "Consume returns an error; the loop's next call joins",
+)
+def broken(told: Told) -> None:
+    world = told.world({"t": 2}, {"group.initial.rebalance.delay.ms": 3_000})
+    member = sarama(world)
+    world.run(1_500)
+    asked = len(world.asked(member, JoinGroupRequest))
+    told.moment("breaks all connections", "network")
+    world.fault("cut", member, lasts=1)
+    world.run(40_000)
+    told.result("JoinGroups before and after", [asked, len(world.asked(member, JoinGroupRequest)) - asked])
+    told.result("the application hears", [f"{one.kind} {one.name}" for one in member.reports])
+    told.claim("a JoinGroup was open", asked > 0)
+    told.claim("it joined in the end", member.owned == {T0, T1})
