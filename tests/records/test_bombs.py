@@ -52,8 +52,8 @@ def test_every_bomb_is_an_error(seen: Any) -> None:
     assert {name for name, (outcome, _, _) in seen.items() if outcome == "read"} == HARMLESS
 
 
-def test_every_bomb_is_an_error_within_100_ms(seen: Any) -> None:
-    assert {name: taken for name, (_, taken, _) in seen.items() if taken > 100} == {}
+def test_no_bomb_takes_longer_than_unpacking_32_mb_of_zeros(seen: Any) -> None:
+    assert {name: yards for name, (_, yards, _) in seen.items() if yards > 2} == {}
 
 
 def test_no_bomb_takes_50_mb(seen: Any) -> None:
