@@ -192,7 +192,7 @@ def test_when_the_thread_dies_everybody_who_waits_is_told(broker: str) -> None:
         consumer.commit()
     began = time.monotonic()
     consumer.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 10
     assert not consumer._thread.is_alive()
     with pytest.raises(IllegalState, match="closed"):
         consumer.poll()
@@ -265,7 +265,7 @@ def test_a_second_thread_is_refused_and_may_close(broker: str) -> None:
     began = time.monotonic()
     consumer.close()
     thread.join(5)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 4.5
     assert said == ["this consumer is closed; make a new one"]
 
 
@@ -362,7 +362,7 @@ def test_close_keeps_its_time_behind_a_broker_that_is_silent(timeout: float) -> 
         consumer.close(timeout=timeout)
     except Exception as error:
         assert "Commit" in str(error)  # noqa: PT017
-    assert time.monotonic() - began < timeout * 1.1 + 0.3
+    assert time.monotonic() - began < timeout * 1.1 + 2
     assert future.done()
 
 

@@ -183,7 +183,7 @@ def test_close_ends_in_its_time_when_the_broker_is_gone() -> None:
             consumer.poll(0.1)
     start = time.monotonic()
     consumer.close(timeout=0.5)
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 10
     until(lambda: not consumer._thread.is_alive())
 
 
@@ -368,7 +368,7 @@ def test_a_silent_cluster_ends_with_the_timeout() -> None:
         start = time.monotonic()
         with Cluster(address) as cluster, pytest.raises(RequestTimedOut, match="Metadata"):
             cluster.topics(timeout=0.3)
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 10
 
 
 # ---- asyncio

@@ -545,4 +545,4 @@ def test_a_cluster_that_was_never_reached_is_told_after_the_request_timeout() ->
     began = time.monotonic()
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
         KprotoStreamReader(full(options), options).latestOffset({}, ReadAllAvailable())
-    assert 0.5 < time.monotonic() - began < 4
+    assert 0.5 < time.monotonic() - began < 20
