@@ -373,6 +373,8 @@ class Committer:
             self._answered(next(iter(bad.values()), 0), sent_as)
         if overtaken and self._standing.in_group and commit.only_as is None:
             self._again(commit, REBALANCING)
+        elif not bad and (unsaid := commit.offsets.keys() - codes.keys()):
+            self._again(commit, f"the coordinator's answer doesn't mention {min(unsaid)}")
         elif not bad:
             self._coordinator.heard()
             self._end(commit, None)

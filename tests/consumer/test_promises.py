@@ -244,6 +244,26 @@ def test_who_subscribes_again_while_unsubscribing_is_told_when_everything_was_gi
     assert world.run(2000, until=lambda: a.owns() == {tp("t", 0)})
 
 
+def test_a_commit_whose_answer_leaves_a_partition_out_is_not_reported_as_committed() -> None:
+    world = filled()
+    a = reading(world)
+
+    def leave_out(client: Client, request: Any, version: int) -> Any:
+        return OffsetCommitResponse(topics=[]) if isinstance(request, OffsetCommitRequest) else None
+
+    world.tamper = leave_out
+    token = a.commit(timeout_ms=2000)
+    world.run(3000)
+    error = a.done[token][1]
+    assert isinstance(error, RequestTimedOut)
+    assert "the coordinator's answer doesn't mention t-0" in str(error)
+    world.tamper = None
+    token = a.commit()
+    world.run(3000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
 def test_an_automatic_commit_that_is_refused_for_good_is_told_once_and_not_repeated_at_once() -> None:
     world = filled()
     a = world.consumer(**AUTO, auto_commit_interval_ms=1000)
