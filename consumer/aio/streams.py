@@ -9,12 +9,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import Callable
 
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
-from ..engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from ..engine.network import (
+    COMING_S,
+    Answer,
+    Broken,
+    Data,
+    NetworkAction,
+    NetworkEvent,
+    Open,
+    Opened,
+    Shut,
+    Write,
+)
 from ..resolving import PATIENCE, Failures, Place, in_order, reason
 
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
@@ -26,6 +38,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.key = key
         self.tell = tell
         self.silent = False
+        self.said = float("inf")  # when it was said that a long answer is coming, or began to
         self.gathered = Gathered()
         self.transport: asyncio.BaseTransport | None = None
 
@@ -48,6 +61,14 @@ class _Protocol(asyncio.BufferedProtocol):
         for body in bodies:
             if not self.silent:
                 self.tell(Answer(self.key, body))
+        if bodies:
+            self.said = float("inf")
+        elif not self.silent:
+            at = time.monotonic()
+            if at >= self.said + COMING_S:
+                self.tell(Data(self.key, b""))
+                self.said = at
+            self.said = min(self.said, at)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broke("the broker closed the connection" if exc is None else reason(exc))

@@ -9,7 +9,8 @@ Rules that hold here:
 * Whatever goes wrong with a connection is `Broken(key, why)`, once, and never an exception: also no free file
   descriptor, no buffers, no local port, a socket that died between two calls, a name that is none.
 * Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`).
-* Bytes are received where they stay (`Gathered`), so the engine sees whole answers.
+* Bytes are received where they stay (`Gathered`), so the engine sees whole answers, and once a second that a
+  long one is coming (`Data` without bytes).
 
 `wake` may be called from any thread; everything else belongs to one thread at a time. TLS and SASL would wrap
 `_connect`; they are not here yet.
@@ -28,7 +29,18 @@ from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
 from .. import clock
-from ..engine.network import Answer, Broken, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from ..engine.network import (
+    COMING_S,
+    Answer,
+    Broken,
+    Data,
+    NetworkAction,
+    NetworkEvent,
+    Open,
+    Opened,
+    Shut,
+    Write,
+)
 from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
 
 MOST_READS = 16
@@ -36,7 +48,18 @@ MOST_READS = 16
 
 
 class _Socket:
-    __slots__ = ("connected", "gathered", "host", "pending", "places", "sock", "tried", "until", "why")
+    __slots__ = (
+        "connected",
+        "gathered",
+        "host",
+        "pending",
+        "places",
+        "said",
+        "sock",
+        "tried",
+        "until",
+        "why",
+    )
 
     def __init__(self, host: tuple[str, int]) -> None:
         self.host = host
@@ -46,6 +69,7 @@ class _Socket:
         self.gathered = Gathered()
         self.places: deque[Place] = deque()
         self.tried: Place | None = None
+        self.said = float("inf")  # when it was said that a long answer is coming, or began to
         self.until = float("inf")  # when the next address is tried
         self.why = ""
 
@@ -256,7 +280,7 @@ class Sockets:
             self._broke(key, reason(error), events)
 
     def _read(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
-        gathered = known.gathered
+        gathered, before, size = known.gathered, len(events), 0
         try:
             for _ in range(MOST_READS):
                 with gathered.room() as room:
@@ -266,13 +290,21 @@ class Sockets:
                     return
                 events.extend(Answer(key, body) for body in gathered.took(size))
                 if size < most:
-                    return
+                    break
         except BlockingIOError:
-            return
+            pass
         except FrameError as error:
             self._broke(key, f"the answer makes no sense: {error}", events)
         except (OSError, MemoryError) as error:
             self._broke(key, reason(error), events)
+        if len(events) > before:
+            known.said = float("inf")
+        elif size:
+            at = time.monotonic()
+            if at >= known.said + COMING_S:
+                events.append(Data(key, b""))
+                known.said = at
+            known.said = min(known.said, at)
 
     # ---- the end
 

@@ -13,10 +13,12 @@ Rules that hold here:
   Calls to it fail at once when the connection fails, and wait while the broker is being left alone.
 * A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
   a client whose brokers have all moved finds them again through the bootstrap addresses (KIP-899).
-* A broker that is silent where it should answer at once (a new connection, metadata, a look-up) is asked
-  again through a new connection long before the request's own time is over; each silence makes us more
-  patient with that address. So one connection that stalls costs seconds, and a slow broker is not asked in
-  circles.
+* A call for any broker doesn't stand behind a connection that takes long to be made: another address is
+  tried meanwhile.
+* A broker that is silent where it should answer at once (a new connection, metadata, a look-up), or for
+  longer than a fetch told it to wait for records, is asked again through a new connection long before the
+  request's own time is over; each silence makes us more patient with that address. So one connection that
+  stalls costs seconds, and a slow broker is not asked in circles. Whoever sends a long answer is not silent.
 * Every call ends: answered, or with an error that names the address.
 """
 
@@ -28,6 +30,7 @@ from random import Random
 from typing import Any
 
 from kproto.errors import ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
+from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
@@ -52,6 +55,13 @@ REQUEST_TIMEOUT_MS = 30_000
 # before another connection is tried; doubled by each silence. Two lost SYNs cost 3 s (RFC 6298).
 SETUP_PATIENCE_MS = 3_000
 ANSWER_PATIENCE_MS = 5_000
+
+# How long a call for any broker waits for a connection to be made before it goes elsewhere: an address that
+# is up answers a SYN at once, or a second later where the first one was lost.
+HASTE_MS = 1_500
+
+# Sockets say so often, in seconds, that a long answer is coming.
+COMING_S = 1.0
 
 # They change nothing, and no broker waits for anything before it answers.
 AT_ONCE = frozenset(
@@ -103,7 +113,8 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Bytes as the network cut them; `Answer` is the other way to say what came."""
+    """Bytes as the network cut them; `Answer` is the other way to say what came. None of them: part of a long
+    answer has come."""
 
     key: int
     data: bytes
@@ -259,10 +270,42 @@ class Network:
     def _silent_at(self, connection: Connection) -> int | None:
         """When the connection has been silent for too long."""
         head = self._heads.get(connection.key)
-        if head is None or not _answered_at_once(head[0]):
+        waits = None if head is None else _broker_waits(head[0])
+        if head is None or waits is None:
             return None
         address = (connection.host, connection.port)
-        return head[1] + self._patience(address, ANSWER_PATIENCE_MS, self.request_timeout_ms)
+        return head[1] + self._patience(address, ANSWER_PATIENCE_MS + waits, self.request_timeout_ms)
+
+    def _hurried_at(self, connection: Connection) -> int | None:
+        """When calls for any broker stop waiting for this connection to be made, and go elsewhere."""
+        if connection.ready:
+            return None
+        free = [at for call in connection.waiting if (at := self._free_elsewhere(call)) is not None]
+        return max(_late_at(connection), min(free)) if free else None
+
+    def _free_elsewhere(self, call: Call) -> int | None:
+        """When a call for any broker may be asked at another address than where it waits; None for never."""
+        if call.node is not None:
+            return None
+        times: list[int] = []
+        for address in self._addresses():
+            lane = self._lanes.get((*address, call.lane))
+            if address in call.tried:
+                continue
+            if lane is not None and lane.ready:
+                times.append(0)
+            elif lane is None:
+                times.append(self._peers.setdefault(address, _Peer()).not_before)
+        return min(times, default=None)
+
+    def _hurry(self, connection: Connection, now: int) -> None:
+        if connection.ready or _late_at(connection) > now:
+            return
+        for call in list(connection.waiting):
+            free_at = self._free_elsewhere(call)
+            if free_at is not None and free_at <= now:
+                connection.forget(call)
+                self._place(call, now)
 
     def _any(self, call: Call, now: int) -> tuple[str, int]:
         """The least busy broker that answers; else one being tried; else the next one not tried by this
@@ -281,13 +324,15 @@ class Network:
         if ready:
             return min(ready)[1]
         for address in places:
-            if (*address, call.lane) in self._lanes:
+            opening = self._lanes.get((*address, call.lane))
+            if opening is not None and _late_at(opening) > now:
                 return address
         self._turn += 1
         at = self._turn % len(known) if known and places[: len(known)] == known else 0
         turned = places[at:] + places[:at]
         free = [address for address in turned if self._peers.setdefault(address, _Peer()).not_before <= now]
-        return free[0] if free else turned[0]
+        fresh = [address for address in free if (*address, call.lane) not in self._lanes]
+        return (fresh or free or turned)[0]
 
     def _open(self, address: tuple[str, int], lane: int, now: int) -> Connection:
         self._next_key += 1
@@ -325,6 +370,8 @@ class Network:
                     return
                 self._collect(connection)
                 self._watch(connection, now)
+                if isinstance(event, Data) and (head := self._heads.get(connection.key)) is not None:
+                    self._heads[connection.key] = (head[0], now)
             case Broken(why=why):
                 self._drop(connection, why, now, shut=False)
 
@@ -342,6 +389,8 @@ class Network:
                 call, since = self._heads[connection.key]
                 why = f"{call.name} was not answered within {silent_at - since} ms"
                 self._drop(connection, why, now, silent=True)
+            else:
+                self._hurry(connection, now)
         parked, self._parked = self._parked, []
         for call, address in parked:
             if call.deadline <= now:
@@ -355,6 +404,7 @@ class Network:
     def next_deadline(self) -> int | None:
         times = [at for c in self._connections.values() if (at := c.next_deadline()) is not None]
         times += [at for c in self._connections.values() if (at := self._silent_at(c)) is not None]
+        times += [at for c in self._connections.values() if (at := self._hurried_at(c)) is not None]
         for call, address in self._parked:
             times.append(min(call.deadline, self._peers.setdefault(address, _Peer()).not_before))
         return min(times, default=None)
@@ -447,9 +497,18 @@ class Network:
         peer.failures += 1
 
 
-def _answered_at_once(call: Call) -> bool:
-    """True when no healthy broker waits before it answers. Of JoinGroups that is the first, which only brings
-    the member's id (KIP-394); fetches and the others wait at the broker for good reasons."""
-    if isinstance(call.request, JoinGroupRequest):
-        return call.version >= 4 and not call.request.member_id and call.request.group_instance_id is None
-    return call.message.__api_key__ in AT_ONCE
+def _late_at(connection: Connection) -> int:
+    """When this connection, which is being made, takes long."""
+    return connection.deadline - connection.patience + HASTE_MS
+
+
+def _broker_waits(call: Call) -> int | None:
+    """How many ms a healthy broker may wait before it answers; None when nobody can say. Of JoinGroups only
+    the first is answered at once, which brings no more than the member's id (KIP-394)."""
+    request = call.request
+    if isinstance(request, FetchRequest):
+        return request.max_wait_ms
+    if isinstance(request, JoinGroupRequest):
+        first = call.version >= 4 and not request.member_id and request.group_instance_id is None
+        return 0 if first else None
+    return 0 if call.message.__api_key__ in AT_ONCE else None

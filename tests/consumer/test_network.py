@@ -9,6 +9,7 @@ from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN, Broken, Data, Network, Open, Opened, Shut, Write
 from kproto.errors import ConnectionFailed, RequestTimedOut
 from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
+from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import decode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -59,7 +60,7 @@ class Stage:
         """The socket opens and the versions are told."""
         self.happened(Opened(key))
         _, correlation, version, _ = self.requests.pop()
-        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (10, 12)]
+        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (1, 10, 12)]
         answer = ApiVersionsResponse(error_code=0, api_keys=keys)
         self.happened(Data(key, frame(encode_response(answer, version, correlation))))
 
@@ -270,3 +271,71 @@ def test_closing_ends_every_call() -> None:
     stage.network.close(0)
     assert all(isinstance(call.error, ConnectionFailed) for call in calls)
     assert stage.ask().done
+
+
+def fetch(stage: Stage, **where: Any) -> Call:
+    """A fetch that waits half a second at the broker."""
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
+    call = stage.network.ask(request, stage.now, lane=FETCH, **where)
+    stage.take()
+    return call
+
+
+def test_a_fetch_on_a_connection_that_stalls_fails_long_before_its_time_is_over() -> None:
+    stage = Stage()
+    call = fetch(stage)
+    stage.connect(stage.opened[0].key)
+    assert stage.network.next_deadline() == 5_500
+    stage.tick(5_500)
+    assert "Fetch was not answered within 5500 ms" in str(call.error)
+    assert stage.shut == [stage.opened[0].key]
+
+
+def test_who_sends_a_long_answer_is_not_silent() -> None:
+    stage = Stage()
+    call = fetch(stage)
+    stage.connect(stage.opened[0].key)
+    for second in range(1, 20):
+        stage.tick(second * 1_000)
+        stage.happened(Data(stage.opened[0].key, b""))
+    assert not call.done
+    stage.tick(19_000 + 5_500)
+    assert call.done
+
+
+def test_a_call_for_any_broker_goes_elsewhere_while_a_connection_is_being_made() -> None:
+    stage = Stage(("a", 1), ("b", 2))
+    call = question(stage)
+    assert stage.network.next_deadline() == 1_500
+    stage.tick(1_500)
+    assert [opened.host for opened in stage.opened] == ["a", "b"]
+    assert stage.shut == []
+    stage.connect(stage.opened[1].key)
+    assert stage.requests[0][0] == stage.opened[1].key
+    assert not call.done
+
+
+def test_new_calls_for_any_broker_don_t_stand_behind_a_connection_that_takes_long() -> None:
+    stage = Stage(("a", 1), ("b", 2)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
+    stage.ask(node=1)
+    stage.now = 1_500
+    question(stage)
+    assert [opened.host for opened in stage.opened] == ["a", "b"]
+
+
+def test_a_call_that_went_elsewhere_in_vain_comes_back() -> None:
+    stage = Stage(("a", 1), ("b", 2))
+    call = question(stage)
+    stage.tick(1_500)
+    stage.happened(Broken(stage.opened[1].key, "connection refused"))
+    assert not call.done
+    stage.connect(stage.opened[0].key)
+    assert [type(request) for _, _, _, request in stage.requests] == [FindCoordinatorRequest]
+
+
+def test_where_there_is_nobody_else_a_call_waits() -> None:
+    stage = Stage()
+    call = question(stage)
+    stage.tick(2_999)
+    assert len(stage.opened) == 1
+    assert not call.done

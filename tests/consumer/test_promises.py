@@ -574,3 +574,22 @@ def calls_for_one_record(partitions: int) -> int:
 
 def test_a_record_costs_no_more_because_a_thousand_partitions_are_idle() -> None:
     assert calls_for_one_record(1000) <= 1.2 * calls_for_one_record(1)
+
+
+def test_a_fetch_connection_that_stalls_costs_seconds_with_default_options() -> None:
+    """The connection answers ApiVersions, and then nothing any more."""
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    stalled: list[Any] = []
+
+    def stall(client: Client, request: Any, version: int) -> None:
+        if isinstance(request, FetchRequest) and not stalled:
+            stalled.append(max(world.network.wires.values(), key=lambda wire: wire.conn))
+            stalled[0].up.lost = stalled[0].down.lost = True
+
+    world.tamper = stall
+    one = world.join("c", topics=["t"], group_id="g", auto_offset_reset="earliest")
+    began = world.now
+    assert world.run(60_000, until=lambda: one.values() == ["x"])
+    assert world.now - began < 7_000
+    assert stalled

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, Producer, TopicPartition
+from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.aio.streams import Streams
 from consumer.blocking.sockets import Sockets
-from consumer.engine.network import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
+from consumer.engine.network import Answer, Broken, Data, NetworkEvent, Open, Opened, Shut, Write
 from consumer.resolving import in_order
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
@@ -390,9 +390,10 @@ def test_what_a_peer_sends_byte_by_byte_is_one_answer() -> None:
     with serving(script) as place:
         port = int(place.rpartition(":")[2])
         events = told(
-            lambda sockets: sockets.perform(Open(1, "127.0.0.1", port)), lambda events: len(events) > 1
+            lambda sockets: sockets.perform(Open(1, "127.0.0.1", port)),
+            lambda events: Answer(1, body) in events,
         )
-    assert events == [Opened(1), Answer(1, body)]
+    assert [event for event in events if event != Data(1, b"")] == [Opened(1), Answer(1, body)]
 
 
 def test_what_is_written_to_a_peer_that_is_gone_breaks_the_connection_once() -> None:
@@ -462,3 +463,77 @@ def test_what_our_own_producer_compressed_a_hundredfold_is_read() -> None:
             consumer.assign([TopicPartition("t", 0)])
             with pytest.raises(RecordError, match="max_decompressed_bytes"):
                 read(consumer, count)
+
+
+def dripping(sock: socket.socket) -> None:
+    """An answer that takes two seconds to come."""
+    for _ in range(6):
+        sock.sendall(struct.pack(">i", 30) if _ == 0 else b"12345")
+        time.sleep(0.3)
+    sock.sendall(b"12345")
+    hears(sock)
+
+
+def test_a_long_answer_on_its_way_is_said_meanwhile() -> None:
+    with serving(dripping) as place:
+        port = int(place.rpartition(":")[2])
+        events = told(
+            lambda sockets: sockets.perform(Open(1, "127.0.0.1", port)), lambda events: len(events) > 2
+        )
+    assert events[:2] == [Opened(1), Data(1, b"")]
+
+
+def test_a_long_answer_on_its_way_is_said_to_a_loop_too() -> None:
+    with serving(dripping) as place:
+        port = int(place.rpartition(":")[2])
+        events = asyncio.run(
+            told_async(
+                lambda streams: streams.perform(Open(1, "127.0.0.1", port)), lambda events: len(events) > 2
+            )
+        )
+    assert events[:2] == [Opened(1), Data(1, b"")]
+
+
+def silent_after_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
+    """Passes everything on to 127.0.0.2, but never an answer to the first connection that fetches."""
+
+    def script(sock: socket.socket) -> None:
+        behind = socket.create_connection(("127.0.0.2", port))
+
+        def back() -> None:
+            with suppress(OSError):
+                while data := behind.recv(65536):
+                    if sock not in stalled:
+                        sock.sendall(data)
+
+        threading.Thread(target=back, daemon=True).start()
+        asked = sock.makefile("rb")
+        while size := asked.read(4):
+            body = asked.read(struct.unpack(">i", size)[0])
+            if body[:2] == b"\0\1" and not stalled:
+                stalled.append(sock)
+            behind.sendall(size + body)
+        behind.close()
+
+    return script
+
+
+def test_a_fetch_connection_that_stalls_costs_seconds_and_no_request_timeout() -> None:
+    """With default options, whose request timeout is 30 s: a poll of 25 s has the record."""
+    stalled: list[socket.socket] = []
+    ports: list[int] = []
+
+    async def story(place: str) -> list[bytes]:
+        ports.append(int(place.rpartition(":")[2]))
+        async with (
+            Server({"t": 1}, host="127.0.0.2", port=ports[0], advertised_host="127.0.0.1"),
+            AsyncProducer(place) as producer,
+            AsyncConsumer(place, auto_offset_reset="earliest") as consumer,
+        ):
+            await (await producer.send("t", b"x"))
+            consumer.assign([TopicPartition("t", 0)])
+            return [bytes(record.value or b"") for record in await consumer.poll(25)]
+
+    with serving(lambda sock: silent_after_the_first_fetch(ports[0], stalled)(sock)) as place:
+        assert asyncio.run(story(place)) == [b"x"]
+    assert len(stalled) == 1
