@@ -33,7 +33,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S0": ("offset_minus_1000",),
     "S1": ("new_partitions",),
     "S2": ("java_reliability",),
-    "S3": ("sarama_walk", "sarama_new_session"),
+    "S3": ("sarama_walk", "sarama_machinery", "sarama_new_session"),
 }
 """The documents, by the beginning of their ids, and the modules that tell them."""
 

@@ -11,12 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from ..error_codes import ErrorCode
+from ..messages.fetch import FetchRequest
 from ..messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ..messages.heartbeat import HeartbeatRequest
 from ..messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ..messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..testing.world import Client, Member
+from ..testing.world import Client, Member, World
 from ..wire.message import Message
 from .frame import Told, scenario
+from .sarama_machinery import watched
 from .sarama_walk import T0, T1, sarama
 
 
@@ -27,7 +31,16 @@ def _refusal(kind: type[Message], code: int, member_id: str) -> Message:
         return JoinGroupResponse(
             error_code=code, protocol_name="", leader="", member_id=member_id, members=[]
         )
+    if kind is OffsetFetchRequest:
+        return OffsetFetchResponse(
+            groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)]
+        )
     return SyncGroupResponse(error_code=code, assignment=b"")
+
+
+def _assigned(world: World, since: int) -> int:
+    """How long it took until somebody was assigned something, in ms; -1: never."""
+    return next((one.at - since for one in world.seen if one.what == "assigned"), -1)
 
 
 class Branch:
@@ -92,13 +105,21 @@ def _branch(
     "a",
     "newSession: no coordinator",
     "Without a coordinator: error when no retry is left, else another try with a refresh.",
-    "FindCoordinator is answered with COORDINATOR_NOT_AVAILABLE three times",
-    "it is asked again, and the member joins",
+    "FindCoordinator is answered with COORDINATOR_NOT_AVAILABLE six times; in another run a hundred times",
+    "six are ridden out: each lookup asks four times, and newSession waits 2 s and looks once more; a "
+    "hundred are returned from Consume when the four retries are used",
 )
 def no_coordinator(told: Told) -> None:
-    branch = Branch(told, FindCoordinatorRequest, 15, 15, 15)
+    branch = Branch(told, FindCoordinatorRequest, *[15] * 6)
     branch.tell()
     told.claim("it joined in the end", branch.joined)
+    told.claim("the application hears nothing", not branch.errors)
+    assigned = _assigned(branch.world, told.started)
+    told.result("assigned after", f"{assigned} ms")
+    told.claim("after newSession's backoff", assigned >= 2_000)
+    for_ever = Branch(told, FindCoordinatorRequest, *[15] * 100)
+    told.result("a hundred times: answers used", 100 - len(for_ever.codes))
+    told.claim("without a retry left Consume returns the error", any("15" in one for one in for_ever.errors))
 
 
 @_branch(
@@ -159,7 +180,7 @@ def in_progress(told: Told) -> None:
     branch = Branch(told, JoinGroupRequest, 27)
     branch.tell()
     told.claim("it owns both partitions", branch.joined)
-    assigned = next(one.at for one in branch.world.seen if one.what == "assigned") - told.started
+    assigned = _assigned(branch.world, told.started)
     told.result("assigned after", f"{assigned} ms")
     told.claim("after the backoff of 2 s", 2_000 <= assigned <= 4_500)
 
@@ -222,8 +243,10 @@ def empty(told: Told) -> None:
     idle = [one for one in members if not one.owned]
     told.result("without claims", [one.name for one in idle])
     told.claim("one has none", len(idle) == 1)
-    told.claim("it was told of its empty assignment", idle[0].calls[-1] == ("assigned", ()))
-    told.claim("it is a member", idle[0].is_stable())
+    told.claim(
+        "it was told of its empty assignment", [one.calls[-1:] for one in idle] == [[("assigned", ())]]
+    )
+    told.claim("it is a member", all(one.is_stable() for one in idle))
 
 
 @_branch(
@@ -259,4 +282,73 @@ def broken(told: Told) -> None:
     told.result("JoinGroups before and after", [asked, len(world.asked(member, JoinGroupRequest)) - asked])
     told.result("the application hears", [f"{one.kind} {one.name}" for one in member.reports])
     told.claim("a JoinGroup was open", asked > 0)
+    told.claim("Consume returned one error", [one.kind for one in member.reports] == ["error"])
     told.claim("it joined in the end", member.owned == {T0, T1})
+
+
+@_branch(
+    "i",
+    "newSession: no answer to SyncGroup",
+    "When SyncGroup itself fails the coordinator's connection is closed and the error returned.",
+    "the connection breaks while SyncGroup is open",
+    "Consume returns the error; the next call joins with the same id, on a new connection",
+)
+def sync_broken(told: Told) -> None:
+    world = told.world({"t": 2}, latency=(50, 50))
+    machine, member = watched(world)
+    world.run(10_000, until=lambda: bool(machine.sent(SyncGroupRequest)))
+    wires = set(member.wires)
+    told.moment("breaks all connections", "network")
+    world.fault("cut", member)
+    broke, asked = world.now, len(world.asked(member, JoinGroupRequest))
+    world.run(10_000)
+    errors = [one.name for one in member.reports if one.kind == "error"]
+    told.result("the application hears", errors)
+    ids = [one.member_id for one in world.asked(member, JoinGroupRequest)]
+    told.claim(
+        "Consume returned one error, which no broker said", len(errors) == 1 and "KError" not in errors[0]
+    )
+    told.claim(
+        "the next JoinGroup has the same id", len(ids) == asked + 1 and ids[-1] == ids[asked - 1] != ""
+    )
+    assigned = _assigned(world, broke)
+    told.result("assigned after", f"{assigned} ms")
+    told.claim("without newSession's backoff of 2 s", 0 <= assigned < 2_000)
+    told.claim("on a new connection", member.owned == {T0, T1} and not wires & set(member.wires))
+
+
+@_branch(
+    "m",
+    "newConsumerGroupSession: heartbeats and offsets, then Setup, then the claims",
+    "newSession ends in newConsumerGroupSession with claims, member id, generation and handler.",
+    "it joins; in another run the offset of a claim can't be fetched",
+    "heartbeats with the new generation begin at once, one OffsetFetch per claim comes before Setup, and "
+    "nothing is fetched before Setup has returned; without offsets there is neither Setup nor Cleanup, and "
+    "Consume returns the error",
+)
+def new_session(told: Told) -> None:
+    world = told.world({"t": 2})
+    member: Member = sarama(world)
+    member.callback_ms = 1_200
+    world.run(1_000)
+    said = [type(one).__name__.removesuffix("Request") for _, one, _ in world.requests]
+    begun = said[said.index("SyncGroup") + 1 :]
+    begun = [one for one in begun if one not in ("FindCoordinator", "Metadata")]
+    told.result("until Setup returns", begun)
+    told.claim("heartbeats don't wait for offsets or Setup", "Heartbeat" in begun[:2])
+    told.claim("one OffsetFetch for each claim", begun.count("OffsetFetch") == 2)
+    told.claim("heartbeats go on in Setup", begun.count("Heartbeat") >= 2)
+    told.claim("nothing is read before Setup has returned", not {"ListOffsets", "Fetch"} & set(begun))
+    world.run(5_000)
+    beats = world.asked(member, HeartbeatRequest)
+    told.claim(
+        "with the id and generation that were joined",
+        {(one.member_id, one.generation_id) for one in beats} == {(member.member_id, 1)},
+    )
+    told.claim("then the claims are read", bool(world.asked(member, FetchRequest)))
+
+    branch = Branch(told, OffsetFetchRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    told.result("without offsets the application hears", branch.errors)
+    told.result("and is told", [kind for kind, _ in branch.member.calls])
+    told.claim("Consume returns the error", any("30" in one for one in branch.errors))
+    told.claim("neither Setup nor Cleanup is called", not branch.member.calls)

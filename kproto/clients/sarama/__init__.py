@@ -8,13 +8,14 @@ sizes, mutexes are in front of what they protect. Where to read:
 * `joining`: joinSync with all its branches and retries
 * `session`: the session, heartbeats, the leader's partition checker (consumer_group_session.go)
 * `claim`, `opening`, `partition`, `fanout`, `records`: from a claim to the Fetch of its broker (consumer.go)
+* `direct`: ConsumePartition without a group, which is what Assign means here
 * `offsets`, `starting`: the offset manager; where a claim begins (offset_manager.go)
 * `client`, `cluster`, `lookup`, `broker`: metadata, coordinator, connections (client.go, broker.go)
 * `balance`, `sticky`: strategies, subscriptions, assignments (balance_strategy.go)
 
 Known to differ: Go's maps and selects are random, here the order is always the same; OffsetFetch asks for the
-partitions in their order. Seek, Assign, patterns and enforceRebalance are not in sarama's groups: they are
-reported as an error.
+partitions in their order. Seek, patterns and enforceRebalance are not in sarama: they are reported as an
+error.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from ..contract import (
 )
 from .application import Application, CommitCall
 from .client import Client
+from .direct import assign
 from .group import Group, GroupState
 from .settings import VERSIONS, settings
 
@@ -119,6 +121,10 @@ def _poll(state: State, event: Poll) -> None:
     state.application.poll(event)
 
 
+def _assign(state: State, event: Assign) -> None:
+    assign(state, state.application, event)
+
+
 def _told(state: State, event: Told) -> None:
     state.application.has_heard()
 
@@ -150,7 +156,7 @@ def _close(state: State, event: Close) -> None:
 
 
 def _absent(state: State, event: Event) -> None:
-    """sarama's groups have no such call."""
+    """sarama has no such call."""
     state.out.append(Report("error", "UnknownCommand", f"sarama has no {type(event).__name__}"))
 
 
@@ -170,7 +176,7 @@ TABLE: dict[type[Any], Callable[[State, Any], None]] = {
     Pause: _pause,
     Resume: _resume,
     Close: _close,
-    Assign: _absent,
+    Assign: _assign,
     Seek: _absent,
     Rebalance: _absent,
     Tick: _tick,

@@ -8,6 +8,7 @@
 * Offsets are fetched one partition after the other, and never stable under read_uncommitted (M139).
 * An OffsetFetch answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks up, waits, and is asked again,
   Metadata.Retry.Max times; LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT wait only (M62).
+* Offsets.Retention is said by OffsetCommit v2 to v4 only; 0, the default, leaves it to the broker (-1).
 * With auto commit a ticker flushes every AutoCommit.Interval (M127); at the end what is still dirty is
   flushed Offsets.Retry.Max + 1 times, and then given up. Without it nothing is committed at the end.
 * Commit errors are on the Errors channel, one for each partition (M61). None ends the session but
@@ -177,6 +178,7 @@ class Offsets(Routine):
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
             group_instance_id=settings.instance_id if version >= _INSTANCE_SINCE else None,
+            retention_time_ms=settings.offsets_retention or -1,
             topics=[
                 OffsetCommitRequestTopic(
                     name=topic,

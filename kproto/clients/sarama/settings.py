@@ -66,6 +66,7 @@ class Settings:
     offsets_auto_commit: bool
     offsets_auto_commit_interval: int
     offsets_initial: int
+    offsets_retention: int
     offsets_retry_max: int
     metadata_refresh_frequency: int
     metadata_retry_max: int
@@ -129,6 +130,7 @@ def settings(config: Config) -> Settings:
         offsets_auto_commit=config.auto_commit is not False,
         offsets_auto_commit_interval=told(config.auto_commit_ms, 1_000),
         offsets_initial=starts[config.reset],
+        offsets_retention=number("Offsets.Retention", 0),
         offsets_retry_max=number("Offsets.Retry.Max", 3),
         metadata_refresh_frequency=told(config.metadata_ms, 600_000),
         metadata_retry_max=number("Metadata.Retry.Max", 3),

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kproto.clients import contract as c
+from kproto.clients import sarama
 from kproto.clients.sarama.offsets import Managed
 from kproto.group.subscription import TopicPartition
+from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.testing.world import World
 from tests.clients.sarama.plays import answer_offset_fetches, at, cast, joined, moments, said, second
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -228,3 +231,20 @@ def test_a_dead_coordinator_is_found_again_and_the_commit_done_on_close() -> Non
     a.tell("close")
     assert stage.run(10_000, until=lambda: a.closed)
     assert said(a, "Commit")[-1] == GOOD
+
+
+@pytest.mark.parametrize(("hours", "said"), [(0, -1), (1, 3_600_000)])
+def test_a_retention_is_said_where_the_request_has_the_field(hours: int, said: int) -> None:
+    # TestConstructRequestRetentionTime
+    world = World({"t": 1}, highest={"OffsetCommit": 4})
+    world.write("t", 0, "x")
+    a = world.join(
+        "a",
+        sarama,
+        topics=["t"],
+        group_id="g",
+        reset="earliest",
+        extra={"Offsets.Retention": hours * 3_600_000},
+    )
+    world.run(3_000)
+    assert [one.retention_time_ms for one in world.asked(a, OffsetCommitRequest)] == [said]

@@ -2,13 +2,164 @@
 
 from __future__ import annotations
 
-from kproto.clients.sarama import joining
-from tests.scenarios.mutants.mutant import Mutant, Table
+from dataclasses import replace
+from typing import Any
 
+from kproto.clients.sarama import balance, fanout, joining, leaving, opening, partition, session
+from kproto.clients.sarama.application import Application
+from kproto.clients.sarama.errors import Trouble
+from kproto.clients.sarama.offsets import Committer, Managed, Offsets
+from kproto.clients.sarama.partition import Feeder, PartitionConsumer
+from kproto.clients.sarama.session import Heartbeat, Session
+from kproto.error_codes import ErrorCode
+from kproto.group import joining as coordinator
+from tests.scenarios.mutants.mutant import Mutant, Table, nothing
+
+_request, _parse, _finish = fanout._request, partition.parse, joining._finish
+_push, _mark, _tell, _feed = Feeder.push, Managed.mark, Application.tell, PartitionConsumer.feed
+_manage, _commit, _assignments = Offsets.__init__, Offsets.request, balance.assignments
+_begin, _answered = joining.Join.__init__, (joining._join_answered, joining._sync_answered)
+
+
+def _everything_to_all(plan: Any, members: Any, counts: Any) -> None:
+    for one in plan.values():
+        one += [balance.TopicPartition(topic, index) for topic in counts for index in range(counts[topic])]
+
+
+def _for_one_member(*what: Any) -> Any:
+    return dict(list(_assignments(*what).items())[:1])
+
+
+def _backwards(child: Any, block: Any) -> Any:
+    messages, trouble = _parse(child, block)
+    return messages[::-1], trouble
+
+
+def _marks_what_is_fetched(feeder: Any) -> bool:
+    taker = feeder.child.taker
+    taker.session.offsets.managed[taker.partition].mark(feeder.child.offset)
+    return _push(feeder)
+
+
+def _one_partition(consumer: Any) -> Any:
+    request = _request(consumer)
+    if request is not None:
+        request.topics[0].partitions = request.topics[0].partitions[:1]
+    return request
+
+
+def _what_came_first(child: Any, subscription: Any, block: Any) -> None:
+    consumer = subscription.consumer
+    if block.records and block.partition_index == 0:
+        consumer.first = block
+    _feed(child, subscription, getattr(consumer, "first", block) if block.records else block)
+
+
+def _always_commits(self: Any, *what: Any) -> None:
+    _manage(self, *what)
+    self.committer = self.committer or Committer(self)
+
+
+def _keeps_for_no_time(self: Any, targets: Any) -> Any:
+    request = _commit(self, targets)
+    if request is not None:
+        request.retention_time_ms = max(request.retention_time_ms, 0)
+    return request
+
+
+def _cleans(self: Any, offset: int, metadata: str) -> None:
+    self.dirty = False
+
+
+def _returns_at_once(self: Any, kind: str, partitions: Any, waiting: Any) -> None:
+    _tell(self, kind, partitions, None)
+    if waiting is not None:
+        self.client.wake(waiting, "told")
+
+
+def _begins_with_an_id(self: Any, group: Any, *what: Any) -> None:
+    _begin(self, group, *what)
+    group.member_id = group.member_id or "a-name-of-its-own"
+
+
+def _gives_up(join: Any) -> None:
+    _finish(join, joining.errors.COORDINATOR_NOT_AVAILABLE)
+
+
+def _plans_nothing(join: Any, response: Any) -> None:
+    joining._send_sync(join, {})
+
+
+def _asks_again(join: Any, answer: Any) -> None:
+    if answer.response is None:
+        answer.broker.close()
+        join.move(joining.S.finding)
+        joining._join_sync(join)
+    else:
+        _answered[join.state is joining.S.syncing](join, answer)
+
+
+def _needs_claims(join: Any, result: Any) -> None:
+    empty = not isinstance(result, Trouble) and not result.claims
+    _finish(join, Trouble("errors.errorString", "nothing to do") if empty else result)
+
+
+def _unsorted(join: Any, result: Any) -> None:
+    _finish(join, result if isinstance(result, Trouble) else replace(result, claims=result.claims[::-1]))
+
+
+ANSWERS: Any = joining.Join.TABLE["answered"]
+FOR_ALL = Mutant("each partition for every member", balance._STRATEGIES, "range", _everything_to_all)
+NEVER_CLEAN = Mutant("a commit that leaves everything dirty", Managed, "committed", nothing)
+NO_LIMIT = Mutant("no MaxProcessingTime", Feeder.TABLE["elapsed"], partition.E.pushing, nothing)
+NOT_THE_NEXT = Mutant(
+    "a mark that means the last offset", Managed, "mark", lambda one, at, *rest: _mark(one, at - 1)
+)
 NO_BACKOFF = Mutant("no way back from a refusal", joining, "_BACK_OFF", set[int]())
+NO_FORGETTING = Mutant("an id that is not forgotten", joining, "_FORGET", set[int]())
+TICKS = Mutant("a ticker without AutoCommit.Enable", Offsets, "__init__", _always_commits)
+NO_WAITING = Mutant("Setup and Cleanup that nobody waits for", Application, "tell", _returns_at_once)
 
 MUTANTS: Table = {
-    "S3-19d": Mutant("an id that is not forgotten", joining, "_FORGET", set[int]()),
+    "S3-1": FOR_ALL,
+    "S3-2": Mutant("a plan for one member only", balance, "assignments", _for_one_member),
+    "S3-3": Mutant("records from the last to the first", partition, "parse", _backwards),
+    "S3-4": Mutant("what is fetched is marked", Feeder, "push", _marks_what_is_fetched),
+    "S3-5": NEVER_CLEAN,
+    "S3-6": FOR_ALL,
+    "S3-7": NO_WAITING,
+    "S3-8": Mutant("claims of which nothing is told", Session, "tell", nothing),
+    "S3-9": Mutant("one partition for each Fetch", fanout, "_request", _one_partition),
+    "S3-10": NO_LIMIT,
+    "S3-11": Mutant("the first part for each feeder", PartitionConsumer, "feed", _what_came_first),
+    "S3-12": NO_LIMIT,
+    "S3-13": Mutant("one end of the log is asked for twice", opening, "OLDEST", opening.NEWEST),
+    "S3-14": TICKS,
+    "S3-15": NEVER_CLEAN,
+    "S3-16": NOT_THE_NEXT,
+    "S3-17": Mutant("Retention 0 on the wire", Offsets, "request", _keeps_for_no_time),
+    "S3-18": Mutant("an answer that always cleans", Managed, "committed", _cleans),
+    "S3-19a": Mutant("a lookup that fails once", joining, "_back_off", _gives_up),
+    "S3-19b": Mutant("JoinGroup once more, silently", ANSWERS, joining.S.joining, _asks_again),
+    "S3-19c": Mutant("an id that no broker gave", joining.Join, "__init__", _begins_with_an_id),
+    "S3-19d": NO_FORGETTING,
     "S3-19e": NO_BACKOFF,
     "S3-19f": NO_BACKOFF,
+    "S3-19g": Mutant(
+        "a refusal that is ridden out",
+        joining,
+        "_BACK_OFF",
+        {*joining._BACK_OFF, ErrorCode.GROUP_AUTHORIZATION_FAILED},
+    ),
+    "S3-19h": Mutant("a leader without a plan", joining, "_joined", _plans_nothing),
+    "S3-19i": Mutant("SyncGroup's failure, silently", ANSWERS, joining.S.syncing, _asks_again),
+    "S3-19j": NO_FORGETTING,
+    "S3-19k": Mutant("no session without claims", joining, "_finish", _needs_claims),
+    "S3-19l": Mutant("claims as they come", joining, "_finish", _unsorted),
+    "S3-19m": NO_WAITING,
+    "S3-20": Mutant("no heartbeats", Heartbeat.TABLE["elapsed"], session.H.waiting, nothing),
+    "S3-21": TICKS,
+    "S3-22": Mutant("Close without LeaveGroup", leaving, "leave", leaving.close),
+    "S3-24": NOT_THE_NEXT,
+    "S3-25": Mutant("an id without the client's", coordinator, "_new_member_id", lambda call: call.random_id),
 }

@@ -1,0 +1,334 @@
+"""Document 003: what turns inside of sarama: its fetch loop, its partition consumers and its offset manager,
+and what Kafka's own tools show of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..clients import contract, sarama
+from ..clients.common import Committing, offset_commit
+from ..group.subscription import TopicPartition
+from ..messages.fetch import FetchRequest, FetchResponse
+from ..messages.list_offsets import ListOffsetsRequest
+from ..messages.offset_commit import OffsetCommitRequest
+from ..testing.world import Member, World
+from .frame import Told, offsets, scenario
+from .sarama_walk import T0, T1, USUAL
+from .sarama_walk import sarama as member_of_sarama
+from .shell import COLUMNS, describe
+
+
+class Watched:
+    """sarama's machine, and when it said and heard what."""
+
+    VERSIONS = sarama.VERSIONS
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, str, Any]] = []
+
+    def start(self, config: contract.Config) -> sarama.State:
+        return sarama.start(config)
+
+    def step(self, state: sarama.State, event: contract.Event, now: int) -> list[contract.Action]:
+        if isinstance(event, contract.Answered | contract.Failed):
+            self.lines.append((now, type(event).__name__, event))
+        actions = sarama.step(state, event, now)
+        self.lines += [(now, "Send", one) for one in actions if isinstance(one, contract.Send)]
+        return actions
+
+    def next_deadline(self, state: sarama.State) -> int | None:
+        return sarama.next_deadline(state)
+
+    def sent(self, kind: type[Any]) -> list[tuple[int, Any]]:
+        return [
+            (at, one.request)
+            for at, what, one in self.lines
+            if what == "Send" and isinstance(one.request, kind)
+        ]
+
+    def ended(self, kind: type[Any], how: str = "Answered") -> list[tuple[int, Any]]:
+        return [(at, one) for at, what, one in self.lines if what == how and isinstance(one.request, kind)]
+
+
+def _named(request: FetchRequest) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.topic or "", one.partition): one.fetch_offset
+        for topic in request.topics
+        for one in topic.partitions
+    }
+
+
+def _brought(answer: FetchResponse) -> list[int]:
+    """The partitions that came with records."""
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    return sorted(part.partition_index for part in parts if part.records)
+
+
+def watched(world: World, *, topics: Iterable[str] = ("t",), **config: Any) -> tuple[Watched, Member]:
+    """A sarama member, and its machine."""
+    machine = Watched()
+    said = {**USUAL, **config}
+    return machine, world.join("a", machine, topics=list(topics), group_id="g", **said)
+
+
+@scenario(
+    "S3-10",
+    "subscriptionConsumer: no Fetch before a partition comes or while one is fed; a broken one starts anew",
+    says="subscriptionConsumer waits for its first piece of work; each answer is written to every "
+    "partition's feeder, and acks.Wait() holds the next request back; on an error it aborts and returns.",
+    given="a member with two partitions of one broker, MaxProcessingTime 200 ms, room for 8 messages each",
+    when="it starts; later its handlers stop taking messages; later the connection breaks under an open "
+    "Fetch",
+    then="the first Fetch comes when the first partitions were gathered; the next one waits for the fed "
+    "partitions, twice MaxProcessingTime at most; the break is an error for each partition, and after the "
+    "backoff of 2 s one Fetch has both again, and nothing is lost",
+)
+def subscription_consumer(told: Told) -> None:
+    world = told.world({"t": 2})
+    machine, member = watched(world, extra={"Consumer.MaxProcessingTime": 200, "ChannelBufferSize": 8})
+    world.run(3_000)
+    listed = machine.ended(ListOffsetsRequest)[-1][0]
+    first = machine.sent(FetchRequest)[0]
+    gathered = first[0] - listed
+    told.result("first Fetch after the first partition's offset", f"{gathered} ms")
+    told.claim("both partitions are in the first Fetch", set(_named(first[1])) == {T0, T1})
+    told.claim("it waited for them", 0 < gathered <= 105)
+
+    member.pause_polling()
+    told.moment("the handlers take nothing more", "a")
+    for tp in (T0, T1):
+        world.write("t", tp.partition, *["x"] * 40)
+    world.run(2_000)
+    fed = next(at for at, one in machine.ended(FetchRequest) if _brought(one.response))
+    held = next((at for at, _ in machine.sent(FetchRequest) if at >= fed), world.now) - fed
+    told.result("no Fetch while partitions are fed, for", f"{held} ms")
+    told.claim("the next Fetch waited for both feeders", 200 <= held <= 400)
+    member.go_on_polling()
+    world.run(2_000)
+
+    told.moment("all connections break", "network")
+    before = len(member.reports)
+    world.fault("cut", member, lasts=1)
+    broke = world.now
+    for tp in (T0, T1):
+        world.write("t", tp.partition, *["y"] * 10)
+    world.run(6_000)
+    errors = [one.name for one in member.reports[before:] if one.kind == "error"]
+    again = next(one for one in machine.sent(FetchRequest) if one[0] > broke + 1)
+    told.result("errors", errors)
+    told.result("next Fetch after", f"{again[0] - broke} ms")
+    told.claim("an error for each partition", errors.count("sarama.ConsumerError") == 2)
+    told.claim("the next Fetch comes after the backoff", 2_000 <= again[0] - broke <= 2_500)
+    told.claim(
+        "nothing is lost or read twice", all(offsets(member, tp) == list(range(50)) for tp in (T0, T1))
+    )
+
+
+@scenario(
+    "S3-11",
+    "One answer holds several partitions, and each goes to its own claim",
+    says="Data of several partitions can be asked for in one request, and is sorted by partition then.",
+    given="a member with four partitions of one broker",
+    when="records come into all four at once",
+    then="one answer brings them; each claim is given its own partition's, from its own offset on",
+)
+def split(told: Told) -> None:
+    world = told.world({"t": 4})
+    machine, member = watched(world)
+    for tp in world.partitions():
+        world.write("t", tp.partition, *[f"{tp}" for _ in range(tp.partition + 1)])
+    world.run(3_000)
+    answers = [_brought(one.response) for _, one in machine.ended(FetchRequest)]
+    brought = [one for one in answers if one]
+    told.result("partitions with records, in each answer", [" ".join(map(str, one)) for one in brought])
+    told.result("given", {str(tp): offsets(member, tp) for tp in world.partitions()})
+    told.claim("one answer brought all four", brought == [[0, 1, 2, 3]])
+    for tp in world.partitions():
+        given = [one.value for one in member.records if one.partition == tp]
+        told.claim(f"{tp} got its own records", given == [str(tp).encode()] * (tp.partition + 1))
+
+
+@scenario(
+    "S3-13",
+    "ConsumePartition: where to start, who leads, once only, and then it is queued",
+    says="ConsumePartition makes a partition consumer with buffered channels, chooses its starting "
+    "offset, finds the leader, enters the child, starts two goroutines, and hands it to the leader's "
+    "broker consumer.",
+    given="two brokers that lead a partition each, both with the offsets 0 to 9, and sarama's Consumer "
+    "without a group",
+    when="partition 0 is consumed from OffsetNewest, 1 from OffsetOldest; then 0 once more, and 2 from "
+    "offset 99",
+    then="both ends of each log are asked for first, then each partition is fetched from its own "
+    "leader; the second call is a ConfigurationError, 99 is out of range, and the two go on",
+)
+def consume_partition(told: Told) -> None:
+    world = told.world({"t": 3}, brokers=2)
+    for partition, node in ((0, 1), (1, 2), (2, 1)):
+        world.elect("t", partition, node)
+    for tp in (T0, T1):
+        world.write("t", tp.partition, *["x"] * 10)
+    machine, member = watched(world, topics=())
+    member.assign({T0: -1})
+    member.assign({T1: -2})
+    world.run(2_000)
+    asked = [
+        (TopicPartition(topic.name, part.partition_index), part.timestamp)
+        for _, request in machine.sent(ListOffsetsRequest)
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    told.result("ListOffsets", [f"{tp} {'newest' if at == -1 else 'oldest'}" for tp, at in asked])
+    told.claim("both ends are asked for", sorted(asked) == [(T0, -2), (T0, -1), (T1, -2), (T1, -1)])
+    first: dict[TopicPartition, tuple[str, int]] = {}
+    for _, what, send in machine.lines:
+        if what == "Send" and isinstance(send.request, FetchRequest):
+            for tp, offset in _named(send.request).items():
+                first.setdefault(tp, (send.to.host, offset))
+    told.result("first Fetch of each", {str(tp): f"{host}, offset {at}" for tp, (host, at) in first.items()})
+    told.claim(
+        "each begins where it was told to", {tp: at for tp, (_, at) in first.items()} == {T0: 10, T1: 0}
+    )
+    told.claim("each is fetched from its leader", len({host for host, _ in first.values()}) == 2)
+    member.assign({T0: 3})
+    member.assign({TopicPartition("t", 2): 99})
+    world.run(2_000)
+    errors = [one.name for one in member.reports if one.kind == "error"]
+    told.result("refused", errors)
+    told.claim(
+        "twice is an error, and 99 is out of range", errors == ["sarama.ConfigurationError", "KError(1)"]
+    )
+    world.write("t", 0, "y")
+    world.write("t", 1, "y")
+    world.run(1_000)
+    told.result("read", {str(tp): len(offsets(member, tp)) for tp in (T0, T1)})
+    told.claim("the first two go on", (offsets(member, T0), offsets(member, T1)) == ([10], list(range(11))))
+
+
+# -- the offset manager -----------------------------------------------------------------------------------
+
+
+@scenario(
+    "S3-17",
+    "constructRequest: only what is dirty, and how long to keep it as far as a request can say so",
+    says="constructRequest makes version 1 with a timestamp when Offsets.Retention is 0, else version 2 "
+    "with RetentionTime in ms; it adds a block for each dirty partition, and returns nil without any.",
+    given="a member on a cluster whose OffsetCommit ends at version 4, without and with "
+    "Offsets.Retention of an hour, and one on today's",
+    when="it has read both partitions, then one more message of one of them, then nothing for a while",
+    then="the retention is -1 (the broker's own), 3,600,000 ms, and not a field of the request any "
+    "more; the second commit names one partition; then there is none (version 1 and its timestamp are "
+    "gone from brokers and sarama)",
+)
+def construct_request(told: Told) -> None:
+    for name, highest, retention, expected in (
+        ("v4, Retention 0", {"OffsetCommit": 4}, 0, (4, -1)),
+        ("v4, Retention 1 h", {"OffsetCommit": 4}, 3_600_000, (4, 3_600_000)),
+        ("today's", None, 3_600_000, (8, -1)),
+    ):
+        world = told.world({"t": 2}, highest=highest)
+        member = member_of_sarama(world, extra={"Offsets.Retention": retention})
+        for tp in (T0, T1):
+            world.write("t", tp.partition, "x", "x")
+        world.run(4_000)
+        world.write("t", 0, "x")
+        world.run(10_000)
+        sent = [
+            (
+                version,
+                one.retention_time_ms,
+                [part.partition_index for topic in one.topics for part in topic.partitions],
+            )
+            for who, one, version in world.requests
+            if who is member and isinstance(one, OffsetCommitRequest)
+        ]
+        told.result(name, [f"v{version} retention {ms} partitions {parts}" for version, ms, parts in sent])
+        told.claim(
+            f"{name}: version {expected[0]}, retention {expected[1]}", {one[:2] for one in sent} == {expected}
+        )
+        told.claim(f"{name}: what is dirty, and no more", [parts for _, _, parts in sent] == [[0, 1], [0]])
+
+
+@scenario(
+    "S3-18",
+    "Marked while a commit is under way: the partition stays dirty",
+    says="constructRequest copies offset and metadata of each dirty partition under its lock, and lets "
+    "it go.",
+    given="a member whose coordinator answers a second late, and 50 messages that were read",
+    when="their commit is on its way, and 30 more are read and marked; then nothing comes any more",
+    then="the answer for 50 does not make the partition clean: 80 is committed without another message",
+)
+def marked_meanwhile(told: Told) -> None:
+    world = told.world({"t": 1}, brokers=2)
+
+    coordinator = world.cluster.coordinating("g")
+    world.elect("t", 0, 3 - coordinator)
+    machine, member = watched(world, auto_commit_ms=2_000)
+    world.run(2_500)
+    slow = world.fault("delay", member, coordinator, ms=500)
+    world.write("t", 0, *["x"] * 50)
+    world.run(5_000, until=lambda: bool(machine.sent(OffsetCommitRequest)))
+    told.moment("the commit of 50 is on its way", "a")
+    world.write("t", 0, *["y"] * 30)
+    world.run(900)
+    answered = len(machine.ended(OffsetCommitRequest))
+    told.claim("30 more were read before the answer", len(member.records) == 80 and not answered)
+    world.run(1_000)
+    managed = member.state.group.session.offsets.managed[T0]
+    told.result("offset, dirty after the answer", [managed.offset, managed.dirty])
+    told.claim("it is still dirty then", managed.dirty and len(machine.ended(OffsetCommitRequest)) == 1)
+    world.network.heal(slow)
+    world.run(6_000)
+    stored = [one.detail[T0] for one in world.seen if one.what == "stored"]
+    told.result("committed", stored)
+    told.claim("50, and 80 by itself", stored == [50, 80])
+    managed.reset(80, "a note")
+    managed.committed(80, "")
+    told.claim("other metadata is a change, too", managed.dirty)
+
+
+# -- the shell --------------------------------------------------------------------------------------------
+
+
+@scenario(
+    "S3-24",
+    "The shell: lines become records, and --describe shows what is left",
+    says="A topic of three partitions is made, lines are written to it, and kafka-consumer-groups "
+    "--describe shows offsets, lag, and who owns what: the larger the difference, the more has piled up.",
+    given="a topic test3 with 3 partitions, a sarama consumer in group g1, and a commit of g1 for a "
+    "topic test that nobody subscribes to any more",
+    when="11 lines are typed, and read; later 5 more while the consumer stands still",
+    then="rows with 4, 4, 3 of 4, 4, 3 and lag 0, owned by sarama-<uuid>; a row for test without an "
+    "owner; later the lag is 5",
+)
+def describe_group(told: Told) -> None:
+    world = told.world({"test3": 3, "test": 1}, trace=False)
+    world.write("test", 0, *["x"] * 4)
+    world.operator(offset_commit("g1", -1, "", None, {TopicPartition("test", 0): Committing(4)}), 2)
+    console = world.producer(client_id="console-producer")
+    member: Any = world.join("sarama", sarama, topics=["test3"], group_id="g1", **USUAL)
+    for number in range(11):
+        console.deliver("test3", f"line {number}", partition=number % 3)
+    world.run(5_000)
+    rows = describe(world, "g1")
+    told.result("columns", " ".join(COLUMNS))
+    told.result("rows", [str(one) for one in rows])
+    own = {one.topic + str(one.partition): one for one in rows}
+    offsets_of = [(own[f"test3{n}"].current_offset, own[f"test3{n}"].log_end_offset) for n in range(3)]
+    told.claim("each line was read and committed", offsets_of == [(4, 4), (4, 4), (3, 3)])
+    owner = own["test30"]
+    told.claim(
+        "their owner is the member", {owner.consumer_id, own["test32"].consumer_id} == {member.member_id}
+    )
+    told.claim("client id and host are shown", owner.client_id == "sarama" and owner.host.startswith("/"))
+    left = own["test0"]
+    told.claim("test has no owner, and no lag", (left[3:], left.lag) == ((4, 4, 0, "-", "-", "-"), 0))
+    member.pause_polling()
+    world.run(200)
+    for number in range(5):
+        console.deliver("test3", f"line {11 + number}", partition=number % 3)
+    world.run(2_000)
+    later = describe(world, "g1")
+    told.result("lag later", [one.lag for one in later])
+    told.claim("the lag is what was not read", sum(one.lag for one in later) == 5)

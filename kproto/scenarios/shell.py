@@ -1,0 +1,87 @@
+"""What Kafka's command line tools show, asked of a world's cluster: kafka-consumer-groups --describe."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from consumer.engine import plans
+
+from ..group.subscription import Assignment, TopicPartition
+from ..messages.describe_groups import DescribeGroupsRequest
+from ..messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from ..testing.world import Consumer, World
+
+COLUMNS: Final = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CONSUMER-ID",
+    "HOST",
+    "CLIENT-ID",
+)
+
+
+class Row(NamedTuple):
+    """One line of --describe, by the names of its columns; "-" is nobody."""
+
+    group: str
+    topic: str
+    partition: int
+    current_offset: int
+    log_end_offset: int
+    lag: int
+    consumer_id: str
+    host: str
+    client_id: str
+
+    def __str__(self) -> str:
+        return " ".join(str(one) for one in self)
+
+
+def describe(world: World, group: str) -> list[Row]:
+    """A row for each partition with a commit, in order. Time passes: four requests are answered."""
+    tool = world.clients.get("tool") or world.consumer(client_id="tool")
+    assert isinstance(tool, Consumer)
+    topics = world.cluster.topics
+    view, clock = tool.engine.core.view, tool.engine.core.clock
+    route = ("group", group)
+    described, _ = _ask(world, tool, plans.request(view, DescribeGroupsRequest(groups=[group]), route, clock))
+    wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    fetched, _ = _ask(world, tool, plans.request(view, wanted, route, clock))
+    committed = {
+        TopicPartition(topics.name(topic.topic_id) or topic.name, one.partition_index): one.committed_offset
+        for topic in fetched.groups[0].topics
+        for one in topic.partitions
+    }
+    ends = _ask(
+        world,
+        tool,
+        plans.list_offsets(
+            view,
+            dict.fromkeys(committed, "latest"),
+            clock,
+            isolation="read_uncommitted",
+            timeout_ms=5_000,
+        ),
+    )
+    owners = {
+        tp: (one.member_id, one.client_host, one.client_id)
+        for one in described.groups[0].members
+        for tp in Assignment.decode(one.member_assignment).partitions
+    }
+    return [
+        Row(group, *tp, at, ends[tp].offset, ends[tp].offset - at, *owners.get(tp, ("-", "-", "-")))
+        for tp, at in sorted(committed.items())
+    ]
+
+
+def _ask(world: World, tool: Consumer, plan: Any) -> Any:
+    token = tool.run(plan)
+    world.run(10_000, until=lambda: token in tool.done)
+    value, error = tool.done[token]
+    if error is not None:
+        raise error
+    return value
