@@ -19,7 +19,7 @@ from ..requests import (
     offset_fetch_result,
 )
 from .cluster import find_coordinator, read_metadata
-from .plan import Ask, Plan, Rest, expect, lost, try_again
+from .plan import Ask, Plan, Rest, expect, left_out, lost, try_again
 
 
 def commit_offsets(
@@ -40,10 +40,13 @@ def commit_offsets(
             continue
         codes = offset_commit_codes(view, expect(OffsetCommitResponse, call), call.version)
         bad = {partition: code for partition, code in codes.items() if code}
-        if not bad:
+        if bad:
+            partition, code = next(iter(bad.items()))
+            yield try_again(OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}")
+        elif unsaid := offsets.keys() - codes.keys():
+            yield left_out("OffsetCommit", min(unsaid))
+        else:
             return
-        partition, code = next(iter(bad.items()))
-        yield try_again(OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}")
 
 
 def committed_offsets(
@@ -65,6 +68,9 @@ def committed_offsets(
             continue
         code, found = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version)
         bad = [code] if code else [value for value in found.values() if isinstance(value, int)]
-        if not bad:
+        if bad:
+            yield try_again(OFFSET_FETCH, bad[0], "OffsetFetch", f"group {group!r}")
+        elif unsaid := set(wanted or ()) - found.keys():
+            yield left_out("OffsetFetch", min(unsaid))
+        else:
             return {partition: value for partition, value in found.items() if not isinstance(value, int)}
-        yield try_again(OFFSET_FETCH, bad[0], "OffsetFetch", f"group {group!r}")

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConnectionFailed, RequestTimedOut
+from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
 from ...errors import broker_error
@@ -62,3 +63,8 @@ def try_again(row: Row, code: int, request: str, detail: str) -> Rest:
     if to_do(row, code) in (Do.retry, Do.refresh, Do.find):
         return Rest(f"{request} for {detail} was answered with {ErrorCode(code).name}")
     raise broker_error(code, request, detail)
+
+
+def left_out(request: str, partition: TopicPartition) -> Rest:
+    """The pause after an answer that says neither yes nor no."""
+    return Rest(f"the answer to {request} doesn't mention {partition}")

@@ -165,6 +165,8 @@ def fetch(
             name = view.topic_name(topic.topic_id) if call.version >= 13 else topic.topic
             for entry in topic.partitions:
                 partition = TopicPartition(name or "", entry.partition_index)
+                if partition not in offsets:
+                    continue
                 if to_do(FETCH_ROW, entry.error_code) is Do.refresh:
                     view.forget_leader(partition)
                 result[partition] = FetchedBytes(
@@ -175,6 +177,9 @@ def fetch(
                     entry.log_start_offset if entry.log_start_offset >= 0 else None,
                     _aborted(entry.aborted_transactions),
                 )
+        for partition in offsets.keys() - result.keys():
+            view.forget_leader(partition)
+            result[partition] = FetchedBytes(b"", ErrorCode.UNKNOWN_SERVER_ERROR, -1, None, None, ())
     return result
 
 
@@ -211,7 +216,16 @@ def produce(
             # Whether the records arrived is not known here; without an idempotent producer nobody may
             # repeat them.
             raise call.error or RequestTimedOut("Produce", timeout_ms)
-        entry = expect(ProduceResponse, call).responses[0].partition_responses[0]
+        entries = [
+            entry
+            for topic in expect(ProduceResponse, call).responses
+            for entry in topic.partition_responses
+            if entry.index == partition.partition
+        ]
+        if not entries:  # nor is it known here
+            detail = f"the broker's answer doesn't mention {partition}"
+            raise broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "Produce", detail)
+        entry = entries[0]
         if entry.error_code == 0:
             return entry.base_offset
         detail = f"{partition} {entry.error_message or ''}".rstrip()

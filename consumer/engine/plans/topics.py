@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_partitions import (
@@ -19,36 +20,57 @@ from kproto.messages.create_topics import (
 from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kproto.wire.message import Message
 
-from ...errors import broker_error
-from ..answers import CONTROLLER, Do, to_do
+from ..answers import CONTROLLER
 from ..connection import Call, Prepared
 from ..metadata import NO_TOPIC_ID, ClusterView
 from .cluster import is_complete, read_metadata
 from .plan import Ask, Plan, Rest, expect, lost, try_again
 
 
+class _Topic(Protocol):
+    """What an answer says of one topic."""
+
+    name: Any
+    error_code: int
+
+
 def on_controller(
     view: ClusterView,
-    request: Callable[[], Message],
+    request: Message | Prepared,
+    topics: Callable[[Call], Sequence[_Topic]],
     clock: Callable[[], int],
-    codes: Callable[[Call], list[int]],
-) -> Plan[Call]:
-    """Asks the controller; NOT_CONTROLLER and lost connections lead to another look at the metadata."""
+    *,
+    done: ErrorCode,
+    fine: bool = False,
+) -> Plan[None]:
+    """Asks the controller; NOT_CONTROLLER and lost connections lead to another look at the metadata.
+
+    `done` is what it says of a topic for which there is nothing to do (any more). After a connection that was
+    lost that is how one learns that the request arrived; `fine` says that it always is good news. Raises
+    BrokerError for what else it refuses.
+    """
     while True:
         if view.controller is None or view.controller not in view.brokers:
             yield from read_metadata(view, [], clock)
         node = view.controller if view.controller in view.brokers else None
-        [call] = yield [Ask(request(), node=node)]
+        [call] = yield [Ask(request, node=node)]
         if lost(call):
+            fine = True
             view.controller = None
             yield from read_metadata(view, [], clock)
             yield Rest(str(call.error))
             continue
-        again = [code for code in codes(call) if to_do(CONTROLLER, code) not in (Do.take, Do.told)]
-        if not again:
-            return call
+        bad = [
+            topic for topic in topics(call) if topic.error_code and not (fine and topic.error_code == done)
+        ]
+        if not bad:
+            return
+        detail = f"topic {bad[0].name!r}"
+        if words := getattr(bad[0], "error_message", None):
+            detail += f": {words}"
+        rest = try_again(CONTROLLER, bad[0].error_code, call.name, detail)
         view.controller = None
-        yield try_again(CONTROLLER, again[0], call.name, "the controller")
+        yield rest
 
 
 def create_topics(
@@ -63,30 +85,25 @@ def create_topics(
 ) -> Plan[None]:
     """Creates topics and waits until each partition has a leader."""
 
-    def request() -> CreateTopicsRequest:
-        return CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=count,
-                    replication_factor=replication_factor,
-                    assignments=[],
-                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-                )
-                for name, count in topics.items()
-            ],
-            timeout_ms=timeout_ms,
-        )
-
-    def codes(call: Call) -> list[int]:
-        return [topic.error_code for topic in expect(CreateTopicsResponse, call).topics]
-
-    call = yield from on_controller(view, request, clock, codes)
-    for topic in expect(CreateTopicsResponse, call).topics:
-        if topic.error_code and not (exist_ok and topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise broker_error(
-                topic.error_code, "CreateTopics", f"topic {topic.name!r}: {topic.error_message or ''}"
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=count,
+                replication_factor=replication_factor,
+                assignments=[],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
             )
+            for name, count in topics.items()
+        ],
+        timeout_ms=timeout_ms,
+    )
+
+    def answers(call: Call) -> Sequence[_Topic]:
+        return expect(CreateTopicsResponse, call).topics
+
+    there = ErrorCode.TOPIC_ALREADY_EXISTS
+    yield from on_controller(view, request, answers, clock, done=there, fine=exist_ok)
     yield from _grown(view, topics, clock)
 
 
@@ -95,24 +112,19 @@ def create_partitions(
 ) -> Plan[None]:
     """Grows topics to these numbers of partitions and waits until each has a leader."""
 
-    def request() -> CreatePartitionsRequest:
-        return CreatePartitionsRequest(
-            topics=[
-                CreatePartitionsTopic(name=name, count=total, assignments=None)
-                for name, total in totals.items()
-            ],
-            timeout_ms=timeout_ms,
-            validate_only=False,
-        )
+    request = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(name=name, count=total, assignments=None) for name, total in totals.items()
+        ],
+        timeout_ms=timeout_ms,
+        validate_only=False,
+    )
 
-    def codes(call: Call) -> list[int]:
-        return [topic.error_code for topic in expect(CreatePartitionsResponse, call).results]
+    def answers(call: Call) -> Sequence[_Topic]:
+        return expect(CreatePartitionsResponse, call).results
 
-    call = yield from on_controller(view, request, clock, codes)
-    for topic in expect(CreatePartitionsResponse, call).results:
-        if topic.error_code:
-            detail = f"topic {topic.name!r}: {topic.error_message or ''}"
-            raise broker_error(topic.error_code, "CreatePartitions", detail)
+    # A topic that has so many already is refused as one that would shrink is: `_grown` looks.
+    yield from on_controller(view, request, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _grown(view, totals, clock)
 
 
@@ -127,11 +139,11 @@ def delete_topics(
             return DeleteTopicsRequest(topics=states, timeout_ms=timeout_ms)
         return DeleteTopicsRequest(topic_names=list(topics), timeout_ms=timeout_ms)
 
-    yield from read_metadata(view, [], clock)
-    [call] = yield [Ask(Prepared(DeleteTopicsRequest, build), node=view.controller)]
-    for topic in expect(DeleteTopicsResponse, call).responses:
-        if topic.error_code:
-            raise broker_error(topic.error_code, "DeleteTopics", f"topic {topic.name!r}")
+    def answers(call: Call) -> Sequence[_Topic]:
+        return expect(DeleteTopicsResponse, call).responses
+
+    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    yield from on_controller(view, Prepared(DeleteTopicsRequest, build), answers, clock, done=gone)
     for name in topics:
         view.topics.pop(name, None)
 

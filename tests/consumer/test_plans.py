@@ -1,0 +1,192 @@
+"""Plans, answered by hand: what a broker leaves out is no good news, and what is repeated is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from consumer.engine import plans
+from consumer.engine.connection import Call, Prepared
+from consumer.engine.metadata import ClusterView
+from consumer.engine.plans import Ask, Plan, Rest
+from kproto.error_codes import ErrorCode
+from kproto.errors import BrokerError, ConnectionFailed
+from kproto.group.subscription import TopicPartition
+from kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
+from kproto.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from kproto.messages.fetch import FetchResponse
+from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from kproto.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kproto.messages.offset_commit import OffsetCommitResponse
+from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from kproto.messages.produce import ProduceResponse
+from kproto.wire.message import Message
+
+P0 = TopicPartition("t", 0)
+CLUSTER = MetadataResponse(
+    brokers=[MetadataResponseBroker(node_id=1, host="broker", port=9092)],
+    controller_id=1,
+    topics=[
+        MetadataResponseTopic(
+            error_code=0,
+            name="t",
+            partitions=[
+                MetadataResponsePartition(
+                    error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                )
+            ],
+        )
+    ],
+)
+COORDINATOR = FindCoordinatorResponse(
+    coordinators=[Coordinator(key="g", node_id=1, host="broker", port=9092, error_code=0, error_message=None)]
+)
+LOST = ConnectionFailed("broker:9092", "the connection broke")
+VERSIONS = {
+    "Metadata": 9,
+    "FindCoordinator": 4,
+    "OffsetCommit": 8,
+    "OffsetFetch": 8,
+    "Produce": 9,
+    "Fetch": 12,
+}
+
+
+def clock() -> int:
+    return 0
+
+
+def known() -> ClusterView:
+    view = ClusterView()
+    view.update(CLUSTER, 0, version=9, everything=True)
+    return view
+
+
+def play(plan: Plan[Any], *answers: Message | Exception) -> tuple[Any, list[str]]:
+    """(what the plan returns, what it asked and rested for); "resting" when it rests and nothing is left."""
+    said: list[str] = []
+    left = list(answers)
+    give: list[Call] | None = None
+    try:
+        while True:
+            asked: Sequence[Ask] | Rest = next(plan) if give is None else plan.send(give)
+            if isinstance(asked, Rest):
+                said.append(asked.why)
+                if not left:
+                    return "resting", said
+                give = []
+                continue
+            give = []
+            for ask in asked:
+                kind = ask.request.message if isinstance(ask.request, Prepared) else type(ask.request)
+                call = Call(ask.request, node=ask.node, lane=ask.lane, deadline=9999, timeout_ms=9999)
+                said.append(kind.__name__.removesuffix("Request"))
+                call.version = VERSIONS.get(call.name, 5)
+                answer = left.pop(0)
+                if isinstance(answer, Message):
+                    call.response = answer
+                else:
+                    call.error = answer
+                give.append(call)
+    except StopIteration as end:
+        assert left == []
+        return end.value, said
+
+
+def test_a_commit_that_leaves_a_partition_out_is_asked_again() -> None:
+    plan = plans.commit_offsets(known(), "g", {P0: (5, None, "")}, clock)
+    result, said = play(plan, COORDINATOR, OffsetCommitResponse(topics=[]))
+    assert result == "resting"
+    assert said[-1] == "the answer to OffsetCommit doesn't mention t-0"
+
+
+def test_what_the_group_committed_is_asked_again_when_a_partition_is_left_out() -> None:
+    plan = plans.committed_offsets(known(), "g", [P0], clock)
+    empty = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=0)])
+    result, said = play(plan, COORDINATOR, empty)
+    assert result == "resting"
+    assert said[-1] == "the answer to OffsetFetch doesn't mention t-0"
+
+
+def test_a_produce_that_the_answer_leaves_out_is_an_error_by_name() -> None:
+    plan = plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
+    with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):
+        play(plan, ProduceResponse(responses=[]))
+
+
+def test_a_fetch_that_leaves_a_partition_out_says_so_in_its_result() -> None:
+    plan = plans.fetch(
+        known(),
+        {P0: 0},
+        clock,
+        isolation="read_uncommitted",
+        max_wait_ms=1,
+        min_bytes=1,
+        max_bytes=1,
+        partition_max_bytes=1,
+    )
+    result, _ = play(plan, FetchResponse(throttle_time_ms=0, responses=[]))
+    assert result[P0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def deleted(code: int) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        throttle_time_ms=0, responses=[DeletableTopicResult(name="t", error_code=code)]
+    )
+
+
+def created(code: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        throttle_time_ms=0, topics=[CreatableTopicResult(name="t", error_code=code, error_message=None)]
+    )
+
+
+def create(view: ClusterView, *, exist_ok: bool = False) -> Plan[None]:
+    return plans.create_topics(
+        view, {"t": 1}, clock, replication_factor=1, configs={}, timeout_ms=1000, exist_ok=exist_ok
+    )
+
+
+def test_a_delete_asks_the_next_controller() -> None:
+    result, said = play(
+        plans.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(41), CLUSTER, deleted(0)
+    )
+    assert result is None
+    assert said == [
+        "DeleteTopics",
+        "DeleteTopics for topic 't' was answered with NOT_CONTROLLER",
+        "Metadata",
+        "DeleteTopics",
+    ]
+
+
+GONE, THERE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_delete_that_is_repeated_may_find_nothing() -> None:
+    view = known()
+    plan = plans.delete_topics(view, ["t"], clock, timeout_ms=1000)
+    assert play(plan, LOST, CLUSTER, deleted(GONE))[0] is None
+    assert "t" not in view.topics
+
+
+def test_a_delete_of_what_never_was_is_an_error() -> None:
+    with pytest.raises(BrokerError, match="topic 't'"):
+        play(plans.delete_topics(known(), ["t"], clock, timeout_ms=1000), deleted(GONE))
+
+
+def test_a_create_that_is_repeated_may_find_the_topic() -> None:
+    assert play(create(known()), LOST, CLUSTER, created(THERE), CLUSTER)[0] is None
+
+
+def test_a_create_of_what_is_there_is_an_error_unless_it_may_be() -> None:
+    with pytest.raises(BrokerError, match="topic 't'"):
+        play(create(known()), created(THERE))
+    assert play(create(known(), exist_ok=True), created(THERE), CLUSTER)[0] is None
