@@ -56,7 +56,7 @@ class Exchange:
 
     `asked_at` and `answered_at` are milliseconds of the caller's clock. `request` or `response` is None for
     what could not be read or did not come, and `trouble` says why. `size` counts the bytes of both frames,
-    `names` are the topics that this client was told of, by their ids.
+    `names` are the topics that this client was told of, by their ids; `broker` is who was asked.
     """
 
     connection: int
@@ -72,6 +72,7 @@ class Exchange:
     trouble: str = ""
     size: int = 0
     names: Mapping[UUID, str] = field(default_factory=dict[UUID, str])
+    broker: str = ""
 
     @property
     def ms(self) -> int | None:
@@ -82,10 +83,14 @@ class Exchange:
 class Conversation:
     """One connection through a proxy. `peer` is the client's address, `connection` a number of its own;
     `names`, topics by their ids, may be shared: a client learns them on one connection and uses them on all.
+    `broker` is a name of who is at the other end.
     """
 
-    def __init__(self, peer: str, connection: int, names: dict[UUID, str] | None = None) -> None:
+    def __init__(
+        self, peer: str, connection: int, names: dict[UUID, str] | None = None, broker: str = ""
+    ) -> None:
         self.peer = peer
+        self.broker = broker
         self.connection = connection
         self._open: dict[int, Exchange] = {}
         self._names = {} if names is None else names
@@ -96,7 +101,7 @@ class Conversation:
         key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API_NAMES.get(key, f"API {key}")
         found = Exchange(self.connection, self.peer, "", api, version, correlation, now, None)
-        found.size, found.names = len(frame), self._names
+        found.size, found.names, found.broker = len(frame), self._names, self.broker
         try:
             envelope = decode_request(frame)
         except UnsupportedRequest as error:

@@ -105,7 +105,7 @@ class Proxy:
     ) -> None:
         peer = "{}:{}".format(*writer.get_extra_info("peername")[:2])
         number = next(self._numbers)
-        talk = Conversation(peer, number, self._names)
+        talk = Conversation(peer, number, self._names, "{}:{}".format(*broker))
         try:
             source, sink = await self._connect(broker)
         except OSError as error:

@@ -92,7 +92,7 @@ class Exchange:
         if not wire.known:
             return
         client = wire.client
-        world.note(client.name, "asks", traces.Asked(wire.node, body))
+        world.note(client.name, "asks", traces.Asked(wire.node, body, wire.conn))
         answer = None
         if world.tracing or world.tamper is not None:
             envelope = decode_request(body)
@@ -116,7 +116,7 @@ class Exchange:
         world = self._world
         if world.tracing:
             key, version = world.keys[wire.conn]
-            world.note(wire.client.name, "is told", traces.Told(wire.node, key, version, body))
+            world.note(wire.client.name, "is told", traces.Told(wire.node, key, version, body, wire.conn))
         world.network.send(wire, wire.down, wire.client.guarded, self._deliver, wire, frame(body))
 
     def _deliver(self, wire: Wire, data: bytes) -> None:

@@ -14,12 +14,14 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 from ...errors import DecodeError
 from ...group.subscription import TopicPartition
 from ...messages.headers import Envelope, decode_request, decode_response
 from ...messages.index import API_NAMES, response_class
 from ...messages.json_form import one_line, to_json
+from ...show.exchanges import Conversation, Exchange
 from ...wire.message import Message, Struct
 
 
@@ -34,10 +36,11 @@ class Entry(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A request as it came to a broker."""
+    """A request as it came to a broker, over its connection `conn`."""
 
     node: int
     body: bytes
+    conn: int
 
 
 class Told(NamedTuple):
@@ -47,6 +50,33 @@ class Told(NamedTuple):
     key: int
     version: int
     body: bytes
+    conn: int
+
+
+def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
+    """The requests in a trace, each with its answer, as `kproto watch` sees them, in the order of their ends.
+
+    A client's id is its name in the world. What was never answered comes last.
+    """
+    talks: dict[int, Conversation] = {}
+    names: dict[str, dict[UUID, str]] = {}
+    for entry in entries:
+        found: Exchange | None = None
+        if isinstance(entry.data, Asked):
+            asked = entry.data
+            known = names.setdefault(entry.who, {})
+            talk = talks.setdefault(
+                asked.conn, Conversation(entry.who, asked.conn, known, f"broker {asked.node}")
+            )
+            begun, over = talk.asked(asked.body, entry.at)
+            begun.client = entry.who
+            found = begun if over else None
+        elif isinstance(entry.data, Told):
+            found = talks[entry.data.conn].answered(entry.data.body, entry.at)
+        if found is not None:
+            yield found
+    for talk in talks.values():
+        yield from talk.ended()
 
 
 def lines(entries: Iterable[Entry]) -> Iterator[str]:
@@ -69,9 +99,9 @@ def _data(data: Any) -> dict[str, Any]:
     match data:
         case None:
             return {}
-        case Asked(node, body):
+        case Asked(node, body, _):
             return {"to": node, **_request(body)}
-        case Told(node, key, version, body):
+        case Told(node, key, version, body, _):
             return {"from": node, **_response(key, version, body)}
         case _:
             plain: Any = plainly(data)

@@ -1,0 +1,198 @@
+"""A group's conversation as a sequence diagram in SVG: a lane for each client and broker, time downwards.
+
+A row is an arrow with its words above it, something that happened to a client, or a pause. Rebalances are
+shaded. Each text is cut to the room there is and says all of itself when pointed at; a picture is drawn for
+a width, and stays readable there: a page holds a wide one and a narrow one.
+"""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import Element, SubElement, tostring
+
+from .picking import Picked, Row
+
+WIDE, NARROW = 1080, 366
+"""Pixels across, for a desk and for a telephone."""
+STYLE = """
+.sequence text { font: 12px system-ui, sans-serif; fill: currentColor }
+.sequence .behind { stroke: var(--paper); stroke-width: 4; stroke-linejoin: round; paint-order: stroke }
+.sequence .time { opacity: .6; font-size: 11px; font-variant-numeric: tabular-nums }
+.sequence .lifeline { stroke: currentColor; opacity: .25 }
+.sequence .head { fill: var(--paper); stroke: currentColor; stroke-opacity: .45 }
+.sequence .name { font-weight: 600 } .sequence .quiet { opacity: .65; font-style: italic }
+.sequence .ask { stroke: var(--ask); fill: var(--ask) }
+.sequence .answer { stroke: currentColor; fill: currentColor; opacity: .75 }
+.sequence .answer .shaft { stroke-dasharray: 5 3 }
+.sequence .error, .sequence .silence { stroke: var(--error); fill: var(--error) }
+.sequence text.error, .sequence text.silence { fill: var(--error); font-weight: 600 }
+.sequence text.ask, .sequence text.answer { fill: currentColor; opacity: 1 }
+.sequence .shaft { fill: none; stroke-width: 1.4 } .sequence .tip { stroke: none }
+.sequence .note { fill: var(--note); stroke: currentColor; stroke-opacity: .25 }
+.sequence .rebalance { fill: var(--rebalance) } .sequence text.rebalance { fill: currentColor; font-weight: 600 }
+"""
+COLOURS = """
+:root { color-scheme: light dark; --paper: #fff; --ask: #2567c4; --error: #b3261e; --note: #eef3e6;
+  --rebalance: #c9a22726 }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #16181c; --ask: #7db1ff; --error: #ff8f87; --note: #2b3324; --rebalance: #c9a2272e } }
+"""
+_LETTER = 6.2  # about as wide as a letter is
+_ARROW, _OTHER = 32, 25  # the heights of rows
+_HEAD = 40
+_AGAIN = 900  # the lanes' names stand again after so many pixels
+_LEAST = 92  # between two lanes
+
+
+def drawing(picked: Picked, width: int = WIDE) -> str:
+    """The diagram as an <svg> element for a page that has `STYLE` and `COLOURS`."""
+    return tostring(_Drawing(picked, width).draw(), encoding="unicode")
+
+
+def picture(picked: Picked, width: int = 820) -> str:
+    """The diagram as a file of its own."""
+    root = _Drawing(picked, width).draw()
+    root.set("xmlns", "http://www.w3.org/2000/svg")
+    paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
+    style = Element("style")
+    style.text = f"{COLOURS}{STYLE}svg {{ color: #1b1d21 }}\n@media (prefers-color-scheme: dark) {{ svg {{ color: #e6e6e6 }} }}\n"
+    root[0:0] = [style, paper]
+    return tostring(root, encoding="unicode") + "\n"
+
+
+class _Drawing:
+    def __init__(self, picked: Picked, width: int) -> None:
+        self.picked = picked
+        self.narrow = width < 600
+        self.left = 50 if self.narrow else 74
+        lanes = [*picked.clients, *picked.brokers]
+        self.width = max(width, self.left + _LEAST * len(lanes))
+        room = self.width - self.left
+        self.x = {lane: self.left + room * (2 * at + 1) / (2 * len(lanes)) for at, lane in enumerate(lanes)}
+        self.y = 0.0
+        self.root = Element("svg", {"class": "sequence", "role": "img"})
+        self.shades = SubElement(self.root, "g")
+        self.lines = SubElement(self.root, "g")
+
+    def draw(self) -> Element:
+        self._heads()
+        drawn = self.y
+        shaded: float | None = None
+        for row in self.picked.rows:
+            if row.inside and shaded is None:
+                shaded = self.y
+            elif not row.inside and shaded is not None:
+                self._shade(shaded)
+                shaded = None
+            if self.y - drawn > _AGAIN:
+                self._heads()
+                drawn = self.y
+            self._row(row)
+        if shaded is not None:
+            self._shade(shaded)
+        bottom = self.y + 8
+        for x in self.x.values():
+            self._add(self.lines, "line", kind="lifeline", x1=x, x2=x, y1=_HEAD / 2, y2=bottom)
+        self.root.set("viewBox", f"0 0 {self.width:g} {bottom:g}")
+        self.root.set("width", f"{self.width:g}")
+        self.root.set("height", f"{bottom:g}")
+        return self.root
+
+    # ---- rows
+
+    def _heads(self) -> None:
+        room = (self.width - self.left) / len(self.x) - 8
+        for lane, x in self.x.items():
+            wide = min(room, max(60.0, len(lane) * 7 + 20))
+            self._add(
+                self.root, "rect", kind="head", x=x - wide / 2, y=self.y + 8, width=wide, height=22, rx=5
+            )
+            self._text(self.root, lane, x, self.y + 23, "name", room=wide - 6, told=lane)
+        self.y += _HEAD
+
+    def _row(self, row: Row) -> None:
+        match row.kind:
+            case "ask" | "answer" | "error" | "silence":
+                self._arrow(row)
+            case "note":
+                self._note(row)
+            case "quiet" | "rebalance":
+                middle = self.left + (self.width - self.left) / 2
+                self._time(row, 16)
+                self._text(self.root, row.text, middle, self.y + 16, f"{row.kind} behind", told=row.told)
+                self.y += _OTHER
+
+    def _arrow(self, row: Row) -> None:
+        client, broker = self.x[row.who], self.x[row.broker]
+        start, end = (client, broker) if row.kind in ("ask", "silence") else (broker, client)
+        if row.kind == "silence":
+            end = start + (end - start) * 0.6
+        step = 6 if end > start else -6
+        y = self.y + 24
+        self._time(row, 28)
+        group = self._add(self.root, "g", row.told, kind=row.kind)
+        self._add(group, "path", kind="shaft", d=f"M{start:.1f} {y:g}H{end - step:.1f}")
+        if row.kind == "silence":
+            self._add(group, "path", kind="shaft", d=f"M{end - 5:.1f} {y - 5:g}l10 10m0 -10l-10 10")
+        else:
+            self._add(group, "path", kind="tip", d=f"M{end:.1f} {y:g}l{-step * 1.5:g} -4v8z")
+        self._text(self.root, row.text, (start + end) / 2, self.y + 17, f"{row.kind} behind", told=row.told)
+        self.y += _ARROW
+
+    def _note(self, row: Row) -> None:
+        middle = self.x.get(row.who, self.left + (self.width - self.left) / 2)
+        text = row.text if row.who in self.x or not row.who else f"{row.who}: {row.text}"
+        shown = self._cut(text, self.width - self.left - 20)
+        wide = len(shown) * _LETTER + 16
+        x = min(max(middle - wide / 2, self.left), self.width - wide - 2)
+        self._time(row, 16)
+        box = self._add(
+            self.root, "rect", row.told, kind="note", x=x, y=self.y + 2, width=wide, height=20, rx=9
+        )
+        box.set("data-lane", row.who)
+        self._text(self.root, shown, x + wide / 2, self.y + 16, "", told=row.told)
+        self.y += _OTHER
+
+    def _shade(self, top: float) -> None:
+        self._add(
+            self.shades, "rect", kind="rebalance", x=0, y=top, width=self.width, height=self.y - top, rx=4
+        )
+
+    def _time(self, row: Row, down: int) -> None:
+        seconds = f"{(row.at - self.picked.began) / 1000:.3f}"
+        self._text(self.root, seconds, self.left - 8, self.y + down, "time", "end")
+
+    # ---- shapes
+
+    def _add(self, above: Element, name: str, told: str = "", kind: str = "", **attributes: object) -> Element:
+        numbers = {key: f"{v:.1f}".removesuffix(".0") if isinstance(v, float) else str(v) for key, v in attributes.items()}
+        shape = SubElement(above, name, {"class": kind, **numbers})
+        if told:
+            SubElement(shape, "title").text = told
+        return shape
+
+    def _text(
+        self,
+        above: Element,
+        text: str,
+        x: float,
+        y: float,
+        kind: str,
+        anchor: str = "middle",
+        *,
+        room: float = 0,
+        told: str = "",
+    ) -> None:
+        shown = self._cut(text, room or self.width - self.left)
+        if anchor == "middle" and not room:
+            half = len(shown) * _LETTER / 2
+            x = min(max(x, self.left + half), max(self.left + half, self.width - half - 2))
+        shape = self._add(above, "text", kind=kind, x=x, y=y, text_anchor=anchor)
+        shape.set("text-anchor", shape.attrib.pop("text_anchor"))
+        shape.text = shown
+        if told and told != shown:
+            SubElement(shape, "title").text = told
+
+    @staticmethod
+    def _cut(text: str, room: float) -> str:
+        most = max(3, int(room / _LETTER))
+        return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
