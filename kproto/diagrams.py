@@ -1,4 +1,5 @@
-"""Pictures of the protocol, drawn from what runs: a group's timeline as one HTML file with inline SVG.
+"""Pictures of the protocol, drawn from what runs, as one HTML file with inline SVG: a group's timeline, and
+its conversation with the brokers (`kproto.show.sequence`).
 
 `timeline` takes the events of `kproto.timeline`. A lane is a member, a bar is a partition that it owned, a
 partition keeps its colour wherever it goes, and the lane above all shows when a partition stood still.
@@ -11,49 +12,85 @@ from html import escape
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from .group.subscription import TopicPartition
+from .show.picking import Picked
+from .show.sequence import COLOURS, NARROW, WIDE, drawing
+from .show.sequence import STYLE as SEQUENCE
 from .timeline import GroupEvent, Standstill, cause, ownerships, shared, standstills
 
 _COLOURS = (
     *("#3b7dd8", "#e07b39", "#3a9e6e", "#b8529b", "#c9a227"),
     *("#5fa8b8", "#8a6fd1", "#c4524f", "#7c8f3d", "#8c6d53"),
 )
-_LEFT, _RIGHT, _TOP, _BAR, _GAP = 130, 24, 64, 9, 22
+_RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
 _LABEL = 72  # the room that the label of a generation takes
 _STILL = "standing still"  # the lane of partitions that nobody reads
 _STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
 _STYLE = """
-:root { color-scheme: light dark }
-body { font: 14px/1.5 system-ui, sans-serif; max-width: 1180px; margin: 2em auto; padding: 0 1em }
-h1 { font-size: 1.4em; margin-bottom: 0 } svg { width: 100%; height: auto }
-svg text { font: 12px system-ui, sans-serif; fill: currentColor } .dim { opacity: .65 }
+body { font: 14px/1.5 system-ui, sans-serif; margin: 0; background: var(--paper); color: var(--ink) }
+main { max-width: 1120px; margin: 2em auto; padding: 0 1em }
+h1 { font-size: 1.4em; margin-bottom: 0 }
+h2 { font-size: 1.15em; margin: 2em 0 0 } svg { max-width: 100%; height: auto }
+svg text { font: 12px system-ui, sans-serif; fill: currentColor }
+.dim { opacity: .65 } .narrow { display: none }
 .lane { fill: currentColor; opacity: .05 } .generation { stroke: currentColor; opacity: .3 }
 .edge { stroke: currentColor } .rejoining { fill: currentColor; opacity: .5 }
 .grown { stroke: #3a9e6e; stroke-width: 1.5; stroke-dasharray: 5 4 }
 .killed { stroke: #c4524f; stroke-width: 2.5 }
+.table { overflow-x: auto }
 table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .15em .8em; text-align: right }
 th { border-bottom: 1px solid #8888; white-space: nowrap }
 td:first-child, td:last-child, th:last-child { text-align: left }
 caption { text-align: left; padding: .5em 0 }
 i { display: inline-block; width: .9em; height: .9em; border-radius: 2px; margin: 0 .35em -.1em 1em }
+@media (max-width: 760px) { .wide { display: none } .narrow { display: block; overflow-x: auto }
+  .narrow svg { max-width: none } main { padding: 0 12px } ul { padding-left: 1.2em } }
 """
 
 
 def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()) -> str:
     """The group's life as a complete HTML page; `facts` are lines of plain text under the title."""
-    if not events:
-        raise ValueError("a timeline needs at least one event")
-    drawing = _Drawing(events)
-    swatches = [f'<i style="background:{drawing.colour(p)}"></i>{escape(str(p))}' for p in drawing.partitions]
+    return page(title, facts, [section(events)])
+
+
+def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
+    """A complete HTML page: `parts` are sections, `facts` lines of plain text above them."""
+    told = f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>" if facts else ""
     return "".join(
         [
             "<!doctype html><html lang=en><meta charset=utf-8>",
-            f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>",
-            f"<ul>{''.join(f'<li>{escape(fact)}</li>' for fact in facts)}</ul>",
-            "<p class=dim>A bar is a partition that the member owns. The lane above all shows when a ",
-            f"partition stood still. Point at anything to read it.</p><p>{''.join(swatches)}</p>",
-            drawing.svg(),
-            _table(events, drawing.partitions),
-            "</html>\n",
+            "<meta name=viewport content='width=device-width, initial-scale=1'>",
+            f"<title>{escape(title)}</title><style>{COLOURS}{_STYLE}{SEQUENCE}</style>",
+            f"<main><h1>{escape(title)}</h1>{told}",
+            *parts,
+            "</main></html>\n",
+        ]
+    )
+
+
+def section(events: Sequence[GroupEvent]) -> str:
+    """The group's life, as a part of a page. Raises ValueError when nothing happened."""
+    if not events:
+        raise ValueError("a timeline needs at least one event")
+    wide, narrow = _Drawing(events, WIDE), _Drawing(events, NARROW)
+    swatches = [f'<i style="background:{wide.colour(p)}"></i>{escape(str(p))}' for p in wide.partitions]
+    return "".join(
+        [
+            "<section><p class=dim>A bar is a partition that the member owns. The lane above all shows when ",
+            f"a partition stood still. Point at anything to read it.</p><p>{' '.join(swatches)}</p>",
+            f"<div class=wide>{wide.svg()}</div><div class=narrow>{narrow.svg()}</div>",
+            f"<div class=table>{_table(events, wide.partitions)}</div></section>",
+        ]
+    )
+
+
+def conversation(picked: Picked) -> str:
+    """Who asked whom what, as a part of a page."""
+    wide, narrow = drawing(picked, WIDE), drawing(picked, NARROW)
+    return "".join(
+        [
+            "<section><p class=dim>Time runs downwards. An arrow is a request or its answer; a shaded part ",
+            "is a rebalance. What repeats and goes well is counted. Point at anything to read all of it.</p>",
+            f"<div class=wide>{wide}</div><div class=narrow>{narrow}</div></section>",
         ]
     )
 
@@ -61,16 +98,17 @@ def timeline(events: Sequence[GroupEvent], title: str, facts: Sequence[str] = ()
 class _Drawing:
     """Where things are: one lane per member, one row per partition in it, time from left to right."""
 
-    def __init__(self, events: Sequence[GroupEvent], width: int = 1120) -> None:
+    def __init__(self, events: Sequence[GroupEvent], width: int) -> None:
         self.events = sorted(events, key=lambda event: event.at)
         self.partitions = sorted({p for event in events for p in event.partitions})
         self.members = [_STILL, *dict.fromkeys(event.member for event in self.events if event.member)]
         self.start = self.events[0].at
         self.span = max(self.events[-1].at - self.start, 1)
         self.width = width
+        self.left = 130 if width > NARROW else 92
         self.lane = _BAR * max(len(self.partitions), 1) + 8
         self.height = _TOP + len(self.members) * (self.lane + _GAP) + 30
-        self.root = Element("svg", viewBox=f"0 0 {width} {self.height}", role="img")
+        self.root = Element("svg", viewBox=f"0 0 {width} {self.height}", width=str(width), role="img")
 
     def svg(self) -> str:
         self._axis()
@@ -85,7 +123,7 @@ class _Drawing:
         return _COLOURS[self.partitions.index(partition) % len(_COLOURS)]
 
     def x(self, at: int) -> float:
-        return round(_LEFT + (at - self.start) / self.span * (self.width - _LEFT - _RIGHT), 1)
+        return round(self.left + (at - self.start) / self.span * (self.width - self.left - _RIGHT), 1)
 
     def y(self, member: str) -> int:
         return _TOP + self.members.index(member) * (self.lane + _GAP)
@@ -107,7 +145,7 @@ class _Drawing:
         self._add("line", told, **{"class": kind}, x1=x, x2=x, y1=top, y2=bottom)
 
     def _axis(self) -> None:
-        step = next((s for s in _STEPS if self.span / s <= 14), _STEPS[-1])
+        step = next((s for s in _STEPS if self.span / s <= self.width / 80), _STEPS[-1])
         for at in range(0, self.span + 1, step):
             self._text(f"{at / 1000:g} s", self.x(self.start + at), self.height - 8, "middle", "dim")
 
@@ -130,9 +168,9 @@ class _Drawing:
 
     def _lanes(self) -> None:
         for member in self.members:
-            y, width = self.y(member), self.width - _LEFT - _RIGHT
-            self._add("rect", **{"class": "lane"}, x=_LEFT, y=y, width=width, height=self.lane)
-            self._text(member, _LEFT - 10, y + self.lane / 2 + 4, "end")
+            y, width = self.y(member), self.width - self.left - _RIGHT
+            self._add("rect", **{"class": "lane"}, x=self.left, y=y, width=width, height=self.lane)
+            self._text(member, self.left - 10, y + self.lane / 2 + 4, "end")
 
     def _bars(self) -> None:
         for one in ownerships(self.events):
@@ -171,7 +209,7 @@ class _Drawing:
                 self._text("killed", x + 10, middle + 4)
             case "rejoining":
                 self._add("circle", told, **{"class": "rejoining"}, cx=x, cy=y + self.lane + 4, r=2.5)
-            case "assigned" | "releasing" | "revoked" | "lost":
+            case "assigned" | "releasing" | "revoked" | "lost" | "ended":
                 pass  # the ends of the bars
 
 

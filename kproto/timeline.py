@@ -20,12 +20,15 @@ from typing import Literal
 
 from .group.subscription import TopicPartition
 
-Kind = Literal["started", "rejoining", "assigned", "releasing", "revoked", "lost", "left", "killed", "grown"]
+Kind = Literal[
+    "started", "rejoining", "assigned", "releasing", "revoked", "lost", "left", "killed", "grown", "ended"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEvent:
-    """One thing that happened. `member` names a lane; it is empty for `grown`, which the cluster did."""
+    """One thing that happened. `member` names a lane; it is empty for `grown`, which the cluster did, and
+    for `ended`: nobody looked any longer."""
 
     at: int
     kind: Kind
@@ -169,6 +172,6 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
                     if event.reason:
                         where = followed if event.reason.startswith(_CONSEQUENCES) else told
                         where.append(f"{event.member}: {event.reason}")
-                case "assigned" | "releasing" | "revoked" | "lost":
+                case "assigned" | "releasing" | "revoked" | "lost" | "ended":
                     pass
     return "; ".join(dict.fromkeys(told or followed))

@@ -35,7 +35,7 @@ SHELLS = {
     "show",
 }
 # What these rooms may use of what people look at.
-MAY_SHOW = {"scenarios": {"timeline", "diagrams"}, "testing": {"show"}}
+MAY_SHOW = {"scenarios": {"timeline", "diagrams", "show"}, "testing": {"show"}}
 WORLD = {"time", "random", "socket", "threading", "subprocess", "asyncio", "multiprocessing", "secrets"}
 MAY_TOUCH_THE_WORLD = ("broker/server.py", "testing/", "cli/", "demo/")
 

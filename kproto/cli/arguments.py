@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 from typing import Any, Protocol
+
+from ..errors import ConfigError
 
 
 class Commands(Protocol):
     """Where each command puts its parser: what add_subparsers returns, which has no public name."""
 
     def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser: ...
+
+
+def write(option: str, path: Path, text: str) -> None:
+    """Write a file that an option named. Raises ConfigError where that can't be done."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            option, str(path), f"a file that can be written ({error.strerror or error})"
+        ) from None
 
 
 def positive(text: str) -> int:

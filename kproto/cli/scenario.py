@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
-from .arguments import Commands, duration, positive, rate
+from .arguments import Commands, duration, positive, rate, write
 
 if TYPE_CHECKING:
     from ..scenarios import Parameters
@@ -48,7 +47,11 @@ def add(commands: Commands) -> None:
     )
     form = scenario.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
-    form.add_argument("--html", type=Path, metavar="FILE", help="a page with the group's timeline")
+    form.add_argument("--requests", action="store_true", help="the requests and answers, a line for each")
+    form.add_argument(
+        "--html", type=Path, metavar="FILE", help="a page with the group's timeline and its requests"
+    )
+    form.add_argument("--svg", type=Path, metavar="FILE", help="the requests as a picture of its own")
     scenario.set_defaults(run=_scenario)
 
 
@@ -96,15 +99,17 @@ def _tell(options: argparse.Namespace) -> int:
     from ..scenarios import find, teller
 
     found = find(options.name)
-    told = found.run(_parameters(options))
+    told = found.run(_parameters(options), drawn=bool(options.html or options.svg or options.requests))
     if options.json:
         print(one_line(teller.json(found, told)))
     elif options.html:
-        try:
-            options.html.write_text(teller.page(found, told), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError("--html", str(options.html), error.strerror or str(error)) from None
+        write("--html", options.html, teller.page(found, told))
         print(f"{options.html}: {found.title}")
+    elif options.svg:
+        write("--svg", options.svg, teller.svg(told))
+        print(f"{options.svg}: {found.title}")
+    elif options.requests:
+        print("\n".join(teller.requests(told)))
     else:
         print("\n".join(teller.text(found, told)))
     return 0 if told.holds else 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from .arguments import Commands, address, api
+from .arguments import Commands, address, api, write
 
 if TYPE_CHECKING:
     import ssl
@@ -60,7 +60,10 @@ def add_filters(parser: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="JSON lines, in Kafka's JSON form")
     parser.add_argument(
-        "--picture", type=Path, metavar="FILE", help="draw the groups' life there at the end (HTML)"
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="at the end, a page there: the groups' life, and who asked what",
     )
 
 
@@ -107,9 +110,13 @@ class Teller:
 
     def __init__(self, options: argparse.Namespace) -> None:
         from ..show.lives import Lives
+        from ..show.names import Names
+        from ..show.picking import Picker
 
         self.options = options
-        self.lives = Lives()
+        names = Names()
+        self.lives = Lives(names)
+        self.picker = Picker(names.of)
         self.began: int | None = None
         self.counts: dict[str, list[int]] = {}
         self.failed: dict[str, int] = {}
@@ -128,6 +135,8 @@ class Teller:
         if self.began is None:
             self.began = exchange.asked_at
         self.lives.take(exchange)
+        if self.options.html is not None and self._named(exchange):
+            self.picker.take(exchange)
         if exchange.ms is not None:
             self.counts.setdefault(exchange.api, []).append(exchange.ms)
         else:
@@ -137,16 +146,21 @@ class Teller:
             print(told, flush=True)
 
     def _shown(self, exchange: Exchange) -> bool:
-        from ..show.exchange_lines import groups_of, is_quiet
+        from ..show.exchange_lines import is_quiet
+
+        options = self.options
+        return self._named(exchange) and (options.all or bool(options.api) or not is_quiet(exchange))
+
+    def _named(self, exchange: Exchange) -> bool:
+        """What the filters let through."""
+        from ..show.exchange_lines import groups_of
 
         options = self.options
         if options.api and exchange.api not in options.api:
             return False
         if exchange.api in options.not_api or not exchange.client.startswith(options.client or ""):
             return False
-        if options.group is not None and options.group not in groups_of(exchange):
-            return False
-        return options.all or bool(options.api) or not is_quiet(exchange)
+        return options.group is None or options.group in groups_of(exchange)
 
     def end(self) -> None:
         """What was seen: each API with its count, and each group's life."""
@@ -158,6 +172,15 @@ class Teller:
             middle, most = (f"{median(took):.0f}", str(max(took))) if took else ("-", "-")
             rows.append(f"{name:<28}{len(took):>8}{self.failed.get(name, 0):>6}{middle:>11}{most:>9}")
         self.say("\n" + "\n".join([*rows, *self.lives.lines()]))
-        if self.options.picture is not None:
-            self.options.picture.write_text(self.lives.picture())
-            self.say(f"the groups' life: {self.options.picture}")
+        if self.options.html is not None:
+            write("--html", self.options.html, self._page())
+            self.say(f"the groups' life, and who asked what: {self.options.html}")
+
+    def _page(self) -> str:
+        from ..diagrams import conversation, page, section
+
+        events, asked = self.lives.all(), self.picker.picked()
+        title = f"Groups: {', '.join(sorted(self.lives.events))}" if events else "No group was seen"
+        return page(
+            title, [], [*([section(events)] if events else []), *([conversation(asked)] if asked else [])]
+        )

@@ -57,11 +57,12 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Who did what, at a time after the beginning (ms)."""
+    """Who did what, at a time after the beginning (ms). `order` is how much had been seen by then."""
 
     at: int
     who: str
     what: str
+    order: float = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,33 +74,62 @@ class Claim:
 
 
 @dataclass(slots=True)
+class Act:
+    """One run within a telling: its world, when that began, and what nobody in it saw."""
+
+    stage: World
+    started: int
+    moments: list[Moment] = field(default_factory=list[Moment])
+
+
+@dataclass(slots=True)
 class Told:
-    """One telling of a scenario: filled by its function, read by the teller."""
+    """One telling of a scenario: filled by its function, read by the teller.
+
+    `drawn`: the worlds keep their traces, for a picture of the requests. `moments` are those of a story
+    without a world; each world has its own.
+    """
 
     parameters: Parameters
+    drawn: bool = False
+    acts: list[Act] = field(default_factory=list[Act])
     moments: list[Moment] = field(default_factory=list[Moment])
     results: dict[str, object] = field(default_factory=dict[str, object])
     claims: list[Claim] = field(default_factory=list[Claim])
     because: list[str] = field(default_factory=list[str])
-    stage: World | None = None
-    started: int = 0
 
     @property
     def holds(self) -> bool:
         return bool(self.claims) and all(one.holds for one in self.claims)
 
+    @property
+    def stage(self) -> World | None:
+        """The latest world."""
+        return self.acts[-1].stage if self.acts else None
+
+    @property
+    def started(self) -> int:
+        """When the latest world began (ms)."""
+        return self.acts[-1].started if self.acts else 0
+
     def world(
         self, topics: Mapping[str, int], settings: Mapping[str, str | int] | None = None, **options: Any
     ) -> World:
-        """The story's world; its beginning is moment 0."""
-        self.stage = World(topics, settings, seed=self.parameters.seed, **options)
-        self.started = self.stage.now
-        return self.stage
+        """The story's world, or its next one; its beginning is moment 0."""
+        if self.drawn:
+            options["trace"] = True
+        made = World(topics, settings, seed=self.parameters.seed, **options)
+        self.acts.append(Act(made, made.now))
+        return made
 
     def moment(self, what: str, who: str = "", at: int | None = None) -> None:
         """Something that nobody in the world saw: an operator's act, a thought."""
-        now = self.stage.now if self.stage is not None else self.started
-        self.moments.append(Moment((now if at is None else at) - self.started, who, what))
+        if not self.acts:
+            self.moments.append(Moment(at or 0, who, what))
+            return
+        act = self.acts[-1]
+        when = act.stage.now if at is None else at
+        act.moments.append(Moment(when - act.started, who, what, len(act.stage.seen)))
 
     def result(self, name: str, value: object) -> None:
         self.results[name] = value
@@ -124,14 +154,14 @@ class Scenario:
     takes: tuple[str, ...]
     play: Callable[[Told], None]
 
-    def run(self, parameters: Parameters | None = None) -> Told:
-        """Play it. Raises ConfigError for parameters that it doesn't take."""
+    def run(self, parameters: Parameters | None = None, *, drawn: bool = False) -> Told:
+        """Play it; `drawn` keeps what a picture needs. Raises ConfigError for what it doesn't take."""
         said = parameters or Parameters()
         for name in _changed(said):
-            if name not in (*self.takes, "seed"):
+            if name not in self.takes:
                 allowed = ", ".join((*self.takes, "seed"))
                 raise ConfigError(name, getattr(said, name), f"{self.id} takes: {allowed}")
-        told = Told(said)
+        told = Told(said, drawn)
         self.play(told)
         return told
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any, cast
 
-from ..diagrams import timeline
+from .. import diagrams
+from ..errors import ConfigError
 from ..group.subscription import TopicPartition
-from ..testing.world import Seen, World
-from ..timeline import GroupEvent, Kind, ownerships
-from .frame import Moment, Scenario, Told
+from ..show import sequence
+from ..timeline import ownerships
+from . import acts
+from .frame import Act, Moment, Scenario, Told
 
 WIDTH = 96
 BAR = 60
 """Columns of the timeline."""
 MANY = 60
 """Moments that are told; of more, the middle is left out."""
-_KINDS: dict[str, Kind] = {
-    "assigned": "assigned",
-    "revoking": "releasing",
-    "revoked": "revoked",
-    "lost": "lost",
-    "closed": "left",
-    "killed": "killed",
-}
 
 
 def line(scenario: Scenario) -> str:
@@ -41,13 +36,13 @@ def text(scenario: Scenario, told: Told) -> list[str]:
         *_paragraph("When", scenario.when),
         *_paragraph("Then", scenario.then),
         "",
-        *_table(moments(told)),
+        *_tables(told),
         "What came out:",
         *[f"  {name:<34} {_value(value)}" for name, value in told.results.items()],
         *[f"  {'yes' if one.holds else 'NO '}  {one.text}" for one in told.claims],
         "",
         *[row for why in told.because for row in _paragraph("Why:", why)],
-        *_bars(told),
+        *[row for number, act in enumerate(told.acts) for row in _bars(_of(told, number, act), act)],
     ]
 
 
@@ -65,81 +60,84 @@ def json(scenario: Scenario, told: Told) -> dict[str, Any]:
         "results": {name: _plain(value) for name, value in told.results.items()},
         "claims": [{"text": one.text, "holds": one.holds} for one in told.claims],
         "why": told.because,
-        "moments": [{"ms": one.at, "who": one.who, "what": one.what} for one in moments(told)],
+        "moments": [{"ms": one.at, "who": one.who, "what": one.what} for one in acts.moments(told)],
     }
 
 
 def page(scenario: Scenario, told: Told) -> str:
-    """The same as a page of its own, with the timeline drawn."""
-    facts = [
-        f"The document says: {scenario.says}",
-        *[f"{name}: {_value(value)}" for name, value in told.results.items()],
-        *[f"{'yes' if one.holds else 'NO'}: {one.text}" for one in told.claims],
-        *told.because,
+    """The same as a page of its own, with each world's timeline and requests drawn."""
+    story = [
+        f"<p>{escape(head)} {escape(body)}</p>"
+        for head, body in (
+            ("The document says:", scenario.says),
+            ("Given", scenario.given),
+            ("When", scenario.when),
+            ("Then", scenario.then),
+        )
     ]
-    found = events(told)
-    begin = GroupEvent(0, "started", "the story")
-    return timeline(found or [begin], f"{scenario.id}  {scenario.title}", facts)
-
-
-def moments(told: Told) -> list[Moment]:
-    """What the story says itself and what the applications in it saw, in the order of time."""
-    found = list(told.moments)
-    if told.stage is not None:
-        found += _seen(told.stage, told.started)
-    return sorted(found, key=lambda one: one.at)
-
-
-def events(told: Told) -> list[GroupEvent]:
-    """What the group's timeline is drawn from."""
-    if told.stage is None:
-        return []
-    found = [
-        GroupEvent(one.at - told.started, _KINDS[one.what], one.who, partitions=one.partitions)
-        for one in told.stage.seen
-        if one.what in _KINDS
+    rows = [f"<tr><td>{escape(name)}<td>{escape(_value(value))}</tr>" for name, value in told.results.items()]
+    claims = [f"<li>{'yes' if one.holds else 'NO'}: {escape(one.text)}</li>" for one in told.claims]
+    parts = [
+        *story,
+        f"<h2>What came out</h2><div class=table><table>{''.join(rows)}</table></div>",
+        f"<ul>{''.join(claims)}</ul>",
+        *[f"<p>Why: {escape(why)}</p>" for why in told.because],
+        *[part for number, act in enumerate(told.acts) for part in _drawn(told, number, act)],
     ]
+    return diagrams.page(f"{scenario.id}  {scenario.title}", [], parts)
+
+
+def _drawn(told: Told, number: int, act: Act) -> list[str]:
+    found = acts.events(act)
+    asked = acts.picked(act)
+    head = f"<h2>{escape(_head(told, number, act))}</h2>"
+    owned = any(one.kind == "assigned" for one in found)
+    return [
+        head,
+        diagrams.section(found) if owned else "",
+        diagrams.conversation(asked) if asked is not None else "",
+    ]
+
+
+def svg(told: Told) -> str:
+    """The requests of the last world as a picture of its own. Raises ConfigError for a story without any."""
+    asked = acts.picked(told.acts[-1]) if told.acts else None
+    if asked is None:
+        raise ConfigError("--svg", "this story", "a story in which somebody asks a broker")
+    return sequence.picture(asked)
+
+
+def requests(told: Told) -> list[str]:
+    """Every request that the picture draws, as a line like those of `kproto watch`."""
+    found: list[str] = []
+    for number, act in enumerate(told.acts):
+        asked = acts.picked(act)
+        if asked is not None:
+            found += [f"{_head(told, number, act)}:"] if len(told.acts) > 1 else []
+            found += [row.told.removesuffix("  [0 ms]") for row in asked.rows if row.kind == "ask"]
     return found
 
 
 # -- inside -----------------------------------------------------------------------------------------------
 
 
-def _seen(world: World, started: int) -> list[Moment]:
-    found: list[Moment] = []
-    reading: set[tuple[str, TopicPartition]] = set()
-    for one in world.seen:
-        what = _said(one, reading)
-        if what is not None:
-            found.append(Moment(one.at - started, one.who, what))
+def _tables(told: Told) -> list[str]:
+    """The moments of what needs no world, and of each world."""
+    found = _table(told.moments)
+    for number, act in enumerate(told.acts):
+        here = _table(acts.shortened(acts.moments_of(act)))
+        found += [f"{_head(told, number, act)}:", *here] if here and len(told.acts) > 1 else here
     return found
 
 
-def _said(one: Seen, reading: set[tuple[str, TopicPartition]]) -> str | None:
-    partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(one.partitions)) or "nothing"
-    match one.what:
-        case "assigned":
-            return f"is assigned {partitions}"
-        case "revoked" | "lost":
-            reading -= {(one.who, tp) for tp in one.partitions}
-            return f"{'gave back' if one.what == 'revoked' else 'lost'} {partitions}"
-        case "delivered":
-            first = [tp for tp in one.partitions if (one.who, tp) not in reading]
-            reading |= {(one.who, tp) for tp in first}
-            return f"reads {partitions} from offset {one.detail[0]} on" if first else None
-        case "raised":
-            return f"poll raises {one.detail}"
-        case "sought":
-            return f"seeks {partitions} to {one.detail}"
-        case "stored":
-            offsets = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in one.detail.items())
-            return f"has committed {offsets}"
-        case "subscribed" | "unsubscribed" | "closing" | "closed" | "killed" | "paused" | "resumed":
-            return one.what
-        case "reset":
-            return f"starts {partitions} by policy: {one.detail}"
-        case _:
-            return None
+def _head(told: Told, number: int, act: Act) -> str:
+    kind = acts.name(act)
+    which = f"Run {number + 1} of {len(told.acts)}" if len(told.acts) > 1 else "What happened"
+    return f"{which}{f', {kind}' if kind else ''}"
+
+
+def _of(told: Told, number: int, act: Act) -> str:
+    return f" in run {number + 1}" if len(told.acts) > 1 else ""
 
 
 def _table(found: Sequence[Moment]) -> list[str]:
@@ -161,13 +159,13 @@ def _paragraph(head: str, body: str) -> list[str]:
     return textwrap.wrap(f"{head} {body}", WIDTH, subsequent_indent="    ")
 
 
-def _bars(told: Told) -> list[str]:
+def _bars(of: str, act: Act) -> list[str]:
     """Who owned which partition when, in BAR columns."""
-    found = events(told)
-    if told.stage is None or not found:
+    found = acts.events(act)
+    if not found:
         return []
-    end = max(told.stage.now - told.started, 1)
-    owned = ownerships([*found, GroupEvent(end, "grown")])  # who owns something owns it until now
+    end = max(act.stage.now - act.started, 1)
+    owned = ownerships(found)
     if not owned:
         return []
     rows: dict[tuple[TopicPartition, str], list[str]] = {}
@@ -176,7 +174,7 @@ def _bars(told: Told) -> list[str]:
         first, last = one.start * BAR // end, min(BAR - 1, (one.end or end) * BAR // end)
         row[first : last + 1] = ["#"] * (last + 1 - first)
     wide = max(len(str(partition)) + len(member) for partition, member in rows) + 1
-    head = f"Who owned what, {end / 1000:.1f} s from left to right:"
+    head = f"Who owned what{of}, {end / 1000:.1f} s from left to right:"
     body = [
         f"  {f'{partition} {member}':<{wide}}  {''.join(row)}"
         for (partition, member), row in sorted(rows.items())

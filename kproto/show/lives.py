@@ -2,7 +2,7 @@
 
 Rules that hold here:
 
-* A member is a client id in a group; two members with one client id are told apart by a number.
+* Who a member is, `Names` says: a client id, and a number where several have the same.
 * A partition is a member's from the SyncGroup that gave it until the JoinGroup whose subscription doesn't own
   it any more, the LeaveGroup, or an error that says that the member is none.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..diagrams import timeline
 from ..error_codes import ErrorCode
 from ..errors import DecodeError
 from ..group.subscription import Assignment, Subscription, TopicPartition
 from ..timeline import GroupEvent, Kind
 from .exchanges import Exchange
+from .names import Names
 
 _GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 
@@ -24,10 +24,9 @@ _GONE = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FE
 class Lives:
     """Takes every exchange; has the events of each group."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names | None = None) -> None:
+        self._names = names or Names()
         self.events: dict[str, list[GroupEvent]] = {}
-        self._names: dict[tuple[str, str], str] = {}
-        self._taken: dict[str, set[str]] = {}
         self._owned: dict[tuple[str, str], set[TopicPartition]] = {}
 
     def take(self, exchange: Exchange) -> None:
@@ -50,11 +49,10 @@ class Lives:
                 found.append(" ".join([*words, which, event.reason]).rstrip())
         return found
 
-    def picture(self) -> str:
-        """The groups' life as one page of HTML."""
-        events = [event for group in self.events.values() for event in group]
-        return timeline(
-            sorted(events, key=lambda event: event.at), f"Groups: {', '.join(sorted(self.events))}"
+    def all(self) -> list[GroupEvent]:
+        """The events of all groups, in the order of time."""
+        return sorted(
+            (event for group in self.events.values() for event in group), key=lambda event: event.at
         )
 
     # ---- what each API tells
@@ -63,20 +61,18 @@ class Lives:
         group = request.group_id
         if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             return
-        name = self._name(exchange, group, request.member_id or getattr(response, "member_id", ""))
+        name = self._names.of(exchange)
         held = self._owned.setdefault((group, name), set())
         kept = held & _owned(request)
         if held - kept:
             self._note(group, exchange.asked_at, "revoked", name, held - kept, reason="joins again")
             held &= kept
         self._note(group, exchange.asked_at, "rejoining", name, reason=request.reason or "")
-        if response is not None and response.member_id:
-            self._names[group, response.member_id] = name
 
     def _syncgroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         if response is None or response.error_code:
             return
-        group, name = request.group_id, self._name(exchange, request.group_id, request.member_id)
+        group, name = request.group_id, self._names.of(exchange)
         try:
             assigned = set(Assignment.decode(response.assignment).partitions)
         except DecodeError:
@@ -91,7 +87,7 @@ class Lives:
 
     def _heartbeat(self, exchange: Exchange, request: Any, response: Any) -> None:
         if response is not None and response.error_code in _GONE:
-            name = self._name(exchange, request.group_id, request.member_id)
+            name = self._names.of(exchange)
             held = self._owned.pop((request.group_id, name), set())
             if held:
                 why = ErrorCode(response.error_code).name
@@ -100,23 +96,11 @@ class Lives:
     def _leavegroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         ids = [one.member_id for one in request.members] or [request.member_id]
         for member_id in ids:
-            name = self._name(exchange, request.group_id, member_id)
+            name = self._names.member(request.group_id, member_id, exchange.client or "client")
             self._owned.pop((request.group_id, name), None)
             self._note(request.group_id, exchange.asked_at, "left", name)
 
     # ---- inside
-
-    def _name(self, exchange: Exchange, group: str, member_id: str) -> str:
-        known = self._names.get((group, member_id))
-        if known is None:
-            taken = self._taken.setdefault(group, set())
-            base = exchange.client or "client"
-            known, number = base, 2
-            while known in taken:
-                known, number = f"{base} ({number})", number + 1
-            taken.add(known)
-            self._names[group, member_id] = known
-        return known
 
     def _note(
         self,

@@ -1,4 +1,4 @@
-"""Whose exchange it is: a name for each member, where only client ids, member ids and connections are seen."""
+"""Whose exchange it is: a name for each member, where only ids and connections are seen."""
 
 from __future__ import annotations
 

@@ -1,12 +1,17 @@
 """What of many exchanges is worth a picture: the rows of a sequence diagram, from top to bottom.
 
+    picker = Picker(Names().of)
+    picker.take(exchange)                      # each, when it is over
+    picker.note(Note(now, "a", "killed"))
+    picker.picked()
+
 Rules
 1. JoinGroup, SyncGroup, LeaveGroup, and whatever fails are drawn. Of each other API, a client's first is,
    and again the first behind each of its JoinGroups; Metadata also where it says something new.
 2. Heartbeats that are fine, fetches without records, and what introduces a connection are only counted. What
    fails in the same way time and again is drawn twice, then counted.
 3. A rebalance lasts from the first JoinGroup until each who has joined has its part, has left or has died.
-4. Of more than `most` exchanges the middle is left out, and counted.
+4. Of more than `most` exchanges the middle is left out, and counted. Only what is drawn is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..error_codes import ErrorCode
-from .exchange_lines import error_name, is_quiet, line, request_words, response_words
+from .exchange_lines import is_quiet, line, request_words, response_words
 from .exchanges import Exchange
 
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
@@ -26,21 +31,26 @@ MOST = 240
 """Exchanges that are drawn."""
 _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
+_ONCE = {"Metadata", "FindCoordinator"}
+"""What is not news behind a JoinGroup."""
 _PAUSE = 250
 """So long (ms) must nothing be drawn before it is said what went on meanwhile."""
-_EXPECTED = {ErrorCode.MEMBER_ID_REQUIRED}
-"""Errors that are part of a conversation that goes well."""
+_FINE = {"MEMBER_ID_REQUIRED"}
+"""Errors of conversations that go well."""
+_NEVER_ENDS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that happened to a client (or, with an empty `who`, to the cluster), and no request."""
+    """Something that happened to a client (or, with an empty `who`, to the cluster), and no request.
+
+    `at` is milliseconds of the exchanges' clock. `gone`: it is no member any more.
+    """
 
     at: int
     who: str
     text: str
-    over: bool = False
-    """It is no member any more."""
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Rows in the order of time, and who has a lane: `clients` and `brokers`. `began` is the time of 0.000."""
+    """Rows in the order of time, and who has a lane. `began` is the moment 0 (ms)."""
 
     rows: list[Row]
     clients: list[str]
@@ -67,98 +77,139 @@ class Picked:
     began: int
 
 
-def pick(
-    exchanges: Iterable[Exchange],
-    notes: Iterable[Note] = (),
-    *,
-    name: Callable[[Exchange], str],
-    began: int | None = None,
-    most: int = MOST,
-) -> Picked:
-    """The rows for these exchanges; `name` says whose one is, `began` is the moment 0 (the first exchange)."""
-    found = sorted(exchanges, key=lambda one: one.asked_at)
-    named = [(name(one), one) for one in found]
-    noted = sorted(notes, key=lambda one: one.at)
-    zero = began if began is not None else min([one.asked_at for one in found] + [one.at for one in noted])
-    drawn, counted = _choose(named, most)
-    rows = _phased(_in_time([*_arrows(drawn, zero), *_notes(noted)]), named, noted)
-    told = list(_with_quiet(rows, counted))
-    clients = list(dict.fromkeys([who for who, _ in named] + [one.who for one in noted if one.who]))
-    brokers = list(dict.fromkeys(row.broker for row in told if row.broker))
-    return Picked(told, clients, sorted(brokers), zero)
+class Picker:
+    """Takes exchanges and notes, and keeps what is drawn. `name` says whose an exchange is.
 
+    `began` is the moment 0 in ms; None: when the first request was asked.
+    """
 
-def _choose(
-    named: Sequence[tuple[str, Exchange]], most: int
-) -> tuple[list[tuple[str, Exchange]], list[tuple[str, Exchange]]]:
-    """What is drawn, and what is counted."""
-    drawn: list[tuple[str, Exchange]] = []
-    counted: list[tuple[str, Exchange]] = []
-    seen: dict[str, set[str]] = {}
-    last: dict[tuple[str, str], tuple[str, int]] = {}
-    for who, one in named:
-        error = failure(one)
+    def __init__(
+        self, name: Callable[[Exchange], str], *, began: int | None = None, most: int = MOST
+    ) -> None:
+        self._name = name
+        self._began = began
+        self._first: list[tuple[str, list[Row]]] = []
+        self._last: deque[tuple[str, list[Row]]] = deque()
+        self._half = max(1, most // 2)
+        self._counted: list[tuple[int, str, str]] = []
+        self._notes: list[Note] = []
+        self._turns: list[tuple[int, int, str, str, int]] = []
+        self._clients: dict[str, None] = {}
+        self._seen: dict[str, set[str]] = {}
+        self._said: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def take(self, exchange: Exchange) -> None:
+        """One that is over."""
+        who = self._name(exchange)
+        self._clients.setdefault(who)
+        if self._began is None:
+            self._began = exchange.asked_at
+        self._turn(who, exchange)
+        if not self._wanted(who, exchange):
+            self._counted.append((exchange.asked_at, who, exchange.api))
+            return
+        rows = list(_arrows(who, exchange, self._began))
+        if len(self._first) < self._half:
+            self._first.append((exchange.api, rows))
+            return
+        self._last.append((exchange.api, rows))
+        if len(self._last) > self._half:
+            api, left_out = self._last.popleft()
+            self._counted.append((left_out[0].at, left_out[0].who, api))
+
+    def note(self, note: Note) -> None:
+        """Something else that happened."""
+        self._notes.append(note)
+        if note.gone:
+            self._turns.append((note.at, 2, "gone", note.who, -1))
+
+    def picked(self) -> Picked | None:
+        """The rows; None when nobody asked anything."""
+        if self._began is None or not self._first:
+            return None
+        rows = [row for _, arrows in (*self._first, *self._last) for row in arrows]
+        rows += [Row("note", one.at, one.text, one.who, told=one.text) for one in self._notes]
+        rows.sort(key=lambda row: (row.at, row.kind == "note"))
+        told = list(_with_quiet(_phased(rows, _rebalances(self._turns)), sorted(self._counted)))
+        for one in self._notes:
+            if one.who:
+                self._clients.setdefault(one.who)
+        brokers = sorted({row.broker for row in told if row.broker})
+        return Picked(told, list(self._clients), brokers, self._began)
+
+    def _wanted(self, who: str, one: Exchange) -> bool:
         said = response_words(one.response, one.request) if one.response is not None else one.trouble
-        before, times = last.get((who, one.api), ("", 0))
-        last[who, one.api] = (said, times + 1 if said == before else 1)
-        known = seen.setdefault(who, set())
-        if error and error not in {error_name(code) for code in _EXPECTED}:
-            wanted = said != before or times < 2
-        elif one.api in _ALWAYS:
-            wanted = True
-        elif one.api in _NEVER or is_quiet(one):
-            wanted = False
-        else:
-            wanted = one.api not in known or (one.api == "Metadata" and said != before)
-            known.add(one.api)
+        before, times = self._said.get((who, one.api), ("", 0))
+        self._said[who, one.api] = (said, times + 1 if said == before else 1)
+        known = self._seen.setdefault(who, set())
         if one.api == "JoinGroup":
-            known -= {*known} - {"Metadata", "FindCoordinator"}
-        (drawn if wanted else counted).append((who, one))
-    if len(drawn) > most:
-        half = most // 2
-        counted += drawn[half:-half]
-        drawn = [*drawn[:half], *drawn[-half:]]
-    return drawn, counted
+            known &= _ONCE
+        if failure(one):
+            return said != before or times < 2
+        if one.api in _ALWAYS:
+            return True
+        if one.api in _NEVER or is_quiet(one):
+            return False
+        new = one.api not in known or (one.api == "Metadata" and said != before)
+        known.add(one.api)
+        return new
+
+    def _turn(self, who: str, one: Exchange) -> None:
+        """What an exchange means for a rebalance: when, its order at that moment, what, who, generation."""
+        response: Any = one.response
+        if one.api == "JoinGroup":
+            self._turns.append((one.asked_at, 0, "joins", who, -1))
+            if response is not None and not response.error_code:
+                self._turns.append((one.answered_at or one.asked_at, 1, "made", who, response.generation_id))
+        elif one.api == "SyncGroup" and response is not None and not response.error_code:
+            self._turns.append((one.answered_at or one.asked_at, 1, "synced", who, -1))
+        elif one.api == "LeaveGroup":
+            self._turns.append((one.asked_at, 1, "gone", who, -1))
 
 
 def failure(exchange: Exchange) -> str:
-    """The error that an answer has at its top or in its first place that has one; what went wrong without."""
-    response: Any = exchange.response
-    if response is None:
-        return exchange.trouble
-    told = response_words(response, exchange.request).split(" ", 1)[0]
-    return told if told in ErrorCode.__members__ or told == "error" else ""
+    """The first error of an answer by its name, or why there is none; empty for what went well."""
+    if exchange.response is None:
+        return exchange.trouble or "no answer"
+    told = response_words(exchange.response, exchange.request).split(" ", 1)[0]
+    return told if (told in ErrorCode.__members__ and told not in _FINE) or told == "error" else ""
 
 
-def _arrows(drawn: Iterable[tuple[str, Exchange]], zero: int) -> Iterator[Row]:
-    for who, one in drawn:
-        told = line(one, zero)
-        asked = request_words(one.request) if one.request is not None else ""
-        yield Row("ask", one.asked_at, f"{one.api} v{one.version} {asked}".rstrip(), who, one.broker, told)
-        if one.answered_at is None:
-            yield Row("silence", one.asked_at, one.trouble or "no answer", who, one.broker, told)
-            continue
-        said = response_words(one.response, one.request) if one.response is not None else one.trouble
-        error = failure(one)
-        kind: Kind = "error" if error and error not in {error_name(code) for code in _EXPECTED} else "answer"
-        yield Row(kind, one.answered_at, f"{one.api}: {said}", who, one.broker, told)
+def _arrows(who: str, one: Exchange, began: int) -> Iterator[Row]:
+    told = line(one, began)
+    asked = request_words(one.request) if one.request is not None else ""
+    asked = asked.removeprefix(f"group={getattr(one.request, 'group_id', '')} ")  # it is in `told`
+    yield Row("ask", one.asked_at, f"{one.api} v{one.version} {asked}".rstrip(), who, one.broker, told)
+    if one.answered_at is None:
+        yield Row("silence", one.asked_at, one.trouble or "no answer", who, one.broker, told)
+        return
+    said = response_words(one.response, one.request) if one.response is not None else one.trouble
+    kind: Kind = "error" if failure(one) else "answer"
+    yield Row(kind, one.answered_at, f"{one.api}: {said}", who, one.broker, told)
 
 
-def _notes(notes: Iterable[Note]) -> Iterator[Row]:
-    for one in notes:
-        yield Row("note", one.at, one.text, one.who, told=one.text)
+def _rebalances(turns: Iterable[tuple[int, int, str, str, int]]) -> Iterator[tuple[int, int, int]]:
+    """When each began and ended, and the generation that it made (-1: none)."""
+    waiting: set[str] = set()
+    begin, generation = 0, -1
+    for at, _, what, who, number in sorted(turns):
+        if what == "joins":
+            if not waiting:
+                begin, generation = at, -1
+            waiting.add(who)
+        elif what == "made":
+            generation = number
+        elif who in waiting:
+            waiting.discard(who)
+            if not waiting:
+                yield begin, at, generation
+    if waiting:
+        yield begin, _NEVER_ENDS, generation
 
 
-def _in_time(rows: Iterable[Row]) -> list[Row]:
-    """By time; an answer of one moment comes behind its request, a note behind the answer that caused it."""
-    return sorted(rows, key=lambda row: (row.at, row.kind == "note"))
-
-
-def _phased(
-    rows: Sequence[Row], named: Iterable[tuple[str, Exchange]], notes: Iterable[Note]
-) -> Iterator[Row]:
+def _phased(rows: Iterable[Row], rebalances: Iterable[tuple[int, int, int]]) -> Iterator[Row]:
     """The rows with rebalances marked, each with a row of its own at its beginning."""
-    phases = deque(_rebalances(named, notes))
+    phases = deque(rebalances)
     told = None
     for row in rows:
         while phases and phases[0][1] < row.at:
@@ -171,71 +222,30 @@ def _phased(
         yield replace(row, inside=inside)
 
 
-def _rebalances(
-    named: Iterable[tuple[str, Exchange]], notes: Iterable[Note]
-) -> Iterator[tuple[int, int, int]]:
-    """When each began and ended, and the generation that it made (-1: none)."""
-    moments: list[tuple[int, int, str, str, int]] = [
-        (note.at, 2, "gone", note.who, -1) for note in notes if note.over
-    ]
-    for who, one in named:
-        response: Any = one.response
-        end = one.answered_at if one.answered_at is not None else one.asked_at
-        failed = response is None or response.error_code if one.api in _ALWAYS else 0
-        if one.api == "JoinGroup":
-            moments.append((one.asked_at, 0, "joins", who, -1))
-            if not failed:
-                moments.append((end, 1, "made", who, response.generation_id))
-        elif one.api == "SyncGroup" and not failed:
-            moments.append((end, 1, "synced", who, -1))
-        elif one.api == "LeaveGroup":
-            moments.append((one.asked_at, 1, "gone", who, -1))
-    waiting: set[str] = set()
-    begin, generation = 0, -1
-    for at, _, what, who, number in sorted(moments):
-        if what == "joins":
-            if not waiting:
-                begin, generation = at, -1
-            waiting.add(who)
-        elif what == "made":
-            generation = number
-        elif waiting:
-            waiting.discard(who)
-            if not waiting:
-                yield begin, at, generation
-    if waiting:
-        yield begin, 1 << 62, generation
-
-
-def _with_quiet(rows: Iterable[Row], counted: Sequence[tuple[str, Exchange]]) -> Iterator[Row]:
+def _with_quiet(rows: Iterable[Row], counted: Sequence[tuple[int, str, str]]) -> Iterator[Row]:
     """Between rows that are far apart: how long it was quiet, and what went on."""
-    waiting = sorted(counted, key=lambda pair: pair[1].asked_at)
     at = 0
     before: int | None = None
     for row in rows:
         if before is not None and row.at - before >= _PAUSE:
             behind = at
-            while at < len(waiting) and waiting[at][1].asked_at < row.at:
+            while at < len(counted) and counted[at][0] < row.at:
                 at += 1
-            yield _quiet(before, row, waiting[behind:at])
+            yield _quiet(row.at - before, row.at, counted[behind:at], row.inside)
         before = row.at
         yield row
-    if before is not None and waiting[at:]:
-        last = max(one.asked_at for _, one in waiting[at:])
-        if last - before >= _PAUSE:
-            yield _quiet(before, Row("quiet", last, ""), waiting[at:])
+    if before is not None and counted[at:] and counted[-1][0] - before >= _PAUSE:
+        yield _quiet(counted[-1][0] - before, counted[-1][0], counted[at:], False)
 
 
-def _quiet(before: int, row: Row, went: Sequence[tuple[str, Exchange]]) -> Row:
+def _quiet(ms: int, at: int, went: Sequence[tuple[int, str, str]], inside: bool) -> Row:
     counts: dict[str, Counter[str]] = {}
-    for who, one in went:
-        counts.setdefault(who, Counter())[one.api] += 1
-    told = [f"{who}: {_counted(count)}" for who, count in counts.items()]
-    seconds = f"{(row.at - before) / 1000:.1f} s" if row.at - before >= 1_000 else f"{row.at - before} ms"
-    text = "; ".join([f"{seconds} later", *told])
-    return Row("quiet", row.at, text, told=text, inside=row.inside)
+    for _, who, api in went:
+        counts.setdefault(who, Counter())[api] += 1
+    length = f"{ms / 1000:.1f} s" if ms >= 1_000 else f"{ms} ms"
+    text = "; ".join([f"{length} later", *(f"{who}: {_counts(count)}" for who, count in counts.items())])
+    return Row("quiet", at, text, told=text, inside=inside)
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {api}" for api, number in sorted(counts.items()))
-

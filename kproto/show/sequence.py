@@ -15,28 +15,37 @@ WIDE, NARROW = 1080, 366
 """Pixels across, for a desk and for a telephone."""
 STYLE = """
 .sequence text { font: 12px system-ui, sans-serif; fill: currentColor }
-.sequence .behind { stroke: var(--paper); stroke-width: 4; stroke-linejoin: round; paint-order: stroke }
+.sequence.small text { font-size: 11px }
+.sequence .behind { stroke: var(--paper); stroke-width: 3; stroke-linejoin: round; paint-order: stroke }
 .sequence .time { opacity: .6; font-size: 11px; font-variant-numeric: tabular-nums }
 .sequence .lifeline { stroke: currentColor; opacity: .25 }
 .sequence .head { fill: var(--paper); stroke: currentColor; stroke-opacity: .45 }
 .sequence .name { font-weight: 600 } .sequence .quiet { opacity: .65; font-style: italic }
+.sequence .wrong { fill: var(--error); font-weight: 600 } .sequence .begin { font-weight: 600 }
 .sequence .ask { stroke: var(--ask); fill: var(--ask) }
 .sequence .answer { stroke: currentColor; fill: currentColor; opacity: .75 }
 .sequence .answer .shaft { stroke-dasharray: 5 3 }
 .sequence .error, .sequence .silence { stroke: var(--error); fill: var(--error) }
-.sequence text.error, .sequence text.silence { fill: var(--error); font-weight: 600 }
-.sequence text.ask, .sequence text.answer { fill: currentColor; opacity: 1 }
 .sequence .shaft { fill: none; stroke-width: 1.4 } .sequence .tip { stroke: none }
 .sequence .note { fill: var(--note); stroke: currentColor; stroke-opacity: .25 }
-.sequence .rebalance { fill: var(--rebalance) } .sequence text.rebalance { fill: currentColor; font-weight: 600 }
+.sequence .rebalance { fill: var(--rebalance) }
 """
 COLOURS = """
-:root { color-scheme: light dark; --paper: #fff; --ask: #2567c4; --error: #b3261e; --note: #eef3e6;
-  --rebalance: #c9a22726 }
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1d21; --ask: #2567c4; --error: #b3261e;
+  --note: #eef3e6; --rebalance: #c9a22726 }
 @media (prefers-color-scheme: dark) {
-  :root { --paper: #16181c; --ask: #7db1ff; --error: #ff8f87; --note: #2b3324; --rebalance: #c9a2272e } }
+  :root { --paper: #16181c; --ink: #e6e6e6; --ask: #7db1ff; --error: #ff8f87; --note: #2b3324;
+    --rebalance: #c9a2272e } }
 """
-_LETTER = 6.2  # about as wide as a letter is
+_TEXT = {
+    "ask": "",
+    "answer": "",
+    "error": "wrong",
+    "silence": "wrong",
+    "quiet": "quiet",
+    "rebalance": "begin",
+}
+"""How the words of a row look."""
 _ARROW, _OTHER = 32, 25  # the heights of rows
 _HEAD = 40
 _AGAIN = 900  # the lanes' names stand again after so many pixels
@@ -54,7 +63,7 @@ def picture(picked: Picked, width: int = 820) -> str:
     root.set("xmlns", "http://www.w3.org/2000/svg")
     paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
     style = Element("style")
-    style.text = f"{COLOURS}{STYLE}svg {{ color: #1b1d21 }}\n@media (prefers-color-scheme: dark) {{ svg {{ color: #e6e6e6 }} }}\n"
+    style.text = f"{COLOURS}{STYLE}svg {{ color: var(--ink) }}\n"
     root[0:0] = [style, paper]
     return tostring(root, encoding="unicode") + "\n"
 
@@ -62,14 +71,15 @@ def picture(picked: Picked, width: int = 820) -> str:
 class _Drawing:
     def __init__(self, picked: Picked, width: int) -> None:
         self.picked = picked
-        self.narrow = width < 600
+        self.narrow = width <= NARROW
         self.left = 50 if self.narrow else 74
+        self.letter = 6.4 if self.narrow else 6.7  # about as wide as one is
         lanes = [*picked.clients, *picked.brokers]
         self.width = max(width, self.left + _LEAST * len(lanes))
         room = self.width - self.left
         self.x = {lane: self.left + room * (2 * at + 1) / (2 * len(lanes)) for at, lane in enumerate(lanes)}
         self.y = 0.0
-        self.root = Element("svg", {"class": "sequence", "role": "img"})
+        self.root = Element("svg", {"class": f"sequence{' small' if self.narrow else ''}", "role": "img"})
         self.shades = SubElement(self.root, "g")
         self.lines = SubElement(self.root, "g")
 
@@ -118,7 +128,9 @@ class _Drawing:
             case "quiet" | "rebalance":
                 middle = self.left + (self.width - self.left) / 2
                 self._time(row, 16)
-                self._text(self.root, row.text, middle, self.y + 16, f"{row.kind} behind", told=row.told)
+                self._text(
+                    self.root, row.text, middle, self.y + 16, f"{_TEXT[row.kind]} behind", told=row.told
+                )
                 self.y += _OTHER
 
     def _arrow(self, row: Row) -> None:
@@ -135,20 +147,19 @@ class _Drawing:
             self._add(group, "path", kind="shaft", d=f"M{end - 5:.1f} {y - 5:g}l10 10m0 -10l-10 10")
         else:
             self._add(group, "path", kind="tip", d=f"M{end:.1f} {y:g}l{-step * 1.5:g} -4v8z")
-        self._text(self.root, row.text, (start + end) / 2, self.y + 17, f"{row.kind} behind", told=row.told)
+        self._text(
+            self.root, row.text, (start + end) / 2, self.y + 17, f"{_TEXT[row.kind]} behind", told=row.told
+        )
         self.y += _ARROW
 
     def _note(self, row: Row) -> None:
         middle = self.x.get(row.who, self.left + (self.width - self.left) / 2)
         text = row.text if row.who in self.x or not row.who else f"{row.who}: {row.text}"
         shown = self._cut(text, self.width - self.left - 20)
-        wide = len(shown) * _LETTER + 16
+        wide = len(shown) * self.letter + 16
         x = min(max(middle - wide / 2, self.left), self.width - wide - 2)
         self._time(row, 16)
-        box = self._add(
-            self.root, "rect", row.told, kind="note", x=x, y=self.y + 2, width=wide, height=20, rx=9
-        )
-        box.set("data-lane", row.who)
+        self._add(self.root, "rect", row.told, kind="note", x=x, y=self.y + 2, width=wide, height=20, rx=9)
         self._text(self.root, shown, x + wide / 2, self.y + 16, "", told=row.told)
         self.y += _OTHER
 
@@ -163,8 +174,13 @@ class _Drawing:
 
     # ---- shapes
 
-    def _add(self, above: Element, name: str, told: str = "", kind: str = "", **attributes: object) -> Element:
-        numbers = {key: f"{v:.1f}".removesuffix(".0") if isinstance(v, float) else str(v) for key, v in attributes.items()}
+    def _add(
+        self, above: Element, name: str, told: str = "", kind: str = "", **attributes: object
+    ) -> Element:
+        numbers = {
+            key: f"{v:.1f}".removesuffix(".0") if isinstance(v, float) else str(v)
+            for key, v in attributes.items()
+        }
         shape = SubElement(above, name, {"class": kind, **numbers})
         if told:
             SubElement(shape, "title").text = told
@@ -184,7 +200,7 @@ class _Drawing:
     ) -> None:
         shown = self._cut(text, room or self.width - self.left)
         if anchor == "middle" and not room:
-            half = len(shown) * _LETTER / 2
+            half = len(shown) * self.letter / 2
             x = min(max(x, self.left + half), max(self.left + half, self.width - half - 2))
         shape = self._add(above, "text", kind=kind, x=x, y=y, text_anchor=anchor)
         shape.set("text-anchor", shape.attrib.pop("text_anchor"))
@@ -192,7 +208,6 @@ class _Drawing:
         if told and told != shown:
             SubElement(shape, "title").text = told
 
-    @staticmethod
-    def _cut(text: str, room: float) -> str:
-        most = max(3, int(room / _LETTER))
+    def _cut(self, text: str, room: float) -> str:
+        most = max(3, int(room / self.letter))
         return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

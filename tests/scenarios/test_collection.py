@@ -110,7 +110,8 @@ def test_a_story_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["scenario", "S1-23", "--html", str(tmp_path / "story.html")]) == 0
     page = (tmp_path / "story.html").read_text()
     assert "<svg" in page
-    assert "lost with kproto: 0" in page
+    assert "<td>lost with kproto<td>0</tr>" in page
+    assert "Run 1 of 2, librdkafka" in page
 
 
 def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,11 @@ class Operator:
     @kept
     def grow(self, name: str, partitions: int) -> None:
         """Let a topic have `partitions` in all. Raises ConfigError when it has more."""
-        self._world.step(self._up(), machine.GrowTopic(name, partitions))
+        world = self._world
+        before = {tp for tp in self.partitions() if tp.topic == name}
+        world.step(self._up(), machine.GrowTopic(name, partitions))
+        new = [tp for tp in self.partitions() if tp.topic == name and tp not in before]
+        world.saw("operator", "grown", new)
 
     @kept
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:

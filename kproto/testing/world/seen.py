@@ -21,6 +21,7 @@ class Seen(NamedTuple):
     * "paused", "resumed", "subscribed", "unsubscribed", "closing", "closed", "killed";
     * "raised": poll raised; detail: the error;
     * "reset": the client says that partitions start by policy; detail: the offset and the reason;
+    * "grown": a topic has new partitions; `who` is "operator";
     * "fenced": the coordinator said that this is no member (any more); detail: the error's number.
     """
 

@@ -56,7 +56,7 @@ class Told(NamedTuple):
 def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
     """The requests in a trace, each with its answer, as `kproto watch` sees them, in the order of their ends.
 
-    A client's id is its name in the world. What was never answered comes last.
+    A client's id is its name in the world. What was never answered comes last, but for fetches: those wait.
     """
     talks: dict[int, Conversation] = {}
     names: dict[str, dict[UUID, str]] = {}
@@ -76,7 +76,10 @@ def exchanges(entries: Iterable[Entry]) -> Iterator[Exchange]:
         if found is not None:
             yield found
     for talk in talks.values():
-        yield from talk.ended()
+        for open_still in talk.ended():
+            open_still.trouble = "no answer"
+            if open_still.api != "Fetch":
+                yield open_still
 
 
 def lines(entries: Iterable[Entry]) -> Iterator[str]:

@@ -1,0 +1,160 @@
+"""What happened in a story's worlds, in the order of time: as moments for a table, as events for a timeline,
+as requests and notes for a sequence diagram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from ..clients.index import CLIENTS
+from ..group.subscription import TopicPartition
+from ..messages.join_group import JoinGroupRequest
+from ..messages.sync_group import SyncGroupRequest
+from ..show.exchanges import Exchange
+from ..show.picking import Note, Picked, Picker
+from ..testing.world import Consumer, Member, Seen
+from ..testing.world.trace import exchanges as traced
+from ..timeline import GroupEvent, Kind
+from .frame import Act, Moment, Told
+
+_KINDS: dict[str, Kind] = {
+    "subscribed": "started",
+    "assigned": "assigned",
+    "revoking": "releasing",
+    "revoked": "revoked",
+    "lost": "lost",
+    "closed": "left",
+    "killed": "killed",
+    "grown": "grown",
+}
+
+
+def name(act: Act) -> str:
+    """Whose clients took part: librdkafka, or kproto."""
+    modules = {module: said for said, module in CLIENTS.items()}
+    kinds: list[str] = []
+    for one in act.stage.clients.values():
+        if isinstance(one, Member):
+            module: str = getattr(one.machine, "__name__", "").rpartition(".")[2]
+            kinds.append(modules.get(module, module))
+        elif isinstance(one, Consumer):
+            kinds.append("kproto")
+    return " and ".join(dict.fromkeys(kinds))
+
+
+def moments(told: Told) -> list[Moment]:
+    """What the story says itself, and what the applications in it saw; a world behind the other."""
+    return [*told.moments, *(one for act in told.acts for one in moments_of(act))]
+
+
+def moments_of(act: Act) -> list[Moment]:
+    """Those of one world, in the order of time."""
+    found = list(act.moments)
+    reading: set[tuple[str, TopicPartition]] = set()
+    for at, one in enumerate(act.stage.seen):
+        what = _said(one, reading)
+        if what is not None:
+            found.append(Moment(one.at - act.started, one.who, what, at + 0.5))
+    return sorted(found, key=lambda one: (one.at, one.order))
+
+
+def shortened(found: Sequence[Moment]) -> list[Moment]:
+    """Without the middle of commits that follow each other."""
+    told: list[Moment] = []
+    for (who, number), group in groupby(enumerate(found), lambda pair: (pair[1].who, _run(*pair))):
+        same = [one for _, one in group]
+        told.append(same[0])
+        if number < 0 and len(same) > 2:
+            last = f"{len(same) - 1} times more; the last: {same[-1].what}"
+            told.append(Moment(same[-1].at, who, last, same[-1].order))
+        else:
+            told += same[1:]
+    return told
+
+
+def _run(number: int, one: Moment) -> int:
+    """Equal for commits, and for nothing else."""
+    return -1 if _commits(one) else number
+
+
+def _commits(one: Moment) -> bool:
+    return "has committed" in one.what
+
+
+def events(act: Act) -> list[GroupEvent]:
+    """What the group's timeline is drawn from; generations are known where the world kept a trace."""
+    asked = exchanges(act)
+    made = [
+        (one.answered_at, one.client, one.request.generation_id)
+        for one in asked
+        if one.answered_at is not None and isinstance(one.request, SyncGroupRequest)
+    ]
+    found = [
+        GroupEvent(one.asked_at - act.started, "rejoining", one.client, reason=one.request.reason or "")
+        for one in asked
+        if isinstance(one.request, JoinGroupRequest)
+    ]
+    started: set[str] = set()
+    for one in act.stage.seen:
+        kind = _KINDS.get(one.what)
+        if kind is None or (kind == "started" and one.who in started):
+            continue
+        if kind == "started":
+            started.add(one.who)
+        member = "" if kind == "grown" else one.who
+        generation = -1
+        if kind == "assigned":
+            generation = max((n for at, who, n in made if at <= one.at and who == one.who), default=-1)
+        found.append(GroupEvent(one.at - act.started, kind, member, generation, one.partitions))
+    return [*found, GroupEvent(act.stage.now - act.started, "ended")] if found else []
+
+
+def exchanges(act: Act) -> list[Exchange]:
+    """The requests; none where the world kept no trace."""
+    return list(traced(act.stage.entries))
+
+
+def picked(act: Act) -> Picked | None:
+    """What a sequence diagram shows; None for a world that kept no trace, or in which nobody asked."""
+    picker = Picker(lambda one: one.client, began=act.started)
+    for one in exchanges(act):
+        picker.take(one)
+    for one in moments_of(act):
+        if not _commits(one):  # that is a request
+            at = one.at + act.started
+            who = one.who if one.who in act.stage.clients else ""
+            picker.note(Note(at, who, _of(one, act), one.what in ("killed", "closed")))
+    return picker.picked()
+
+
+def _of(one: Moment, act: Act) -> str:
+    return one.what if one.who in act.stage.clients or not one.who else f"{one.who}: {one.what}"
+
+
+def _said(one: Seen, reading: set[tuple[str, TopicPartition]]) -> str | None:
+    partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(one.partitions)) or "nothing"
+    match one.what:
+        case "assigned":
+            return f"is assigned {partitions}"
+        case "revoked" | "lost":
+            reading -= {(one.who, tp) for tp in one.partitions}
+            return f"{'gave back' if one.what == 'revoked' else 'lost'} {partitions}"
+        case "delivered":
+            first = [tp for tp in one.partitions if (one.who, tp) not in reading]
+            reading |= {(one.who, tp) for tp in first}
+            return f"reads {partitions} from offset {one.detail[0]} on" if first else None
+        case "raised":
+            return f"poll raises {one.detail}"
+        case "sought":
+            return f"seeks {partitions} to {one.detail}"
+        case "stored":
+            offsets = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in one.detail.items())
+            return f"has committed {offsets}"
+        case "subscribed" | "unsubscribed" | "closing" | "closed" | "killed" | "paused" | "resumed":
+            return one.what
+        case "reset":
+            offset, reason = one.detail
+            return f"starts {partitions} at {offset}: {reason}"
+        case _:
+            return None

@@ -1,0 +1,54 @@
+"""What `kproto watch` leaves behind: the page of a group's life and its requests."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from kproto.cli.watch import Teller, add_filters
+from kproto.errors import ConfigError
+from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.show.exchanges import Exchange
+
+
+def teller(*words: str) -> Teller:
+    parser = argparse.ArgumentParser()
+    add_filters(parser)
+    return Teller(parser.parse_args(words))
+
+
+def synced(group: str = "g") -> Exchange:
+    request = SyncGroupRequest(group_id=group, generation_id=1, member_id="m-1", assignments=[])
+    given = Assignment(partitions=(TopicPartition("t", 0),)).encode()
+    response = SyncGroupResponse(error_code=0, assignment=given)
+    return Exchange(1, "p:1", "me", "SyncGroup", 5, 1, 0, request, 1, response, broker="kafka:9092")
+
+
+def test_the_page_has_the_life_and_the_requests(tmp_path: Path) -> None:
+    watching = teller("--html", str(tmp_path / "life.html"))
+    watching.tell(synced())
+    watching.end()
+    page = (tmp_path / "life.html").read_text()
+    assert "t-0 owned by me" in page
+    assert "SyncGroup: got t-0" in page
+    assert "kafka:9092" in page
+
+
+def test_the_filters_hold_for_the_requests_on_the_page(tmp_path: Path) -> None:
+    watching = teller("--html", str(tmp_path / "life.html"), "--group", "other")
+    watching.tell(synced())
+    watching.end()
+    assert "SyncGroup: got t-0" not in (tmp_path / "life.html").read_text()
+
+
+def test_nothing_seen_is_a_page_that_says_so(tmp_path: Path) -> None:
+    teller("--html", str(tmp_path / "life.html")).end()
+    assert "No group was seen" in (tmp_path / "life.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--html"):
+        teller("--html", str(tmp_path / "no" / "life.html")).end()
