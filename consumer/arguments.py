@@ -8,7 +8,6 @@ annotation ends in "| None" may be None.
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -179,7 +178,9 @@ def _listener(name: str, value: Any) -> RebalanceListener:
 
 
 def _callback(name: str, value: Any) -> Any:
-    if not callable(value) or inspect.iscoroutinefunction(value):
+    from inspect import iscoroutinefunction
+
+    if not callable(value) or iscoroutinefunction(value):
         raise ConfigError(name, value, "a plain function that takes a GroupChange")
     return value
 

@@ -22,7 +22,6 @@ it may be called now (`_enter`, `_leave`). Methods never call each other by thei
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -126,10 +125,8 @@ def _calling(name: str, method: Callable[..., Any], door: Callable[..., Any]) ->
 
 def _door(story: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """Checks arguments by their names; returns those to go on with. What Python refuses is left to it."""
-    rules = {
-        name: rule_of(name, str(parameter.annotation))
-        for name, parameter in list(inspect.signature(story).parameters.items())[1:]
-    }
+    annotations = {name: said for name, said in story.__annotations__.items() if name != "return"}
+    rules = {name: rule_of(name, said) for name, said in annotations.items()}
     names = tuple(rules)
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -13,9 +13,8 @@ Rules that hold here:
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -257,7 +256,7 @@ class ConsumerCalls(Shell):
             except BaseException:
                 self._returned()
                 raise
-            if not inspect.isawaitable(answer):
+            if not isinstance(answer, Awaitable):
                 self._returned()
                 return
             await self._finish(answer, self._returned)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -11,8 +10,7 @@ import msgspec
 from .engine.batches import OutBatch, fate
 
 
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
+class RecordMetadata(msgspec.Struct, frozen=True):
     """Where a record is. `offset` is None with acks=0, where nobody says; `timestamp` is in ms."""
 
     topic: str

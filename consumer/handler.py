@@ -40,9 +40,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack
+
+import msgspec
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
@@ -74,8 +75,7 @@ class Handler(Protocol):
         """All claims have ended; what was marked is committed after this."""
 
 
-@dataclass(slots=True)
-class _Mark:
+class _Mark(msgspec.Struct):
     offset: int
     metadata: str
     dirty: bool = True

@@ -7,18 +7,18 @@ that is not below the session timeout, auto commit without a group.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
 from typing import Any, TypedDict, TypeVar
+
+import msgspec
 
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS
 from kproto.records.compression import codec_number, compress
 
-_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?")
-_INSTANCE_ID = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # as Java's Topic.validate, which checks instance ids too
+_DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+_INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which checks instance ids too
 
 RESETS = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
@@ -62,8 +62,7 @@ class ConsumerConfig(TypedDict, total=False):
     policy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerOptions:
+class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's options with their defaults: Java's, but for those that are explained here."""
 
     group_id: str | None = None
@@ -137,8 +136,7 @@ class ProducerConfig(TypedDict, total=False):
     socket_connection_setup_timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerOptions:
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults: Java's, but for those that are explained here."""
 
     client_id: str = "kproto"
@@ -237,7 +235,7 @@ def duration_ms(spec: str) -> int | None:
     """The milliseconds of "by_duration:PT1H30M", None for another policy."""
     if not spec.startswith("by_duration:"):
         return None
-    found = _DURATION.fullmatch(spec.removeprefix("by_duration:"))
+    found = re.fullmatch(_DURATION, spec.removeprefix("by_duration:"))
     if found is None or not any(found.groups()):
         raise ConfigError("auto_offset_reset", spec, _RESETS_ALLOWED)
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
@@ -252,10 +250,12 @@ T = TypeVar("T")
 
 
 def _known(options: type[Any], given: Mapping[str, Any], what: str) -> dict[str, Any]:
-    names = [field.name for field in fields(options)]
+    names: tuple[str, ...] = options.__struct_fields__
     for name, value in given.items():
         if name not in names:
-            near = difflib.get_close_matches(name.replace(".", "_"), names, n=1, cutoff=0.5)
+            from difflib import get_close_matches
+
+            near = get_close_matches(name.replace(".", "_"), names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
             raise ConfigError(name, value, f"{what} has no such option; {hint}")
     return dict(given)
@@ -321,7 +321,7 @@ def _reset(name: str, value: Any) -> None:
 def _instance_id(name: str, value: Any) -> None:
     if value is None:
         return
-    if not isinstance(value, str) or value in (".", "..") or not _INSTANCE_ID.fullmatch(value):
+    if not isinstance(value, str) or value in (".", "..") or not re.fullmatch(_INSTANCE_ID, value):
         raise ConfigError(name, value, "1 to 249 of the characters a-z A-Z 0-9 . _ -, and neither . nor ..")
 
 

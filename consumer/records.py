@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,8 +30,7 @@ class ConsumerRecord(msgspec.Struct, gc=False):
         return TopicPartition(self.topic, self.partition)
 
 
-@dataclass(slots=True)
-class ColumnBatch:
+class ColumnBatch(msgspec.Struct):
     """Consecutive records of one partition as columns: see `kproto.records.columns`."""
 
     topic: str
@@ -47,8 +45,7 @@ class ColumnBatch:
         return len(self.columns.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupChange:
+class GroupChange(msgspec.Struct, frozen=True):
     """One thing that happened to this consumer, for logs and timelines; see `Consumer.events`.
 
     `kind` is one of
@@ -79,8 +76,7 @@ class GroupChange:
     offset: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadata:
+class GroupMetadata(msgspec.Struct, frozen=True):
     """Who this consumer is in its group."""
 
     group_id: str

@@ -15,8 +15,9 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 PATIENCE = 2.0
 """Seconds that an address has to answer while its host has others: a firewall may be silent."""
@@ -25,8 +26,7 @@ Place = tuple[socket.AddressFamily, Any]
 """A family, and the address to connect to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What became of a look-up: places, or why there are none."""
 
     key: int

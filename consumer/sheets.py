@@ -14,9 +14,10 @@ Needs the extra ``columns`` (numpy, pyarrow).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, cast
+
+import msgspec
 
 from kproto.errors import ConfigError, MissingExtra
 
@@ -42,8 +43,7 @@ _STRETCH = 32_768
 _SEED, _M = 0x9747B28C, 0x5BD1E995
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(msgspec.Struct, frozen=True):
     """The rows of a table, looked at: what can't be sent was refused."""
 
     rows: int
@@ -95,8 +95,7 @@ class Sheet:
                 yield (None if partition < 0 else partition), rows
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """What goes into one batch: its bytes, and which rows of the table it has."""
 
     partition: int | None

@@ -61,6 +61,14 @@ def test_importing_the_door_imports_nothing_behind_it() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("name", ["Consumer", "Producer"])
+def test_a_client_brings_along_only_what_it_needs_at_once(name: str) -> None:
+    slow = {"asyncio", "crc32c", "dataclasses", "difflib", "email", "importlib.metadata", "numpy", "pyarrow"}
+    code = f"import sys\nbefore = {{*sys.modules}}\nfrom consumer import {name}\n"
+    done = python(ROOT, "-c", f"{code}print(sorted({slow!r} & ({{*sys.modules}} - before)))")
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_the_version_is_said_once() -> None:
     config = ConfigParser()
     config.read(ROOT / "setup.cfg")

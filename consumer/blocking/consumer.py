@@ -11,7 +11,6 @@ there: they run inside poll, commit, unsubscribe and close, on the thread that c
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -41,8 +40,10 @@ class Consumer(ConsumerCalls, Threaded):
         super().__init__(bootstrap_servers, config)
 
     def _accept(self, listener: RebalanceListener | None) -> None:
+        from inspect import iscoroutinefunction
+
         for name in ("assigned", "revoked", "lost"):
-            if inspect.iscoroutinefunction(getattr(listener, name, None)):
+            if iscoroutinefunction(getattr(listener, name, None)):
                 allowed = f"{name}() is a coroutine, which only an AsyncConsumer can await"
                 raise ConfigError("listener", listener, allowed)
 

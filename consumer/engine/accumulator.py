@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+
+import msgspec
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, KprotoError
@@ -40,8 +41,7 @@ FIRST_BYTES = 4096
 STUCK_MS = 1000
 
 
-@dataclass(slots=True)
-class Route:
+class Route(msgspec.Struct):
     """What a topic's records need: the lanes of its partitions, and those that have a leader."""
 
     topic: str
@@ -54,13 +54,12 @@ class Route:
     spent: int = 0
 
 
-@dataclass(slots=True)
-class News:
+class News(msgspec.Struct):
     """What happened here since the sender last looked: batches that began, lanes to look at."""
 
-    begun: list[OutBatch] = field(default_factory=list[OutBatch])
-    ripe: list[Lane] = field(default_factory=list[Lane])
-    unknown: dict[str, None] = field(default_factory=dict[str, None])
+    begun: list[OutBatch] = msgspec.field(default_factory=list[OutBatch])
+    ripe: list[Lane] = msgspec.field(default_factory=list[Lane])
+    unknown: dict[str, None] = msgspec.field(default_factory=dict[str, None])
 
 
 class Accumulator:

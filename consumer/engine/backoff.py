@@ -6,15 +6,15 @@ spread by 20 % to both sides, so that a thousand clients of a broker that restar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 JITTER = 0.2  # CommonClientConfigs.RETRY_BACKOFF_JITTER
 MOST_DOUBLINGS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """Waits from `first_ms` to `most_ms`, spread by the dice of `random`."""
 
     first_ms: int

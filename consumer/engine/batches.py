@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
@@ -34,8 +35,7 @@ class Identity(NamedTuple):
     epoch: int
 
 
-@dataclass(slots=True)
-class Ledger:
+class Ledger(msgspec.Struct):
     """What was not delivered since the application was last told."""
 
     count: int = 0

@@ -24,7 +24,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import (
@@ -58,8 +59,7 @@ LAST_WITH_NAMES = 9
 REBALANCING = "a rebalance is under way"
 
 
-@dataclass(slots=True, eq=False)
-class _Commit:
+class _Commit(msgspec.Struct, eq=False):
     """One commit on its way. `then` is called exactly once. Without offsets: waits for those before it."""
 
     offsets: Offsets
@@ -77,7 +77,7 @@ class _Commit:
     why: str = ""
     sent_as: Identity | None = None
     ended: bool = False
-    codes: dict[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    codes: dict[TopicPartition, int] = msgspec.field(default_factory=dict[TopicPartition, int])
 
 
 class Committer:

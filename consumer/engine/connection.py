@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+import msgspec
 
 from kproto.errors import (
     ConnectionFailed,
@@ -48,8 +49,7 @@ FETCH = 1
 MOST = 2**31 - 1
 
 
-@dataclass(slots=True)
-class Prepared:
+class Prepared(msgspec.Struct):
     """A request whose body is built when the version is known: `build(version)`, called once, when it is
     sent."""
 

@@ -6,8 +6,9 @@ Tokens are whatever the shell likes; each comes back in exactly one `Done`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
@@ -18,45 +19,38 @@ from .network import NetworkAction, NetworkEvent
 # ---- what happened
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """`next_deadline` has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     """The application wants these topics, or all that match `pattern` (a regular expression, whole name)."""
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(msgspec.Struct, frozen=True):
     """The application chose partitions by itself; an offset, or None to start where the group or policy
     says."""
 
     partitions: Mapping[TopicPartition, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(msgspec.Struct, frozen=True):
     token: object
 
 
-@dataclass(frozen=True, slots=True)
-class PollBegan:
+class PollBegan(msgspec.Struct, frozen=True):
     """The application came back for more: what it got before is processed now, and it is alive while it
     waits. Then `Take`, as often as something may have come, and `PollEnded` in any case."""
 
 
-@dataclass(frozen=True, slots=True)
-class PollEnded:
+class PollEnded(msgspec.Struct, frozen=True):
     """The application leaves poll: from now max.poll.interval.ms counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Take:
+class Take(msgspec.Struct, frozen=True):
     """Inside a poll: at most `limit` records, or (`columns`) all that is there.
 
     Answered by `CallListener`, `Deliver` or `Raise`, or by nothing when there is nothing yet. A callback is
@@ -67,31 +61,26 @@ class Take:
     columns: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ServeListener:
+class ServeListener(msgspec.Struct, frozen=True):
     """Like Take, but only a waiting callback is wanted: during close and unsubscribe."""
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerReturned:
+class ListenerReturned(msgspec.Struct, frozen=True):
     """The callback of the last `CallListener` is over (also when it raised)."""
 
 
-@dataclass(frozen=True, slots=True)
-class GiveBack:
+class GiveBack(msgspec.Struct, frozen=True):
     """Records from `offset` on were handed out but not looked at: hand them out again."""
 
     offsets: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TakeBack:
+class TakeBack(msgspec.Struct, frozen=True):
     """What this poll took never reached the application (an interrupt, a cancelled task): hand it out
     again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seek:
+class Seek(msgspec.Struct, frozen=True):
     """The application chose where to go on. For a partition that comes later, it waits for it."""
 
     partition: TopicPartition
@@ -99,26 +88,22 @@ class Seek:
     leader_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SeekTo:
+class SeekTo(msgspec.Struct, frozen=True):
     """To "earliest", "latest", "committed" or a time in ms; found out when the partition is next read."""
 
     partitions: frozenset[TopicPartition]
     where: str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(msgspec.Struct, frozen=True):
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """Commit these offsets, or (None) everything that was handed out. Done with None or an error."""
 
     token: object
@@ -126,8 +111,7 @@ class Commit:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Run a plan of `plans.py` over the consumer's connections. Done with its result."""
 
     token: object
@@ -135,20 +119,17 @@ class Run:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     """Nobody waits for this plan any more: no Done comes."""
 
     token: object
 
 
-@dataclass(frozen=True, slots=True)
-class Rejoin:
+class Rejoin(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """End: callbacks, commit, leave the group, close the fetch sessions. Done within `timeout_ms`.
 
     `processed`: what was handed out last counts as processed.
@@ -187,23 +168,20 @@ Event = (
 # ---- what to do
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """Hand these to the application."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class Raise:
+class Raise(msgspec.Struct, frozen=True):
     """Raise this from poll."""
 
     error: KprotoError
 
 
-@dataclass(frozen=True, slots=True)
-class CallListener:
+class CallListener(msgspec.Struct, frozen=True):
     """Call the rebalance listener: "assigned", "revoked" or "lost". Then say `ListenerReturned`."""
 
     kind: str
@@ -211,8 +189,7 @@ class CallListener:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """What `token` asked for is done: a value, or the error that ended it."""
 
     token: object
@@ -220,20 +197,17 @@ class Done:
     error: Exception | None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """For event callbacks and logs."""
 
     change: GroupChange
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(msgspec.Struct, frozen=True):
     """A waiting poll may find something now."""
 
 
-@dataclass(frozen=True, slots=True)
-class CallBack:
+class CallBack(msgspec.Struct, frozen=True):
     """Call this, outside of all locks: a delivery has ended that somebody wants to be told of."""
 
     callback: Callable[[], object]

@@ -22,7 +22,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group import member as machine
@@ -46,8 +47,7 @@ OURS = machine.Policy(lose_on_session_timeout=True)
 AS_JAVA = machine.Policy(fenced_join_again=True)
 
 
-@dataclass(slots=True, eq=False)
-class _Callback:
+class _Callback(msgspec.Struct, eq=False):
     kind: str
     partitions: tuple[TopicPartition, ...]
     reason: str

@@ -12,8 +12,9 @@ Rules that hold here:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from uuid import UUID
+
+import msgspec
 
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -27,29 +28,26 @@ NO_LEADER = -1
 RELIABLE_EPOCHS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
+class BrokerAddress(msgspec.Struct, frozen=True):
     id: int
     host: str
     port: int
     rack: str | None = None
 
 
-@dataclass(slots=True)
-class PartitionView:
+class PartitionView(msgspec.Struct):
     leader: int | None
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class TopicView:
+class TopicView(msgspec.Struct):
     name: str
     id: UUID | None
     internal: bool
     error_code: int = 0
-    partitions: dict[int, PartitionView] = field(default_factory=dict[int, PartitionView])
+    partitions: dict[int, PartitionView] = msgspec.field(default_factory=dict[int, PartitionView])
 
 
 class ClusterView:

@@ -25,9 +25,10 @@ Rules that hold here:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+import msgspec
 
 from kproto.errors import ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
 from kproto.messages.fetch import FetchRequest
@@ -79,8 +80,7 @@ AT_ONCE = frozenset(
 # ---- what the owner must do
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(msgspec.Struct, frozen=True):
     """Connect a socket to host:port; answer `Opened(key)` or `Broken(key, why)`."""
 
     key: int
@@ -88,16 +88,14 @@ class Open:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """Send these bytes, all of them and in order."""
 
     key: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Shut:
+class Shut(msgspec.Struct, frozen=True):
     """Close the socket; nothing more may be said about this key."""
 
     key: int
@@ -106,13 +104,11 @@ class Shut:
 # ---- what happened
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     key: int
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(msgspec.Struct, frozen=True):
     """Bytes as the network cut them; `Answer` is the other way to say what came. None of them: part of a long
     answer has come."""
 
@@ -120,16 +116,14 @@ class Data:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A whole frame, without its size. Where it is large, records point into `body`: nobody may change it."""
 
     key: int
     body: bytes | bytearray
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(msgspec.Struct, frozen=True):
     key: int
     why: str
 
@@ -138,8 +132,7 @@ NetworkAction = Open | Write | Shut
 NetworkEvent = Opened | Data | Answer | Broken
 
 
-@dataclass(slots=True)
-class _Peer:
+class _Peer(msgspec.Struct):
     """One address: when it may be tried again."""
 
     failures: int = 0

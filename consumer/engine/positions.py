@@ -20,8 +20,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
@@ -41,8 +42,7 @@ class Phase(Enum):
     ready = "ready"  # nothing: it has a position
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(msgspec.Struct, frozen=True):
     """A start position to be asked of the leader: ListOffsets' timestamp, and why."""
 
     timestamp: int

@@ -6,7 +6,8 @@ Offsets, epochs and timestamps that don't exist are None; Kafka's -1, -2 and so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
@@ -40,8 +41,7 @@ _SPECS = {
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(msgspec.Struct, frozen=True):
     """What a group committed for a partition."""
 
     offset: int

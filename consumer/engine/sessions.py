@@ -15,8 +15,9 @@ Rules that hold here (Java's FetchSessionHandler, M160 to M163):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
@@ -31,8 +32,7 @@ LAST_EPOCH = 2**31 - 1
 TOPIC_IDS_FROM = 13
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(msgspec.Struct, frozen=True):
     """What is asked of one partition; any difference is news to the session.
 
     `asked_in` is the partition's epoch here: an answer to another one means nothing any more.
@@ -45,8 +45,7 @@ class Want:
     asked_in: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """One fetch that was decided on, for whatever version it will be sent in."""
 
     session_id: int

@@ -6,7 +6,8 @@ Times are milliseconds. Events are what happened; actions are what the engine ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..errors import KprotoError
 from ..wire.message import Message
@@ -16,8 +17,7 @@ from .subscription import TopicPartition
 # -- configuration ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients differ and no broker minds. `JAVA` is what Java's consumer does."""
 
     lose_on_session_timeout: bool = False
@@ -39,8 +39,7 @@ def as_it_is(wait_ms: int) -> int:
     return wait_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberConfig:
+class MemberConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What a member is told once. Times are milliseconds; the names are Kafka's options."""
 
     group_id: str
@@ -53,7 +52,7 @@ class MemberConfig:
     retry_backoff_max_ms: int = 1_000
     assignors: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
     rack_id: str | None = None
-    policy: Policy = field(default_factory=lambda: JAVA)
+    policy: Policy = msgspec.field(default_factory=lambda: JAVA)
     spread: Callable[[int], int] = as_it_is
     """Gives each backoff its jitter: milliseconds to milliseconds, by whoever has a random source."""
 
@@ -61,62 +60,53 @@ class MemberConfig:
 # -- events: what happened --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     """The application wants these topics. With `pattern` they are its matches among the topics known now."""
 
     topics: frozenset[str]
     pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(msgspec.Struct, frozen=True):
     """The application wants no topics any more: let go, leave, be idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class PollBegan:
+class PollBegan(msgspec.Struct, frozen=True):
     """The application entered poll: as long as it is in there it is alive, however long it waits."""
 
 
-@dataclass(frozen=True, slots=True)
-class PollEnded:
+class PollEnded(msgspec.Struct, frozen=True):
     """The application left poll, or a callback of its own runs in there: from now max.poll.interval.ms
     counts, until the next `PollBegan`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorFound:
+class CoordinatorFound(msgspec.Struct, frozen=True):
     """Answers `FindCoordinator`; `node` is whatever the engine sends to."""
 
     node: object
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorLost:
+class CoordinatorLost(msgspec.Struct, frozen=True):
     """The lookup failed, or the connection to the coordinator is gone. Also fails the requests open on it."""
 
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """The answer to one of the member's `Send`s; `request` is the same object."""
 
     request: Message
     response: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """A `Send` that gets no answer: the connection broke, or the time was over."""
 
     request: Message
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """A `Send` that can't be sent: the broker knows no version that says what it says (a static member before
     JoinGroup v5). No other try would do better."""
 
@@ -124,13 +114,11 @@ class Refused:
     error: KprotoError
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True):
     """The application let go of the partitions of the open `Revoke` or `Lose`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(msgspec.Struct, frozen=True):
     """The partition counts known now. Topics that don't exist are left out.
 
     `asked` are the topics that were asked for (None: enough of them): a leader that waits for metadata goes
@@ -142,14 +130,13 @@ class Metadata:
     partitions: Mapping[str, int]
     asked: frozenset[str] | None = None
     complete: bool = False
-    ids: Mapping[str, object] = field(default_factory=dict[str, object])
-    racks: Mapping[str, tuple[frozenset[str], ...]] = field(
+    ids: Mapping[str, object] = msgspec.field(default_factory=dict[str, object])
+    racks: Mapping[str, tuple[frozenset[str], ...]] = msgspec.field(
         default_factory=dict[str, tuple[frozenset[str], ...]]
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CommitAnswered:
+class CommitAnswered(msgspec.Struct, frozen=True):
     """An OffsetCommit, sent by the engine with this `Member.identity`, was answered."""
 
     error_code: int
@@ -157,23 +144,20 @@ class CommitAnswered:
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRejoin:
+class RequestRejoin(msgspec.Struct, frozen=True):
     """Join again as soon as possible, for this reason (KIP-800); Java's enforceRebalance."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """Let go, leave the group if `leave`, and be `Left` within `timeout_ms` from every state."""
 
     leave: bool = True
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """`next_deadline` has come. A tick that is too early does no harm."""
 
 
@@ -199,16 +183,14 @@ Event = (
 # -- actions: what to do ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FindCoordinator:
+class FindCoordinator(msgspec.Struct, frozen=True):
     """Give up the connection to the coordinator and look it up: `CoordinatorFound` or `CoordinatorLost`.
 
     After `CoordinatorLost` the member asks again by itself, with a growing backoff.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send `request` to the coordinator and bring back `Received` or `Failed`.
 
     `request` is as the newest version says it; `in_version` says it as an older one does.
@@ -222,8 +204,7 @@ class Send:
     urgent: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(msgspec.Struct, frozen=True):
     """Call the revoked callback, commit, stop delivering `partitions`; then answer `Released`.
 
     In eager mode `partitions` may be empty: Java calls the callback all the same.
@@ -233,8 +214,7 @@ class Revoke:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Lose:
+class Lose(msgspec.Struct, frozen=True):
     """Stop delivering `partitions` at once; call the lost callback; no commit is possible; answer `Released`.
 
     A `Lose` that follows an unanswered `Revoke` takes its place: one `Released` answers both.
@@ -244,8 +224,7 @@ class Lose:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(msgspec.Struct, frozen=True):
     """Own `owned` from now on; `added` of them were not owned before: find where to start, then deliver.
 
     The assigned callback is called with `added`, even when it is empty. `first`: this is the group's first
@@ -260,25 +239,22 @@ class Assign:
     generation: int
     first: bool = False
     new: frozenset[TopicPartition] = frozenset()
-    existed: Mapping[str, int] = field(default_factory=dict[str, int])
+    existed: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
 
 
-@dataclass(frozen=True, slots=True)
-class WantMetadata:
+class WantMetadata(msgspec.Struct, frozen=True):
     """The leader needs the partition counts of these topics, now and at every change: answer `Metadata`."""
 
     topics: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Rejoining:
+class Rejoining(msgspec.Struct, frozen=True):
     """For logs: a JoinGroup goes out, for this reason (empty at the very first)."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fatal:
+class Fatal(msgspec.Struct, frozen=True):
     """Raise this to the application. After `final` the member does nothing any more; else the next
     `PollBegan` tries again, as in Java."""
 
@@ -286,8 +262,7 @@ class Fatal:
     final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(msgspec.Struct, frozen=True):
     """Closed: nothing more will come. Requests that are still open may be given up."""
 
 

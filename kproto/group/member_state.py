@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from ..errors import ConfigError
 from ..wire.message import Message
@@ -65,8 +66,7 @@ LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting
 """Where an unknown coordinator is looked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Who this member is to the coordinator: what an OffsetCommit has to carry."""
 
     generation: int

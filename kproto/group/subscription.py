@@ -19,8 +19,9 @@ that no member can spoil the plan for the others.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from ..errors import DecodeError
 from ..messages.consumer_protocol import (
@@ -45,8 +46,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     """What one member wants and holds, as the leader sees it.
 
     `generation` is the one that `owned` was assigned in; None where the member doesn't say. `instance_id` is
@@ -89,8 +89,7 @@ class Subscription:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """What one member gets."""
 
     partitions: tuple[TopicPartition, ...] = ()

@@ -13,8 +13,9 @@ the broker (KIP-511).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from ..errors import DecodeError, EncodeError, UnsupportedVersion
 from ..wire.message import Message, decode_from, decode_views, field
@@ -43,8 +44,7 @@ R = TypeVar("R", bound=Message)
 API_VERSIONS = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(msgspec.Struct, frozen=True):
     """A request as it arrived: its header and the version of that, the body and the version of that."""
 
     header: RequestHeader

@@ -19,8 +19,9 @@ producers sent. The latter gives new offsets on the way; here `assign_offsets` d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from ..errors import EncodeError, RecordError
 from .batch import Batch, Data
@@ -81,8 +82,7 @@ def convert(
     return b"".join(out)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """Records that become one batch, or one set of messages; the first batch says of which kind."""
 
     first: Batch

@@ -14,8 +14,9 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from ..errors import DecodeError
 from .interpret import Reader
@@ -25,8 +26,7 @@ from .types import Primitive
 M = TypeVar("M", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """The bytes from `start` to `end` are `path`'s: its value, or what `type` says.
 
     `type` is a basic type of Kafka, or "count", "marker", "tag count", "tag", "tag size", "tagged bytes".
@@ -39,8 +39,7 @@ class Span:
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class Reading(Generic[M]):
+class Reading(msgspec.Struct, Generic[M], frozen=True):
     """What was read: the message and the offset behind it, or the error that ended the reading."""
 
     spans: tuple[Span, ...]

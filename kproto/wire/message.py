@@ -32,13 +32,11 @@ Classes follow `org.apache.kafka.message.MessageGenerator`; see KIP-482 for flex
 
 from __future__ import annotations
 
-import inspect
 import struct
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
 
 import msgspec
@@ -73,8 +71,7 @@ FRESH: Any = _Marker("FRESH")
 """The default of a struct field: a new struct, all of its parts at their defaults."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(msgspec.Struct, frozen=True):
     """What `field()` was called with, until the annotations are resolved."""
 
     versions: str | None
@@ -130,15 +127,13 @@ def field(
     return _Options(versions, default, nullable, tag, tagged, ignorable, map_key, flexible)
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     """The kind of a field that is a list of `element`."""
 
     element: Primitive | type[Struct]
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field as the codecs see it: everything resolved."""
 
     name: str
@@ -319,8 +314,7 @@ Decoder = Callable[[Any, int], tuple[Any, int]]
 Encoder = Callable[[Any], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Codecs:
+class Codecs(msgspec.Struct, frozen=True):
     """What messages are encoded and decoded with. The codecs read declarations, so they come after them, and
     the package binds them (`bind`)."""
 
@@ -463,7 +457,7 @@ def _resolve(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple[Field,
     if cls in outer:
         raise TypeError(f"{cls.__name__} contains itself; Kafka's messages don't nest without end")
     scope = vars(sys.modules[cls.__module__])
-    annotations = inspect.get_annotations(cls)
+    annotations = cls.__annotations__
     fields: list[Field] = []
     for name, options in cls.__options__.items():
         text = annotations[name]

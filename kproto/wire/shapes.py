@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 FEW = 3
 """Fewer elements than this are read one by one: that is faster."""
@@ -42,8 +43,7 @@ Fill = Callable[[list[Any], Any, Any], int]
 """`fill(items, rows, lengths)`: append what `iter_unpack` read; return how many were of another layout."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A piece of an element: fields of fixed size, then a length and what it counts.
 
     `prefix` is the size of the length, 0 for a varint that is one too high. `code` is the `struct` code of

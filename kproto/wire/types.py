@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
 from typing import Annotated
+
+import msgspec
 
 ZERO_UUID = uuid.UUID(int=0)
 """Kafka's `Uuid.ZERO_UUID`: no topic id."""
@@ -23,8 +24,7 @@ HIGHEST_VERSION = 0x7FFF
 """Versions are int16 in the request header, so this is where "5+" ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Primitive:
+class Primitive(msgspec.Struct, frozen=True):
     """One of Kafka's basic types: its name in the message JSON, its `struct` code, its implicit default.
 
     `code` is empty for the types of variable size. `zero` is what Kafka gives a field of this type that
@@ -51,8 +51,7 @@ Bytes = Annotated[bytes, Primitive("bytes", "", 0, b"")]
 Records = Annotated[bytes, Primitive("records", "", 0, None)]
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(msgspec.Struct, frozen=True):
     """An inclusive range of versions: "0-9", "5+", "3" or "none". Ask with `in`."""
 
     min: int

@@ -7,11 +7,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from consumer import (
     AsyncCluster,

@@ -5,13 +5,13 @@ A claim that no mutant fails may still be right; a mutant that no claim fails me
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 from kproto.group import leader, member, member_joining, member_leaving, member_state
@@ -265,7 +265,7 @@ def static_members_leave(patch: Patch) -> None:
 
 
 def _dynamic(config: Any) -> Any:
-    return dataclasses.replace(config, group_instance_id=None)
+    return msgspec.structs.replace(config, group_instance_id=None)
 
 
 # Assignors

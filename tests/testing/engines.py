@@ -5,11 +5,11 @@ A claim that no mutant fails may still be right; a mutant that no claim fails me
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from consumer.engine import consumer as engines
 from consumer.engine import events as ev
@@ -210,7 +210,7 @@ def close_waits_for_the_group_however_long(patch: Patch) -> None:
     original = Engine.close
 
     def close(self: Engine, event: ev.Close) -> None:
-        original(self, dataclasses.replace(event, timeout_ms=1 << 40))
+        original(self, replace(event, timeout_ms=1 << 40))
 
     patch.setitem(engines.TABLE, ev.Close, close)
 
@@ -281,6 +281,6 @@ def only_what_metadata_shows_is_taken(patch: Patch) -> None:
         counts = self._core.view.counts(frozenset(self._core.view.topics))
         owned = tuple(p for p in action.owned if p.partition < counts.get(p.topic, 0) - 1)
         added = tuple(p for p in action.added if p in owned)
-        original(self, dataclasses.replace(action, owned=owned, added=added))
+        original(self, replace(action, owned=owned, added=added))
 
     patch.setattr(Membership, "_assign", assign)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConnectionFailed, RequestTimedOut
@@ -20,8 +21,7 @@ from ..network import MAIN
 PATIENCE = 3
 
 
-@dataclass(slots=True)
-class Ask:
+class Ask(msgspec.Struct):
     """One request to the broker `node`, or to any. `timeout_ms` None: request.timeout.ms."""
 
     request: Message | Prepared
@@ -31,8 +31,7 @@ class Ask:
     max_version: int | None = None
 
 
-@dataclass(slots=True)
-class Rest:
+class Rest(msgspec.Struct):
     """Nothing to do for a while, which grows from rest to rest; `why` is what a caller reads when it gives up
     meanwhile."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
@@ -25,8 +26,7 @@ from .plan import PATIENCE, Ask, Plan, Rest, expect, lost, try_again
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAt:
+class OffsetAt(msgspec.Struct, frozen=True):
     """Where a timestamp is in a partition: `offset` None when no record is that young."""
 
     offset: int | None
@@ -34,8 +34,7 @@ class OffsetAt:
     leader_epoch: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedBytes:
+class FetchedBytes(msgspec.Struct, frozen=True):
     """What a leader answered for one partition: record batches as they are on the wire."""
 
     records: bytes

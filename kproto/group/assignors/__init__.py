@@ -15,7 +15,8 @@ order of the mappings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ...errors import ConfigError
 from ..subscription import Subscription, TopicPartition, cooperative_user_data, sticky_user_data
@@ -41,8 +42,7 @@ def _previous_generation(previous: Sequence[TopicPartition] | None, generation: 
     return cooperative_user_data(generation)
 
 
-@dataclass(frozen=True, slots=True)
-class Assignor:
+class Assignor(msgspec.Struct, frozen=True):
     """One way to divide. `user_data(previous, generation)` is what the subscription carries for it.
 
     `previous` is what the member was assigned last (None: nothing yet), `generation` when (-1: never).

@@ -16,6 +16,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
+import msgspec
+
 from ...errors import DecodeError
 from ...group.subscription import TopicPartition
 from ...messages.headers import Envelope, decode_request, decode_response
@@ -160,6 +162,8 @@ def _object(value: Any) -> Any:
         return {name: {key: plainly(one) for key, one in zip(several._fields, several, strict=True)}}
     if isinstance(value, list | tuple):
         return [plainly(one) for one in several]
+    if isinstance(value, msgspec.Struct):
+        return {name: {key: plainly(getattr(value, key)) for key in value.__struct_fields__}}
     if is_dataclass(several) and not isinstance(several, type):
         return {name: {f.name: plainly(getattr(several, f.name)) for f in fields(several)}}
     return f"<{getattr(several, '__qualname__', name)}>"
