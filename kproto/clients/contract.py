@@ -115,11 +115,18 @@ class Poll:
 
     timeout_ms: int = 50
     limit: int = 500
+    patient: bool = False
+    """Java's old poll(long): what has to come before the records takes as long as it takes, and the time is
+    for the records alone.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """The callback of the last unanswered `Tell` has returned; only those with `wait` are answered."""
+
+    error: tuple[str, str] | None = None
+    """What it raised: name and text. Java looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +158,11 @@ class Close:
     """Ends with one `Closed`. `stay`: without leaving the group, where the original can."""
 
     stay: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """Java's wakeup, which another thread may call: the call that waits, or the next one, throws."""
 
 
 # -- events: the network ----------------------------------------------------------------------------------
@@ -210,6 +222,7 @@ Event = (
     | Store
     | Rebalance
     | Close
+    | Wakeup
     | Started
     | Answered
     | Failed

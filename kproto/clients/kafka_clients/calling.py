@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from ...error_codes import ErrorCode as E
+from ...errors import DecodeError
 from ...group.reasons import (
     BEING_CLOSED,
     FAILED_WITH,
@@ -30,10 +31,11 @@ from ...group.reasons import (
 from ...group.subscription import Assignment, TopicPartition
 from ...messages.leave_group import LeaveGroupRequest
 from .. import contract as c
-from . import beating, committing, fetching, finding, joining, knowing, positions
-from .rules import exception
+from . import beating, committing, fetching, finding, joining, knowing, plugins, positions
+from .rules import exception, first_raised, wrapped
 from .state import (
     DISCONNECTED,
+    FOREVER,
     NO_GENERATION,
     RETRIABLE,
     RETRY_BACKOFF_MS,
@@ -44,10 +46,22 @@ from .state import (
     Partition,
     State,
     Then,
+    Where,
 )
 
 M = MemberState
 CLOSE_MS = 30_000
+CLOSED = ("IllegalStateException", "This consumer has already been closed.")
+CONCURRENT = (
+    "ConcurrentModificationException",
+    "KafkaConsumer is not safe for multi-threaded access",
+)
+WAKEUP = ("WakeupException", "")
+TOO_SHORT = (
+    "There are insufficient bytes available to read assignment from the sync-group response"
+    " (actual byte size {})"
+)
+MISMATCH = "that doesn't match our current subscription. Will try re-join the group with current subscription"
 COMMIT_FENCED = ("FencedInstanceIdException", "Get fenced exception for group.instance.id by a commit")
 
 
@@ -61,8 +75,13 @@ def run(state: State, out: Out) -> None:
 
 
 def poll(state: State, event: c.Poll, out: Out) -> None:
+    if state.block is not Block.nothing:  # the application's thread is in a call: this is another one
+        out.append(c.Report("error", *CONCURRENT))
+        return
+    state.polls.begun(state.now)
     state.block = Block.polling
     state.poll_until, state.poll_limit = state.now + event.timeout_ms, event.limit
+    state.poll_left = event.timeout_ms if event.patient else None
     if not state.automatic and not state.assigned:
         text = "Consumer is not subscribed to any topics or assigned any partitions"
         _return(state, out, error=("IllegalStateException", text))
@@ -73,10 +92,17 @@ def _return(
 ) -> None:
     state.block = Block.nothing
     state.poll_at = state.now + state.max_poll_ms
+    if records:
+        records = plugins.consumed(state.interceptors, records, out)
+    state.polls.ended(state.now)
     out.append(c.Polled(records, error))
 
 
 def _polling(state: State, out: Out) -> bool:
+    if state.woken:
+        state.woken = False
+        _return(state, out, error=WAKEUP)
+        return False
     if state.finished:
         drain(state, out)
     if state.commit_fenced:
@@ -95,7 +121,8 @@ def _polling(state: State, out: Out) -> bool:
     if ready:
         committing.by_timer(state, out)
         positions.serve(state, out)
-    records = () if _waits_for_coordinator(state) else fetching.collect(state, state.poll_limit)
+    waits = _waits_for_coordinator(state) or _waits_for_metadata(state, ready)
+    records = () if waits else fetching.collect(state, state.poll_limit)
     fetching.serve(state, out)
     if records:
         _return(state, out, records)
@@ -117,6 +144,38 @@ def _throw(state: State, error: tuple[str, str], out: Out) -> None:
 
 def _waits_for_coordinator(state: State) -> bool:
     return state.automatic and state.coordinator is None and state.now < state.poll_until
+
+
+def _waits_for_metadata(state: State, ready: bool) -> bool:
+    """poll(long): until updateAssignmentMetadataIfNeeded is through, its time stands still (S2-11)."""
+    if state.poll_left is None:
+        return False
+    waits = not ready or any(one.where is Where.initializing for one in state.assigned.values())
+    if waits and state.poll_until < FOREVER:
+        state.poll_left, state.poll_until = max(0, state.poll_until - state.now), FOREVER
+    elif not waits and state.poll_until == FOREVER:
+        state.poll_until = state.now + state.poll_left
+    return waits
+
+
+def wakeup(state: State, event: c.Wakeup, out: Out) -> None:
+    """ConsumerNetworkClient.wakeup: whatever waits throws, else the next call that would wait.
+
+    In onJoinPrepare it finds a join that is marked as prepared, and isn't: the commit has no result, nobody
+    is told of revoked, and the join goes on with the next poll.
+    """
+    waiting = [one for one in state.commits if one.told]
+    if state.closing:
+        return
+    if waiting:
+        for op in waiting:
+            state.commits.remove(op)
+            out.append(c.Committed(op.token, WAKEUP))
+        return
+    state.woken = True
+    if state.prepare_commit is not None and state.block is not Block.nothing:
+        state.needs_prepare, state.prepare_commit, state.prepare_until = False, None, None
+        state.block = Block.polling
 
 
 def _coordinate(state: State, out: Out) -> bool:
@@ -167,7 +226,7 @@ def _join_turn(state: State, out: Out) -> bool:
         return False
     if state.join_done is not None:
         _complete(state, out)
-        return state.block is Block.polling
+        return state.block is Block.polling and state.thrown is None
     if state.join_failed is not None:
         return _join_failed(state)
     if state.join_open:
@@ -313,8 +372,22 @@ def _complete(state: State, out: Out) -> None:
         return
     if not state.leads:
         state.planned = None
-    assigned = Assignment.decode(data).partitions
+    if joining.chosen_assignor(state) is None:
+        state.thrown = joining.unknown_assignor(state)
+        return
+    state.group_metadata = state.generation
+    if len(data) < 2:
+        state.thrown = ("IllegalStateException", TOO_SHORT.format(len(data)))
+        return
+    try:
+        assigned = Assignment.decode(data).partitions
+    except DecodeError as error:
+        state.thrown = ("SchemaException", str(error))
+        return
     if not all(_matches(state, tp.topic) for tp in assigned):
+        out.append(
+            c.Report("log", "WARN", f"We received an assignment {list(map(str, assigned))} {MISMATCH}")
+        )
         joining.want_rejoin(state, NOT_OUR_SUBSCRIPTION)
         _completed(state)
         return
@@ -338,10 +411,17 @@ def _matches(state: State, topic: str) -> bool:
 
 
 def _adopt(state: State, out: Out) -> None:
-    """assignFromSubscribed, and onPartitionsAssigned of what is new."""
-    state.commit_at = state.now + state.auto_commit_ms
-    if state.generation.protocol is not None:
-        state.previous[state.generation.protocol] = (state.adopting, state.generation.number)
+    """invokeOnAssignment, assignFromSubscribed, and onPartitionsAssigned of what is new."""
+    assignor = joining.chosen_assignor(state)
+    if assignor is not None:
+        state.previous[assignor.name] = (state.adopting, state.generation.number)
+    if isinstance(assignor, plugins.OwnAssignor):
+        try:
+            assignor.on_assignment(state.adopting, state.generation.number)
+        except Exception as error:
+            state.raised = state.raised or (type(error).__name__, str(error))
+    if state.auto_commit:
+        state.commit_at = state.now + state.auto_commit_ms
     state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in state.adopting}
     state.settled = False
     tell(state, "assigned", state.added, Then.complete_assigned, out)
@@ -360,11 +440,12 @@ def tell(state: State, kind: str, partitions: tuple[TopicPartition, ...], then: 
     out.append(c.Tell(kind, partitions))
 
 
-def told(state: State, out: Out) -> None:
-    """The listener has returned: the assignment changes only now (M79)."""
+def told(state: State, error: tuple[str, str] | None, out: Out) -> None:
+    """The listener has returned, or raised: the assignment changes only now (M79), and in either case."""
     then, going = state.then, state.telling
     if then is None:
         return
+    state.raised = state.raised or error
     state.block, state.then, state.telling = state.after, None, ()
     THENS[then](state, going, out)
 
@@ -377,6 +458,8 @@ def _remove(state: State, partitions: Iterable[TopicPartition]) -> None:
 def _told_prepare(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
     _remove(state, going)
     _prepared(state)
+    if state.raised is not None:
+        state.thrown, state.raised = wrapped(state.raised), None
 
 
 def _told_revoked(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
@@ -385,17 +468,33 @@ def _told_revoked(state: State, going: tuple[TopicPartition, ...], out: Out) -> 
 
 
 def _told_assigned(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
-    _completed(state)
+    """With an exception the join isn't done: the next poll completes it once more, with nothing to add."""
+    if state.raised is None:
+        _completed(state)
+    else:
+        state.thrown, state.raised = first_raised(state.raised), None
 
 
 def _told_unsubscribed(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
     _remove(state, going)
-    _unsubscribed(state, out)
+    if not _callback_failed(state, out):
+        _unsubscribed(state, out)
 
 
 def _told_closed(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
+    """A listener that raises keeps the consumer from leaving: the group waits for the session's end."""
     _remove(state, going)
-    _leave_and_close(state, out)
+    if _callback_failed(state, out):
+        _end(state, out)
+    else:
+        _leave_and_close(state, out)
+
+
+def _callback_failed(state: State, out: Out) -> bool:
+    cause, state.raised = state.raised, None
+    if cause is not None:
+        out.append(c.Report("error", *wrapped(cause)))
+    return cause is not None
 
 
 THENS: dict[Then, Callable[[State, tuple[TopicPartition, ...], Out], None]] = {
@@ -431,9 +530,13 @@ def commit(state: State, event: c.Commit, out: Out) -> None:
     if state.commit_fenced:
         out.append(c.Committed(event.token, COMMIT_FENCED))
         return
+    committing.try_send(state, op, out)
+    if event.wait and state.woken:
+        state.woken = False
+        out.append(c.Committed(event.token, WAKEUP))
+        return
     if event.wait:
         state.commits.append(op)
-    committing.try_send(state, op, out)
     if not event.wait and op.again_at is not None:
         state.commits.append(op)
 

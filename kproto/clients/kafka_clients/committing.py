@@ -18,7 +18,7 @@ from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
 from ..common import Committing as Wire
 from ..common import commit_errors, offset_commit
-from . import finding
+from . import finding, plugins
 from .joining import encountered, want_rejoin
 from .rules import exception
 from .state import (
@@ -120,6 +120,9 @@ def answered(state: State, entry: Open, answer: OffsetCommitResponse | None, out
         op.retriable = True
     elif code:
         _refused(state, op, code, unchanged)
+    else:
+        taken = {tp: offset for tp, (offset, _) in op.offsets.items()}
+        plugins.committed(state.interceptors, taken, out)
     _done(state, op)
 
 

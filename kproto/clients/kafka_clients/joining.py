@@ -124,8 +124,6 @@ def join_answered(state: State, entry: Open, answer: JoinGroupResponse | None, o
         _join_refused(state, entry, answer, out)
     elif state.state is not M.preparing:
         _fail(state, DISCONNECTED)
-    elif all(one.name != answer.protocol_name for one in state.assignors):
-        _fail(state, E.INCONSISTENT_GROUP_PROTOCOL)
     else:
         _joined(state, answer, out)
 
@@ -159,6 +157,9 @@ def _joined(state: State, answer: JoinGroupResponse, out: Out) -> None:
     if answer.leader != answer.member_id:
         sync(state, [], out)
         return
+    if chosen_assignor(state) is None:
+        state.join_open, state.thrown = False, unknown_assignor(state)
+        return
     state.leads, state.skip_assignment = True, answer.skip_assignment
     state.members = leader.subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
@@ -171,6 +172,16 @@ def _joined(state: State, answer: JoinGroupResponse, out: Out) -> None:
         plan(state, out)
 
 
+def chosen_assignor(state: State) -> Assignor | None:
+    """lookupAssignor: the one that the coordinator chose, if it is one of ours."""
+    return next((one for one in state.assignors if one.name == state.generation.protocol), None)
+
+
+def unknown_assignor(state: State) -> tuple[str, str]:
+    name = state.generation.protocol
+    return "IllegalStateException", f"Coordinator selected invalid assignment protocol: {name}"
+
+
 # -- the leader's plan, and SyncGroup
 
 
@@ -179,7 +190,8 @@ def plan(state: State, out: Out) -> None:
     state.planning = False
     if state.state is not M.completing:
         return
-    assignor = next(one for one in state.assignors if one.name == state.generation.protocol)
+    assignor = chosen_assignor(state)
+    assert assignor is not None
     known = knowing.known(state, state.group_topics)
     state.snapshot = knowing.counts(state, state.topics | state.group_topics)
     state.planned = state.snapshot

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import contract as c
 from . import beating, calling, committing, fetching, finding, joining, knowing, positions
-from .state import Block, Open, Out, State, Where
+from .state import FOREVER, Block, Open, Out, State, Where
 
 
 def step(state: State, event: c.Event, now: int) -> list[c.Action]:
@@ -15,7 +15,7 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
     out: Out = []
     state.now = now
     if state.closed:
-        return out
+        return [c.Polled((), calling.CLOSED)] if isinstance(event, c.Poll) else out
     TABLE[type(event)](state, event, out)
     if state.closed:
         return out
@@ -40,7 +40,8 @@ def next_deadline(state: State) -> int | None:
     if state.block is not Block.nothing or state.beats:
         found.append(knowing.due(state))
     if state.block is Block.polling:
-        found += [state.poll_until, state.join_again_at, state.find_again_at, state.prepare_until]
+        found.append(state.poll_until if state.poll_until < FOREVER else None)
+        found += [state.join_again_at, state.find_again_at, state.prepare_until]
         found.append(state.commit_at if state.auto_commit else None)
         if not state.settled:
             found += [one.retry_at for one in state.assigned.values() if one.where is not Where.fetching]
@@ -69,7 +70,7 @@ def _poll(state: State, event: c.Poll, out: Out) -> None:
 
 
 def _told(state: State, event: c.Told, out: Out) -> None:
-    calling.told(state, out)
+    calling.told(state, event.error, out)
 
 
 def _pause(state: State, event: c.Pause, out: Out) -> None:
@@ -160,6 +161,7 @@ TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Store: _store,
     c.Rebalance: _rebalance,
     c.Close: calling.close,
+    c.Wakeup: calling.wakeup,
     c.Answered: _answered,
     c.Failed: _failed,
     c.Disconnected: _disconnected,

@@ -82,6 +82,31 @@ EXCEPTIONS: dict[int, str] = {
 }
 
 
+CALLBACK = "User rebalance callback throws an error"
+_KAFKAS = {
+    *EXCEPTIONS.values(),
+    "KafkaException",
+    "CommitFailedException",
+    "RetriableCommitFailedException",
+    "TimeoutException",
+    "SerializationException",
+    "InvalidOffsetException",
+    "NoOffsetForPartitionException",
+    "OffsetOutOfRangeException",
+}
+"""Names of what extends KafkaException; others are wrapped before poll throws them."""
+
+
+def wrapped(cause: tuple[str, str]) -> tuple[str, str]:
+    """KafkaException around what the application raised."""
+    return "KafkaException", f"{CALLBACK}; caused by {cause[0]}: {cause[1]}"
+
+
+def first_raised(cause: tuple[str, str]) -> tuple[str, str]:
+    """What onJoinComplete throws: Kafka's own as they are, others wrapped."""
+    return cause if cause[0] in _KAFKAS else wrapped(cause)
+
+
 def exception(code: int) -> str:
     """The name of Java's exception class; KafkaException where it expects no such code."""
     return EXCEPTIONS.get(code, "KafkaException")

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import cast
 
 from ...error_codes import ErrorCode
 from ...group.assignors import Assignor, chosen, is_cooperative
@@ -13,6 +14,8 @@ from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
 from ..common import Cluster, Read, newest
 from ..contract import Action, Address, Config, Send
+from .measuring import PollTimes
+from .plugins import Interceptor, OwnAssignor
 from .rules import Rules
 
 Out = list[Action]
@@ -201,6 +204,10 @@ class State:
 
     # ConsumerCoordinator
     leads: bool = False
+    group_metadata: Generation = NO_GENERATION
+    """What groupMetadata() says: of the last join that was completed, also when it has been lost since."""
+    raised: tuple[str, str] | None = None
+    """The first exception of the listener, or of the assignor, in this rebalance."""
     members: dict[str, Subscription] = field(default_factory=dict[str, Subscription])
     skip_assignment: bool = False
     planning: bool = False
@@ -233,7 +240,11 @@ class State:
     after: Block = Block.nothing
     """The call that the callback runs in."""
     poll_until: int = 0
+    poll_left: int | None = None
+    """poll(long): what is left of its time, which doesn't pass while it waits for anything but records."""
     poll_limit: int = 500
+    polls: PollTimes = field(default_factory=PollTimes)
+    woken: bool = False
     committing: Committing | None = None
     closing: bool = False
     stay: bool = False
@@ -273,6 +284,10 @@ class State:
         return self.config.auto_commit_ms if self.config.auto_commit_ms is not None else 5_000
 
     @property
+    def interceptors(self) -> tuple[Interceptor, ...]:
+        return cast("tuple[Interceptor, ...]", self.config.extra.get("interceptor.classes", ()))
+
+    @property
     def isolation(self) -> int:
         return 1 if self.config.isolation == "read_committed" else 0
 
@@ -283,7 +298,8 @@ class State:
 
 def make(config: Config, rules: Rules) -> State:
     """A consumer before its first event."""
-    assignors = chosen(config.assignors or rules.assignors)
+    own = cast("tuple[OwnAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
+    assignors = chosen(own or config.assignors or rules.assignors)
     return State(rules, config, assignors, is_cooperative(assignors))
 
 

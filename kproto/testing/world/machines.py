@@ -14,7 +14,7 @@ from ...messages.headers import decode_response, encode_request
 from ...messages.index import response_class
 from ...wire.frame import Frames, frame
 from .clients import Client
-from .consumers import BEGINS
+from .consumers import BEGINS, Listener
 from .journal import kept
 from .network import Wire
 
@@ -68,6 +68,7 @@ class Member(Client):
         self.positions: dict[TopicPartition, int] = {}
         self.works_ms = 0
         self.callback_ms = 0
+        self.listener: Listener = lambda kind, partitions: None
         self.poll_timeout_ms = 50
         self.limit = 500
         self.closed = False
@@ -245,11 +246,17 @@ class Member(Client):
             self.world.push(self.world.now, self.guarded, self._told, kind, partitions, wait)
 
     def _told(self, kind: str, partitions: tuple[TopicPartition, ...], wait: bool) -> None:
+        """The listener is called when its time is over; what it raises is its answer."""
+        error: tuple[str, str] | None = None
+        try:
+            self.listener(kind, partitions)
+        except Exception as raised:
+            error = (type(raised).__name__, str(raised))
         if kind in ("revoked", "lost"):
             self.owned.difference_update(partitions)
             self.saw(kind, partitions)
         if wait:
-            self.do(contract.Told())
+            self.do(contract.Told(error))
 
     # ---- what an application says
 
@@ -271,10 +278,10 @@ class Member(Client):
         self.go_on_polling()
 
     @kept
-    def poll_once(self, timeout_ms: int, limit: int = 1) -> None:
+    def poll_once(self, timeout_ms: int, limit: int = 1, *, patient: bool = False) -> None:
         """One poll of an application that polls by hand; `polling` until it is over."""
         self._wanted, self._polling = False, True
-        self.do(contract.Poll(timeout_ms, limit))
+        self.do(contract.Poll(timeout_ms, limit, patient))
 
     @property
     def polling(self) -> bool:
@@ -312,6 +319,11 @@ class Member(Client):
         self.saw("committing", tuple(self.asked[token]), (token, self.asked[token]))
         self.do(contract.Commit(token, offsets, wait))
         return token
+
+    @kept
+    def wakeup(self) -> None:
+        """Java: another thread wakes the call that waits, or the next one."""
+        self.do(contract.Wakeup())
 
     @kept
     def rejoin(self, reason: str = "") -> None:
