@@ -133,7 +133,7 @@ def test_a_fetch_that_leaves_a_partition_out_says_so_in_its_result() -> None:
         partition_max_bytes=1,
     )
     result, _ = play(plan, FetchResponse(throttle_time_ms=0, responses=[]))
-    assert result[P0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert result[P0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def deleted(code: int) -> DeleteTopicsResponse:

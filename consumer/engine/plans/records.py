@@ -178,7 +178,7 @@ def fetch(
                 )
         for partition in offsets.keys() - result.keys():
             view.forget_leader(partition)
-            result[partition] = FetchedBytes(b"", ErrorCode.UNKNOWN_SERVER_ERROR, -1, None, None, ())
+            result[partition] = FetchedBytes(b"", UNKNOWN, -1, None, None, ())  # it has to be asked again
     return result
 
 
