@@ -32,7 +32,7 @@ from ..testing.world import World
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S0": ("offset_minus_1000",),
     "S1": ("new_partitions",),
-    "S2": ("java_reliability",),
+    "S2": ("java_reliability", "java_poll", "java_rebalances", "java_join_complete"),
     "S3": ("sarama_walk", "sarama_machinery", "sarama_new_session"),
 }
 """The documents, by the beginning of their ids, and the modules that tell them."""

@@ -6,7 +6,6 @@ What comes out with a listener that raises was seen of kafka-clients 2.6.2 and 4
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import isnan
 from types import ModuleType
 from typing import Any
@@ -431,12 +430,6 @@ def test_on_assignment_that_raises_is_thrown_after_assigned(release: ModuleType)
     assert heard == [((T0,), 1)] * 2
     assert a.errors == [wrapped("RuntimeException: no")]
     assert a.calls == [("assigned", (T0,)), ("assigned", ())]
-
-
-def test_an_assignor_of_its_own_is_one_like_others() -> None:
-    own = OwnAssignor("mine", ASSIGNORS["range"].assign)
-    assert replace(own, name="other").name == "other"
-    own.on_assignment((), 1)
 
 
 # ---- metrics

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from ...group.assignors import Assignor
@@ -27,11 +26,14 @@ class Interceptor(Protocol):
     def on_commit(self, offsets: Mapping[TopicPartition, int]) -> object: ...
 
 
-@dataclass(frozen=True, slots=True)
-class OwnAssignor(Assignor):
+def _nothing(assigned: tuple[TopicPartition, ...], generation: int) -> None:
+    """What Kafka's own assignors do with it is kept by the machine."""
+
+
+class OwnAssignor(Assignor, frozen=True):
     """ConsumerPartitionAssignor with an onAssignment of its own; what that raises, poll throws."""
 
-    on_assignment: Callable[[tuple[TopicPartition, ...], int], object] = lambda assigned, generation: None
+    on_assignment: Callable[[tuple[TopicPartition, ...], int], object] = _nothing
 
 
 def consumed(

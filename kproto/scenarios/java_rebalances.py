@@ -1,0 +1,199 @@
+"""Document 002: what makes a group rebalance, and what comes before a join: onJoinPrepare (2.6.2)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ..group.subscription import TopicPartition
+from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..testing.world import Client, World
+from ..wire.message import Message
+from .frame import Told, join, lost_and_doubled, produce, scenario
+from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, member_of, stored
+
+
+@scenario(
+    "S2-23",
+    "What makes a group rebalance: members, topics, partitions",
+    says="A rebalance has three causes: members come, go or crash; the set of subscribed topics "
+    "changes; a topic's "
+    "partitions change.",
+    given="a Java member that subscribed to a pattern",
+    when="a second member comes, leaves, a third crashes, a matching topic is made, a topic grows",
+    then="each time the group rebalances, and settles",
+)
+def triggers(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    first = join(world, "a", OLD, topics=(), **USUAL)
+    first.subscribe(pattern="t.*")
+    world.run(5_000)
+
+    def generation() -> int:
+        return world.cluster.coordinator.groups["g"].generation
+
+    def after(what: str, ms: int) -> None:
+        before = generation()
+        told.moment(what, "operator")
+        world.run(ms)
+        told.result(what, f"{generation() - before} more generations")
+        told.claim(f"{what}: the group rebalanced", generation() > before)
+        told.claim(f"{what}: it settled", world.is_stable("g"))
+
+    second = join(world, "b", OLD, topics=(), **USUAL)
+    second.subscribe(pattern="t.*")
+    after("a member joins", 10_000)
+    second.close()
+    after("a member leaves", 10_000)
+    third = join(world, "c", OLD, topics=(), **USUAL)
+    third.subscribe(pattern="t.*")
+    after("another joins", 10_000)
+    world.kill(third)
+    after("it crashes", 25_000)
+    world.create("t2", 2)
+    after("a topic that matches is made", 15_000)
+    world.grow("t", 4)
+    after("a topic grows", 15_000)
+
+
+@scenario(
+    "S2-46",
+    "COOPERATIVE keeps reading what it keeps: no gap for partitions that stay",
+    says="EAGER divides everything anew; COOPERATIVE keeps partitions until they have to move.",
+    given="two members with six partitions, steady messages",
+    when="a third member comes, with range and with cooperative-sticky",
+    then="with cooperative the partitions that stay have no gap; with range all have one",
+)
+def no_gap(told: Told) -> None:
+    longest: dict[str, int] = {}
+    for assignor in ("range", "cooperative-sticky"):
+        world = told.world({"t": 6}, trace=False)
+        members = [
+            member_of(world, name, NOW, assignors=(assignor,), heartbeat_ms=beat)
+            for name, beat in (("a", 500), ("b", 1_700))
+        ]
+        produce(world, "t", range(6), 20, 4_000)
+        kept_before = {one.name: set(one.owned) for one in members}
+        begun = world.now
+        newcomer = member_of(world, "c", NOW, assignors=(assignor,))
+        produce(world, "t", range(6), 20, 6_000)
+        stayed = {tp: one for one in members for tp in kept_before[one.name] & one.owned}
+        gaps = [_gap(world, one.name, tp, begun) for tp, one in stayed.items()]
+        longest[assignor] = max(gaps)
+        told.result(f"{assignor}: longest gap of a partition that stayed", f"{longest[assignor]} ms")
+        told.claim(f"{assignor}: the newcomer has partitions", bool(newcomer.owned))
+    told.claim("with range everybody waits for the slowest heartbeat", longest["range"] >= 300)
+    told.claim("with cooperative they are read as before", longest["cooperative-sticky"] <= 150)
+
+
+def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
+    times = [
+        one.at for one in world.seen if one.what == "delivered" and one.who == who and tp in one.partitions
+    ]
+    late = [at for at in times if at >= begun - 200]
+    return max((later - earlier for earlier, later in pairwise(late)), default=0)
+
+
+# -- onJoinPrepare ----------------------------------------------------------------------------------------
+
+
+@scenario(
+    "S2-25",
+    "onJoinPrepare commits: 2.6.2 blocks poll for it, today's does not",
+    says="onJoinPrepare calls maybeAutoCommitOffsetsSync with a timer of max.poll.interval.ms.",
+    given="a member with messages read since its last commit, and a coordinator whose commit answers "
+    "are slow",
+    when="a second member comes",
+    then="both commit before they join again; nothing is read twice",
+)
+def prepare(told: Told) -> None:
+    for kind in (OLD, NOW):
+        world = told.world({"t": 2})
+        first = member_of(world, "a", kind, auto_commit_ms=60_000)
+        produce(world, "t", (0, 1), 50, 2_000)
+        world.run(500)
+        told.claim(f"{kind}: nothing was committed by the timer", not stored(world))
+        second = member_of(world, "b", kind, auto_commit_ms=60_000)
+        world.run(10_000)
+        lost, doubled = lost_and_doubled(world, [first, second], (T0, T1))
+        told.result(f"{kind}: committed before it joined again", stored(world)[:1])
+        told.claim(f"{kind}: it was committed", stored(world)[0] == {T0: 100, T1: 100})
+        told.claim(f"{kind}: nothing is lost or read twice", lost == doubled == 0)
+
+
+@scenario(
+    "S2-26",
+    "Lost: generation AND member id gone in 2.6.2, one of them in today's",
+    says="If generation and member id were reset, what was owned is lost: onPartitionsLost, no commit.",
+    given="a member that reads; its heartbeat is answered with ILLEGAL_GENERATION, or with UNKNOWN_MEMBER_ID",
+    when="it joins again",
+    then="its listener hears of lost, in both versions; nothing is committed on the way",
+)
+def lost(told: Told) -> None:
+    for kind in (OLD, NOW):
+        for code in (22, 25):
+            world = told.world({"t": 2})
+            left = [code]
+
+            def tamper(
+                client: Client,
+                request: Message,
+                version: int,
+                left: list[int] = left,
+                world: World = world,
+            ) -> Message | None:
+                late = isinstance(request, HeartbeatRequest) and world.now > told.started + 4_000
+                return HeartbeatResponse(error_code=left.pop()) if late and left else None
+
+            world.tamper = tamper
+            member = member_of(world, "a", kind, auto_commit_ms=60_000, session_ms=6_000)
+            world.run(20_000)
+            calls = [call for call, _ in member.calls]
+            told.result(f"{kind}, error {code}", calls)
+            told.claim(
+                f"{kind}, error {code}: assigned, lost, assigned", calls == ["assigned", "lost", "assigned"]
+            )
+
+
+@scenario(
+    "S2-27",
+    "EAGER: everything is revoked before the join, and the callback can still commit",
+    says="EAGER revokes all partitions before it joins; the assignment changes only after the callback.",
+    given="an eager member without auto commit, whose revoked callback takes a second and commits",
+    when="a second member comes",
+    then="the commit in the callback is taken; nothing is read twice",
+)
+def eager(told: Told) -> None:
+    world = told.world({"t": 2}, trace=False)
+    first = member_of(world, "a", NOW, auto_commit=False, assignors=("range",))
+    produce(world, "t", (0, 1), 50, 2_000)
+    world.run(500)
+    first.callback_ms = 1_000
+    second = member_of(world, "b", NOW, auto_commit=False, assignors=("range",))
+    world.run(3_000, until=lambda: ("revoked", (T0, T1)) in first.calls)
+    token = first.commit()
+    world.run(10_000)
+    told.result("the commit in the callback", first.committed.get(token, "unanswered") or "taken")
+    told.claim("all of it was revoked", ("revoked", (T0, T1)) in first.calls)
+    told.claim("the commit was taken", first.committed.get(token, "open") is None)
+    _, doubled = lost_and_doubled(world, [first, second], (T0, T1))
+    told.claim("nothing is read twice", doubled == 0)
+
+
+@scenario(
+    "S2-28",
+    "onJoinPrepare, COOPERATIVE: only topics that are not wanted any more are revoked",
+    says="COOPERATIVE revokes in onJoinPrepare what is no longer in the subscription.",
+    given="a cooperative member of 2.6.2 that reads t and u",
+    when="it subscribes to t alone",
+    then="u is revoked before the join, t never",
+)
+def no_longer_wanted(told: Told) -> None:
+    world = told.world({"t": 2, "u": 1}, trace=False)
+    member = join(world, "a", OLD, topics=("t", "u"), **{**USUAL, "assignors": COOPERATIVE})
+    world.run(4_000)
+    member.subscribe("t")
+    world.run(6_000)
+    revoked = [partitions for call, partitions in member.calls if call == "revoked"]
+    told.result("revoked", [str(tp) for found in revoked for tp in found])
+    told.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
+    told.claim("t is still there", member.owned == {T0, T1})

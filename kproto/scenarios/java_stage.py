@@ -1,0 +1,37 @@
+"""Document 002: what its stories share. Their Java is the document's, 2.6.2, unless they say otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..group.subscription import TopicPartition
+from ..testing.world import World
+from .frame import join
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+OLD, NOW = "java-2.6", "java"
+COOPERATIVE = ("cooperative-sticky",)
+USUAL: dict[str, Any] = {
+    "reset": "earliest",
+    "session_ms": 10_000,
+    "heartbeat_ms": 500,
+    "max_poll_ms": 60_000,
+    "auto_commit": True,
+    "auto_commit_ms": 5_000,
+    "metadata_ms": 5_000,
+}
+
+
+def member_of(world: World, name: str = "a", kind: str = OLD, **config: Any) -> Any:
+    """A member in group g that reads topic t, with short times."""
+    return join(world, name, kind, **{**USUAL, **config})
+
+
+def stored(world: World) -> list[dict[TopicPartition, int]]:
+    """The offsets of each commit that the coordinator took."""
+    return [one.detail for one in world.seen if one.what == "stored"]
+
+
+def called(member: Any) -> list[str]:
+    """The callbacks of a member's listener, with how many partitions each was told of."""
+    return [f"{kind} {len(partitions)}" for kind, partitions in member.calls]
