@@ -51,6 +51,21 @@ def duration(text: str) -> int:
     return int(float(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[found[2]])
 
 
+def some_time(text: str) -> int:
+    """A time above 0, in ms."""
+    found = duration(text)
+    if found < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0, such as 400ms, 4s, 10m or 1h")
+    return found
+
+
+def whole(text: str) -> int:
+    """A whole number, also below 0."""
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
 def rate(text: str) -> int:
     """Such as 100/s."""
     number = text.removesuffix("/s")

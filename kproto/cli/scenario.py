@@ -3,47 +3,71 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .arguments import Commands, duration, positive, rate, write
+from ..errors import ConfigError
+from .arguments import Commands, duration, positive, rate, some_time, whole, write
 
 if TYPE_CHECKING:
-    from ..scenarios import Parameters
+    from ..scenarios import Parameters, Scenario
+
+
+OPTIONS: dict[str, str] = {
+    "client": "--client",
+    "reset": "--reset",
+    "refresh_ms": "--refresh",
+    "rate": "--rate",
+    "grow_at_ms": "--grow-at",
+    "join_after_ms": "--join-after",
+    "polls": "--polls",
+    "poll_timeout_ms": "--poll-timeout",
+    "members": "--members",
+    "seed": "--seed",
+}
+"""What people write for each of `Parameters`."""
+_MATRICES = {
+    "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
+    "stop-the-world": ("members",),
+}
+"""What is no single story, and the parameters that it takes."""
+FORMS = ("--requests", "--html", "--svg")
+"""How a single story may be told."""
 
 
 def add(commands: Commands) -> None:
     scenario = commands.add_parser(
         "scenario",
-        help="stories of groups and their clients in virtual time, each in well under a second",
-        description="Without a name: list all scenarios with a line each. With an id (S1-20): run it "
-        "and tell "
-        "what happened, what came out, and why. `loss`: how many records five clients lose when a "
-        "topic grows. "
-        "`stop-the-world`: how long partitions stand still, eager beside cooperative. Exit code 1 if "
-        "something did not come out as it has to.",
-        epilog="Times are written 400ms, 4s, 10m; rates 100/s. A scenario that doesn't take a parameter says "
-        "which it takes.",
+        help="stories of groups and their clients in virtual time, most in well under a second",
+        description="Without a name: list all stories with a line each; with the beginning of their ids (S1) "
+        "or a word of their titles (sarama): list those. With an id (S1-20): run it and tell what happened, "
+        "what came out, and why. `loss`: how many records clients lose when a topic grows. "
+        "`stop-the-world`: how long partitions stand still when a member comes, eager beside cooperative. "
+        "Exit code 1 if something did not come out as it has to.",
+        epilog="Times are written 400ms, 4s, 10m; rates 100/s. A story that doesn't take a parameter says "
+        "which it takes; `kproto scenario --json` lists them all.",
     )
     scenario.add_argument("name", nargs="?", metavar="ID", help="such as S1-20, or loss, or stop-the-world")
     scenario.add_argument("--client", metavar="NAME", help="whose machine: sarama, kafka-go, ..., or kproto")
     scenario.add_argument(
         "--reset", choices=("latest", "earliest"), help="where a partition without a commit starts"
     )
-    scenario.add_argument("--refresh", type=duration, metavar="TIME", help="how old metadata may become")
+    scenario.add_argument("--refresh", type=some_time, metavar="TIME", help="how old metadata may become")
     scenario.add_argument(
         "--rate", type=rate, metavar="N/s", help="records a second, into each new partition"
     )
-    scenario.add_argument("--grow-at", type=duration, metavar="TIME", help="when the topic grows")
+    scenario.add_argument("--grow-at", type=some_time, metavar="TIME", help="when the topic grows")
     scenario.add_argument(
         "--join-after", type=duration, metavar="TIME", help="how long the group's join takes"
     )
     scenario.add_argument("--polls", type=positive, metavar="N", help="how often the application polls")
-    scenario.add_argument("--poll-timeout", type=duration, metavar="TIME", help="how long each poll waits")
+    scenario.add_argument("--poll-timeout", type=some_time, metavar="TIME", help="how long each poll waits")
     scenario.add_argument("--members", type=positive, metavar="N", help="how many members there are")
     scenario.add_argument(
-        "--seed", type=int, default=7, metavar="N", help="decides what is random (default: 7)"
+        "--seed", type=whole, default=7, metavar="N", help="decides what is random (default: 7)"
     )
     form = scenario.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
@@ -56,49 +80,85 @@ def add(commands: Commands) -> None:
 
 
 def _scenario(options: argparse.Namespace) -> int:
-    if options.name is None:
-        return _list(options)
-    if options.name == "loss":
-        return _loss(options)
-    if options.name == "stop-the-world":
-        return _stop_the_world(options)
-    return _tell(options)
+    from ..scenarios import scenarios
+
+    name = options.name
+    if name is None:
+        return _list(options, list(scenarios()))
+    if name in _MATRICES:
+        _refuse(options, name, _MATRICES[name], FORMS)
+        return _loss(options) if name == "loss" else _stop_the_world(options)
+    found = [one for one in scenarios() if one.id.lower() == name.lower()]
+    if found:
+        return _tell(options, found[0])
+    word = name.lower()
+    several = [
+        one for one in scenarios() if one.id.lower().startswith(f"{word}-") or word in one.title.lower()
+    ]
+    if not several:
+        raise ConfigError("scenario", name, _hint(name))
+    return _list(options, several)
+
+
+def _hint(name: str) -> str:
+    """What somebody may have meant."""
+    from ..scenarios import scenarios
+
+    ids = [one.id for one in scenarios()]
+    names = {one.lower(): one for one in (*ids, *_MATRICES)}
+    near = difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.7)
+    hint = f"did you mean {' or '.join(names[one] for one in near)}? " if near else ""
+    documents = ", ".join(dict.fromkeys(one.partition("-")[0] for one in ids))
+    every = f"{hint}there are {len(ids)} stories of the documents {documents} (`kproto scenario` lists them)"
+    return f"{every}, and {', '.join(_MATRICES)}"
+
+
+def _refuse(options: argparse.Namespace, name: str, takes: Sequence[str], never: Sequence[str] = ()) -> None:
+    """Raises ConfigError for a parameter that this doesn't take, or a form that it can't be told in."""
+    from ..scenarios.frame import clients
+
+    said = _parameters(options)
+    allowed = ", ".join(OPTIONS[one] for one in (*takes, "seed"))
+    for field, option in OPTIONS.items():
+        given = getattr(said, field)
+        if given is not None and field not in (*takes, "seed"):
+            told = f"{given}ms" if field.endswith("_ms") else str(given)
+            raise ConfigError(option, told, f"{name} takes {allowed}")
+    if said.client is not None and said.client not in clients():
+        raise ConfigError("--client", said.client, f"allowed: {', '.join(clients())}")
+    for option in never:
+        if getattr(options, option[2:]):
+            raise ConfigError(
+                option, "", f"it tells a single story, such as kproto scenario S1-20 {option} ..."
+            )
 
 
 def _parameters(options: argparse.Namespace) -> Parameters:
     from ..scenarios import Parameters
 
-    return Parameters(
-        client=options.client,
-        reset=options.reset,
-        refresh_ms=options.refresh,
-        rate=options.rate,
-        grow_at_ms=options.grow_at,
-        join_after_ms=options.join_after,
-        polls=options.polls,
-        poll_timeout_ms=options.poll_timeout,
-        members=options.members,
-        seed=options.seed,
-    )
+    words = {field: getattr(options, option[2:].replace("-", "_")) for field, option in OPTIONS.items()}
+    return Parameters(**words)
 
 
-def _list(options: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:
     from ..messages.json_form import one_line
-    from ..scenarios import scenarios, teller
+    from ..scenarios import teller
 
-    for found in scenarios():
+    _refuse(options, "a list", (), FORMS)
+    for found in several:
         if options.json:
-            print(one_line({"id": found.id, "title": found.title, "takes": list(found.takes)}))
+            takes = [OPTIONS[one] for one in found.takes]
+            print(one_line({"id": found.id, "title": found.title, "takes": takes}))
         else:
             print(teller.line(found))
     return 0
 
 
-def _tell(options: argparse.Namespace) -> int:
+def _tell(options: argparse.Namespace, found: Scenario) -> int:
     from ..messages.json_form import one_line
-    from ..scenarios import find, teller
+    from ..scenarios import teller
 
-    found = find(options.name)
+    _refuse(options, found.id, found.takes)
     told = found.run(_parameters(options), drawn=bool(options.html or options.svg or options.requests))
     if options.json:
         print(one_line(teller.json(found, told)))
@@ -119,18 +179,24 @@ def _loss(options: argparse.Namespace) -> int:
     from ..messages.json_form import one_line
     from ..scenarios import matrices, teller
 
-    found = matrices.losses(seed=options.seed, refresh_ms=options.refresh or 5_000, rate=options.rate or 100)
     rows: list[tuple[object, ...]] = []
     safe = True
-    for one in found:
+    for one in matrices.losses(_parameters(options)):
         safe = safe and (one.client != "kproto" or one.lost + one.doubled == 0)
         seen = "never" if one.seen_after_ms is None else f"{one.seen_after_ms / 1000:.1f} s"
         if options.json:
-            print(one_line({name: getattr(one, name) for name in one.__slots__}))
-        rows.append((one.client, one.detection, one.reset, seen, one.written, one.lost, one.doubled))
+            figures = {name: getattr(one, name) for name in one.__slots__}
+            print(one_line({**figures, "formula": one.formula}), flush=True)
+        rows.append(
+            (one.client, one.detection, one.reset, seen, one.written, one.lost, one.formula, one.doubled)
+        )
     if not options.json:
-        head = ("client", "growth", "reset", "seen after", "written", "not read", "twice")
+        head = ("client", "growth", "reset", "seen after", "written", "lost", "formula", "read twice")
         print("\n".join(teller.grid(head, rows)))
+        print(
+            "\nformula: rate x new partitions x the time until they were assigned; nothing where those start "
+            "at their\nbeginning; everything where they are never seen"
+        )
     return 0 if safe else 1
 
 

@@ -114,6 +114,8 @@ class Teller:
         from ..show.picking import Picker
 
         self.options = options
+        if options.html is not None:
+            write("--html", options.html, "")  # said now, and not after an hour
         names = Names()
         self.lives = Lives(names)
         self.picker = Picker(names.of)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..group.subscription import TopicPartition
 from ..testing.world import World
-from .frame import clients, join, lost_and_doubled, produce
+from .frame import Parameters, clients, join, lost_and_doubled, produce
 
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 """How a client may see that a topic grew; the others always look."""
@@ -31,6 +31,22 @@ class Loss:
     """From the growth to the assignment of the new partitions; None: never."""
     every_ms: int = 50
     """Records were written in batches this far apart."""
+
+    rate: int = 100
+    new: int = 2
+    """Partitions that the topic gained."""
+
+    @property
+    def formula(self) -> int:
+        """What is lost by the formula: rate x new partitions x the time until they were assigned.
+
+        Nothing for who starts them at their beginning, and everything where they were never seen.
+        """
+        if self.seen_after_ms is None:
+            return self.written
+        if self.reset == "earliest" or self.client == "kproto":
+            return 0
+        return self.rate * self.new * self.seen_after_ms // 1000
 
     @property
     def detection(self) -> str:
@@ -79,15 +95,29 @@ def loss(
     lost, doubled = lost_and_doubled(stage, [member], new)
     seen = next((one.at for one in stage.seen if one.what == "assigned" and new[0] in one.partitions), None)
     after = None if seen is None else seen - grown
-    return Loss(kind, reset, watch, refresh_ms, written, lost, doubled, after, every)
+    return Loss(kind, reset, watch, refresh_ms, written, lost, doubled, after, every, rate, len(new))
 
 
-def losses(*, seed: int = 7, refresh_ms: int = 5_000, rate: int = 100) -> Iterable[Loss]:
-    """The matrix of S1-25: every client, reset policy and way of seeing."""
-    for kind in clients():
+def losses(parameters: Parameters) -> Iterable[Loss]:
+    """The matrix of S1-25: every client, reset policy and way of seeing, or those that are asked for.
+
+    Raises ConfigError for a client that there isn't.
+    """
+    said = parameters
+    refresh = said.refresh_ms or 5_000
+    for kind in [said.client] if said.client else clients():
         for watch in (True, False) if kind == "kafka-go" else (kind != "sarama-cluster",):
-            for reset in ("latest", "earliest"):
-                yield loss(kind, reset=reset, watch=watch, refresh_ms=refresh_ms, rate=rate, seed=seed)
+            for reset in [said.reset] if said.reset else ("latest", "earliest"):
+                yield loss(
+                    kind,
+                    reset=reset,
+                    watch=watch,
+                    refresh_ms=refresh,
+                    rate=said.rate or 100,
+                    grow_at_ms=said.grow_at_ms or 7_300,
+                    after_ms=max(13_000, 2 * refresh + 3_000),
+                    seed=said.seed,
+                )
 
 
 @dataclass(frozen=True, slots=True)

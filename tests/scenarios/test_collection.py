@@ -89,6 +89,30 @@ def test_the_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> Non
     assert max(map(len, lines)) <= 120
 
 
+def test_the_stories_of_a_document_or_about_a_word_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "s0"]) == 0
+    assert {line.partition("-")[0] for line in capsys.readouterr().out.splitlines()} == {"S0"}
+    assert main(["scenario", "sarama-cluster", "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["id"] for one in told if "sarama-cluster" not in one["title"]] == []
+    assert len(told) >= 2
+
+
+def test_loss_prints_what_was_lost_beside_the_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "scenario loss --client librdkafka --refresh 2s --rate 50/s --grow-at 3s --json"
+    assert main(words.split()) == 0
+    latest, earliest = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert 0 < latest["formula"] <= latest["lost"] <= latest["formula"] + 50
+    assert earliest["formula"] == earliest["lost"] == 0
+
+
+def test_stop_the_world_for_so_many_members(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "stop-the-world", "--members", "2", "--json"]) == 0
+    eager, cooperative = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert eager["stood_still"] == eager["partitions"] == 4
+    assert cooperative["stood_still"] == 1
+
+
 def test_a_story_is_told_with_its_moments_and_what_came_out(capsys: pytest.CaptureFixture[str]) -> None:
     words = "scenario S1-20 --client librdkafka --refresh 2s --rate 50/s --grow-at 9s --reset latest"
     assert main(words.split()) == 0
@@ -124,9 +148,22 @@ def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.Ca
     [
         ("S1-20 --refresh 5", "400ms, 4s, 10m"),
         ("S1-20 --rate many", "100/s"),
-        ("S1-20 --client nobody", "allowed:"),
-        ("S9-1", "allowed:"),
-        ("S1-23 --polls 3", "S1-23 takes: seed"),
+        ("S1-20 --client nobody", "--client='nobody' is not allowed; allowed: java, java-2.6"),
+        ("S1-20 --refresh 0s", "a time above 0"),
+        ("S1-20 --seed many", "not a whole number"),
+        ("S1-20 --polls 0", "a number of at least 1"),
+        ("S1-23 --refresh 3s", "--refresh='3000ms' is not allowed; S1-23 takes --seed"),
+        ("S120", "did you mean S1-20"),
+        ("stop-the-wrld", "did you mean stop-the-world"),
+        ("nothing-like-it", "stories of the documents S0, S1, S2, S3"),
+        ("loss --members 3", "loss takes --client, --reset, --refresh, --rate, --grow-at, --seed"),
+        ("loss --client nobody", "allowed: java, java-2.6"),
+        ("loss --html x.html", "it tells a single story"),
+        ("stop-the-world --rate 3/s", "stop-the-world takes --members, --seed"),
+        ("--client sarama", "a list takes --seed"),
+        ("S1 --svg x.svg", "it tells a single story"),
+        ("S9-1", "did you mean S"),
+        ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --seed"),
     ],
 )
 def test_words_that_are_off(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
