@@ -317,7 +317,11 @@ def loss_window(told: Told) -> None:
     rate = told.parameters.rate or 100
     if found.seen_after_ms is not None:
         blind = found.lost / rate / len(NEW)
-        told.result("blind for", f"{blind:.2f} s = {found.lost} / {rate}/s / {len(NEW)} partitions")
+        if found.formula:
+            seconds = f"{found.seen_after_ms / 1000:.2f} s"
+            told.result(
+                "lost by the formula", f"{found.formula} = {rate}/s x {found.new} partitions x {seconds}"
+            )
         near = abs(blind - found.seen_after_ms / 1000) <= 0.5 + found.every_ms / 500
         exempt = found.client == "kproto" or found.reset == "earliest"
         told.claim("blind until the new assignment, give or take what was written at once", near or exempt)
