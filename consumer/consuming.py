@@ -4,6 +4,9 @@ Rules that hold here:
 
 * A poll that ends by anything but its records (an interrupt, a cancelled task) gives back what it took: the
   next poll returns it.
+* An iteration hands out what it holds of a poll only as long as that is certainly this consumer's: a look at
+  the clock before each record finds out that the process was stopped, or the machine asleep, for longer than
+  the session.
 * Listeners run between two steps of the engine. What one raises is raised by the call that ran it, after the
   engine was told that it returned; the assignment is what the group says. What an `events` callback raises is
   logged.
@@ -14,8 +17,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from functools import partial
+from math import inf
+from operator import length_hint
+from time import time
 from typing import Any, TypeVar, cast
 
 from kproto.errors import ConfigError, IllegalState, RequestTimedOut
@@ -42,6 +48,10 @@ CLOSE_TIMEOUT = 30.0
 # An iteration polls for ever, so long at a time.
 _ITERATION_S = 3600.0
 
+# So often, in seconds, an iteration asks the engine whether what it holds is still its own: a wall clock that
+# was set back hides a pause no longer than that.
+_SURE_S = 1.0
+
 
 class ConsumerCalls(Shell):
     """The methods of `Consumer` and `AsyncConsumer`."""
@@ -55,9 +65,13 @@ class ConsumerCalls(Shell):
         self._listener: RebalanceListener | None = None
         self._callbacks: list[EventCallback] = []
         self._reports: deque[GroupChange] = deque()
-        # What an iteration was given, and how far it came.
+        # What an iteration was given, and what of it is left.
         self._rows: list[ConsumerRecord] = []
-        self._row = 0
+        self._rest: Iterator[ConsumerRecord] = iter(())
+        # Between these moments (`time.time()`) that is certainly still this consumer's. The wall clock goes
+        # on while the machine sleeps, and is the cheapest that does; it may jump, so both ends are looked at.
+        self._ours_from = self._ours_until = 0.0
+        self._losses = 0
         self._closing = False
         super().__init__(
             partial(step, self._engine), partial(next_deadline, self._engine), self.options.client_id
@@ -138,6 +152,7 @@ class ConsumerCalls(Shell):
             wanted.update(cast("Mapping[TopicPartition, int | None]", partitions))
         else:
             wanted.update(dict.fromkeys(partitions))
+        self._give_back()
         self._do(ev.Assign(wanted))
 
     @serves
@@ -174,12 +189,36 @@ class ConsumerCalls(Shell):
 
     @serves
     async def _next(self) -> ConsumerRecord:
-        """The next record of an iteration, when what was fetched last is used up."""
+        """The next record of an iteration, when what is held is used up, or may be somebody else's."""
+        if length_hint(self._rest):
+            self._do(ev.Tick())
+            if self._still_ours():
+                return next(self._rest)
         while True:
             delivered = await self._poll(ev.Take(self.options.max_poll_records), _ITERATION_S)
             if delivered is not None:
-                self._rows, self._row = delivered.rows, 1
-                return delivered.rows[0]
+                self._rows, self._rest, self._losses = delivered.rows, iter(delivered.rows), delivered.losses
+                self._still_ours()
+                return next(self._rest)
+
+    def _still_ours(self) -> bool:
+        """Whether the rows that are held are this consumer's, and until when that is certain."""
+        with self._locked():
+            if self._engine.core.partitions.losses != self._losses:
+                return False
+            until = self._engine.ours_until()
+            self._ours_from, self._ours_until = 0.0, inf
+            if until is not None:
+                self._ours_from = time()
+                self._ours_until = self._ours_from + min(_SURE_S, (until - now()) / 1000)
+            return True
+
+    def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
+        try:
+            return super()._feed(events, last)
+        finally:
+            if self._rows and self._engine.core.partitions.losses != self._losses:
+                self._ours_until = 0.0
 
     async def _poll(self, take: ev.Take, timeout: float) -> ev.Deliver | None:
         deadline = now() + int(timeout * 1000)
@@ -220,6 +259,10 @@ class ConsumerCalls(Shell):
                     self._tell()
                     return None
 
+    def _in_the_child(self) -> None:
+        super()._in_the_child()
+        self._ours_until = 0.0
+
     def _if_open(self, *events: ev.Event) -> None:
         if not self._finished and self._crash is None and not self._forked:
             with contextlib.suppress(IllegalState):  # closed or failed just now: nobody has to be told
@@ -229,8 +272,8 @@ class ConsumerCalls(Shell):
         """Returns what an iteration didn't come to; True when there was something."""
         if not self._rows or not self._mine():
             return False
-        first = max(0, self._row - 1) if also_last else self._row
-        rest, self._rows, self._row = self._rows[first:], [], 0
+        came = len(self._rows) - length_hint(self._rest)
+        rest, self._rows, self._rest = self._rows[max(0, came - 1) if also_last else came :], [], iter(())
         offsets: dict[TopicPartition, int] = {}
         for record in rest:
             offsets.setdefault(TopicPartition(record.topic, record.partition), record.offset)
@@ -340,6 +383,7 @@ class ConsumerCalls(Shell):
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Returns nothing of these until `resume`; what is buffered is kept. A rebalance keeps the pause of
         partitions that stay, and forgets it for those that go."""
+        self._give_back()
         self._do(ev.Pause(_set(partitions)))
 
     @call

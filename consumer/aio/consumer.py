@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
+from time import time
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -41,10 +42,9 @@ class AsyncConsumer(ConsumerCalls, Looped):
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record, however long it takes. The one before counts as processed."""
-        row = self._row
-        if row < len(self._rows):
-            self._row = row + 1
-            return self._rows[row]
+        if self._ours_from <= time() < self._ours_until:
+            for record in self._rest:
+                return record
         return await self._next()
 
     @call

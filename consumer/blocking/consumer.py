@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from time import time
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -52,10 +53,9 @@ class Consumer(ConsumerCalls, Threaded):
 
     def __next__(self) -> ConsumerRecord:
         """The next record, however long it takes. The one before counts as processed."""
-        row = self._row
-        if row < len(self._rows):
-            self._row = row + 1
-            return self._rows[row]
+        if self._ours_from <= time() < self._ours_until:
+            for record in self._rest:
+                return record
         return self._next()
 
     @call

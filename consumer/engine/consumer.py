@@ -102,6 +102,10 @@ class Engine:
     def topics(self) -> frozenset[str]:
         return self.group.topics
 
+    def ours_until(self) -> int | None:
+        """Before this moment (ms) no partition is lost unless `step` says so; None for never."""
+        return self.group.lost_at() if self.standing.in_group else None
+
     # ---- what the application wants
 
     def subscribe(self, event: ev.Subscribe) -> None:
@@ -166,7 +170,7 @@ class Engine:
         rows = [] if event.columns else self.deliveries.rows(event.limit)
         columns = self.deliveries.columns() if event.columns else []
         if rows or columns:
-            core.actions.append(Deliver(rows, columns))
+            core.actions.append(Deliver(rows, columns, core.partitions.losses))
             return
         self._look()
         error = core.errors.popleft() if core.errors else self.standing.over or self.deliveries.error

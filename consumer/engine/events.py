@@ -169,10 +169,11 @@ Event = (
 
 
 class Deliver(msgspec.Struct, frozen=True):
-    """Hand these to the application."""
+    """Hand these to the application. `losses`: how many partitions this consumer had let go by then."""
 
     rows: list[ConsumerRecord]
     columns: list[ColumnBatch]
+    losses: int = 0
 
 
 class Raise(msgspec.Struct, frozen=True):

@@ -294,6 +294,14 @@ class Membership:
             if at is not None and at <= self._core.now:
                 self.feed(machine.Tick())
 
+    def lost_at(self) -> int | None:
+        """When the partitions are lost if neither the coordinator nor the application is heard of again."""
+        member = self.member
+        if member is None:
+            return None
+        session_at = None if self._core.options.as_java else member.session_at
+        return min((at for at in (session_at, member.poll_at) if at is not None), default=None)
+
     def due(self) -> int | None:
         return machine.next_deadline(self.member) if self.member is not None else None
 

@@ -300,6 +300,8 @@ class Positions:
         self._uncommitted: dict[TopicPartition, PartitionState] = {}
         self._asleep: list[tuple[int, int, PartitionState]] = []
         self._epochs = 0
+        self.losses = 0
+        """How many partitions were let go so far: whoever holds records of some looks again then."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self.states
@@ -323,6 +325,7 @@ class Positions:
         """Lets a partition go, with all that was buffered of it."""
         state = self.states.pop(partition, None)
         if state is not None:
+            self.losses += 1
             state.gone = True
             state.chunks.clear()
             state.touch()

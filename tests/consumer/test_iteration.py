@@ -1,0 +1,167 @@
+"""What `for record in consumer` hands out of what it holds: only what is still this consumer's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import consumer.aio.consumer
+import consumer.blocking.consumer
+from consumer import AsyncConsumer, Consumer, Producer, TopicPartition
+from kproto.broker.server import running
+from kproto.errors import IllegalState
+from tests.consumer.test_lifetimes import said_in_a_child
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+GROUP: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 3000,
+    "heartbeat_interval_ms": 100,
+}
+
+
+@pytest.fixture
+def broker() -> Iterator[str]:
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+    with running(topics={"t": 2}, settings=settings) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(400):
+                producer.send("t", b"%d" % number, partition=number % 2)
+        yield server.bootstrap
+
+
+def offsets(records: Iterator[Any], count: int) -> list[int]:
+    return [next(records).offset for _ in range(count)]
+
+
+# Each says a line for every record, and for what its listener is told.
+BLOCKING = """
+import sys, time
+from consumer import Consumer, RebalanceListener
+
+class Says(RebalanceListener):
+    def lost(self, partitions): print("lost", flush=True)
+
+consumer = Consumer(sys.argv[1], group_id="g", auto_offset_reset="earliest", session_timeout_ms=5000,
+                    heartbeat_interval_ms=100, enable_auto_commit=False)
+consumer.subscribe(["t"], Says())
+for record in consumer:
+    print(record.offset, flush=True)
+    time.sleep(0.05)
+"""
+WAITING = """
+import asyncio, sys
+from consumer import AsyncConsumer, RebalanceListener
+
+class Says(RebalanceListener):
+    async def lost(self, partitions): print("lost", flush=True)
+
+async def main():
+    consumer = AsyncConsumer(sys.argv[1], group_id="g", auto_offset_reset="earliest", session_timeout_ms=5000,
+                             heartbeat_interval_ms=100, enable_auto_commit=False)
+    consumer.subscribe(["t"], Says())
+    async for record in consumer:
+        print(record.offset, flush=True)
+        await asyncio.sleep(0.05)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("program", [BLOCKING, pytest.param(WAITING, marks=pytest.mark.thorough)])
+def test_after_sigstop_longer_than_the_session_nothing_that_was_held_is_handed_out(
+    broker: str, program: str
+) -> None:
+    """But for the one record that was being handed out at that moment."""
+    command = [sys.executable, "-c", program, broker]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        try:
+            while not reader.stdout.readline().strip().isdigit():
+                pass
+            os.kill(reader.pid, signal.SIGSTOP)
+            time.sleep(0.2)
+            os.set_blocking(reader.stdout.fileno(), False)
+            before = reader.stdout.read() or b""
+            os.set_blocking(reader.stdout.fileno(), True)
+            assert before.count(b"\n") < 390
+            time.sleep(6)
+            os.kill(reader.pid, signal.SIGCONT)
+            after = [reader.stdout.readline().strip() for _ in range(2)]
+        finally:
+            os.kill(reader.pid, signal.SIGKILL)
+    assert b"lost" in after
+
+
+def test_a_partition_that_is_paused_in_an_iteration_is_not_handed_out(broker: str) -> None:
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.assign([P0, P1])
+        first = next(consumer)
+        consumer.pause(TopicPartition("t", first.partition))
+        rest = [next(consumer) for _ in range(200)]
+        assert {record.partition for record in rest} == {1 - first.partition}
+        consumer.resume(TopicPartition("t", first.partition))
+        assert offsets(consumer, 199) == list(range(1, 200))
+
+
+def test_an_assignment_in_an_iteration_ends_what_was_held(broker: str) -> None:
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.assign({P0: 0})
+        assert offsets(consumer, 3) == [0, 1, 2]
+        consumer.assign({P1: 7})
+        record = next(consumer)
+        assert (record.partition, record.offset) == (1, 7)
+
+
+def test_the_child_of_a_fork_gets_nothing_of_what_is_held(broker: str) -> None:
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        next(consumer)
+        assert "IllegalState: this consumer was opened before" in said_in_a_child(lambda: next(consumer))
+        next(consumer)
+
+
+def test_a_consumer_that_was_closed_meanwhile_hands_out_nothing_of_what_is_held(broker: str) -> None:
+    consumer = Consumer(broker, **GROUP)
+    consumer.subscribe("t")
+    next(consumer)
+    consumer.close()
+    with pytest.raises(IllegalState, match="closed"):
+        next(consumer)
+
+
+@pytest.mark.parametrize("jump", [3_600.0, -3_600.0, 2.5])
+def test_a_wall_clock_that_jumps_costs_no_record_and_repeats_none(
+    broker: str, jump: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Consumer(broker, **GROUP) as consumer_:
+        consumer_.subscribe("t")
+        found = [next(consumer_) for _ in range(30)]
+        monkeypatch.setattr(consumer.blocking.consumer, "time", lambda: time.time() + jump)
+        found += [next(consumer_) for _ in range(370)]
+    for partition in (0, 1):
+        assert [one.offset for one in found if one.partition == partition] == list(range(200))
+
+
+def test_a_wall_clock_that_jumps_costs_no_record_in_a_loop(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> list[Any]:
+        async with AsyncConsumer(broker, **GROUP) as consumer_:
+            consumer_.subscribe("t")
+            found = [await anext(consumer_) for _ in range(30)]
+            monkeypatch.setattr(consumer.aio.consumer, "time", lambda: time.time() - 3_600)
+            return found + [await anext(consumer_) for _ in range(370)]
+
+    found = asyncio.run(story())
+    for partition in (0, 1):
+        assert [one.offset for one in found if one.partition == partition] == list(range(200))
