@@ -15,7 +15,10 @@ import pytest
 
 import consumer.aio.consumer
 import consumer.blocking.consumer
-from consumer import AsyncConsumer, Consumer, Producer, TopicPartition
+import consumer.blocking.threads
+import consumer.consuming
+import consumer.shell
+from consumer import AsyncConsumer, Consumer, Producer, RebalanceListener, TopicPartition, clock
 from kproto.broker.server import running
 from kproto.errors import IllegalState
 from tests.consumer.test_lifetimes import said_in_a_child
@@ -100,6 +103,32 @@ def test_after_sigstop_longer_than_the_session_nothing_that_was_held_is_handed_o
         finally:
             os.kill(reader.pid, signal.SIGKILL)
     assert b"lost" in after
+
+
+def test_the_first_record_after_a_pause_longer_than_the_session_is_not_what_was_held(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody but the iteration looks at the clock: the client's own thread sleeps until its heartbeat."""
+    told: list[str] = []
+    slept = 0
+
+    class Says(RebalanceListener):
+        def lost(self, partitions: Any) -> None:
+            told.append("lost")
+
+    def now() -> int:
+        return clock.now() + 1_000 * slept
+
+    with Consumer(broker, **{**GROUP, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}) as one:
+        one.subscribe("t", Says())
+        assert [next(one).offset for _ in range(3)] == [0, 1, 2]
+        for module in (consumer.shell, consumer.consuming, consumer.blocking.threads):
+            monkeypatch.setattr(module, "now", now)
+        for module in (consumer.consuming, consumer.blocking.consumer):
+            monkeypatch.setattr(module, "time", lambda: time.time() + slept)
+        slept = 30
+        next(one)
+        assert told == ["lost"]
 
 
 def test_a_partition_that_is_paused_in_an_iteration_is_not_handed_out(broker: str) -> None:
