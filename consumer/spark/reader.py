@@ -7,16 +7,18 @@ Spark's own source would look for a new one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from .arrow import RecordBatch
 from .logs import Logs
-from .offsets import bounded, split
+from .offsets import Slice, bounded, split
 from .options import Everywhere, Options
-from .rows import Slice, read
 from .schema import checked
+
+if TYPE_CHECKING:
+    from .arrow import RecordBatch
 
 
 class KprotoReader(DataSourceReader):
@@ -43,4 +45,6 @@ class KprotoReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The records of one slice as Arrow batches; runs on an executor."""
+        from .rows import read
+
         return read(partition, self.schema, self.options)

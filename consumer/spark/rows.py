@@ -36,7 +36,7 @@ from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Builder, RecordBatch, cut
 from .logs import connect, ridden_out
-from .offsets import DataLoss, Range
+from .offsets import DataLoss, Range, Slice
 from .options import Options
 
 log = logging.getLogger(__name__)
@@ -51,17 +51,6 @@ GUESSED_RECORD_BYTES = 200
 LEAST_FETCH_BYTES = 64 * 1024
 
 PAUSE_S = 0.1
-
-
-class Slice(InputPartition):
-    """One task's part of a batch."""
-
-    def __init__(self, range_: Range) -> None:
-        super().__init__(range_)
-        self.range = range_
-
-    def __repr__(self) -> str:
-        return f"Slice({self.range})"
 
 
 def read(partition: InputPartition, schema: StructType, options: Options) -> Iterator[RecordBatch]:

@@ -1,19 +1,25 @@
 """``format("kproto")``: Kafka in Spark without a jar. The options are in `options`, the columns in
 `schema`.
+
+Spark starts a process for each thing that it does here: for what the others do nothing is imported, as who
+starts a stream waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from . import schema as columns
 from .options import parse
-from .reader import KprotoReader
-from .stream import KprotoStreamReader
-from .writer import KprotoStreamWriter, KprotoWriter
+
+if TYPE_CHECKING:
+    from .reader import KprotoReader
+    from .stream import KprotoStreamReader
+    from .writer import KprotoStreamWriter, KprotoWriter
 
 
 class KprotoDataSource(DataSource):
@@ -37,16 +43,24 @@ class KprotoDataSource(DataSource):
 
     def reader(self, schema: StructType) -> KprotoReader:
         """For ``spark.read``."""
+        from .reader import KprotoReader
+
         return KprotoReader(schema, self.parsed)
 
     def streamReader(self, schema: StructType) -> KprotoStreamReader:
         """For ``spark.readStream``."""
+        from .stream import KprotoStreamReader
+
         return KprotoStreamReader(schema, self.parsed)
 
     def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
         """For ``df.write``; say ``.mode("append")``."""
+        from .writer import KprotoWriter
+
         return KprotoWriter(schema, self.parsed, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KprotoStreamWriter:
         """For ``df.writeStream``."""
+        from .writer import KprotoStreamWriter
+
         return KprotoStreamWriter(schema, self.parsed, overwrite)

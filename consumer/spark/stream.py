@@ -23,7 +23,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -38,12 +38,13 @@ from pyspark.sql.types import StructType
 from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
-from .arrow import RecordBatch
 from .logs import Logs
-from .offsets import Changes, DataLoss, Offsets, View, advance, changes, ranges, split, waiting, waits
+from .offsets import Changes, DataLoss, Offsets, Slice, View, advance, changes, ranges, split, waiting, waits
 from .options import Everywhere, Options
-from .rows import Slice, read
 from .schema import checked
+
+if TYPE_CHECKING:
+    from .arrow import RecordBatch
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The records of one slice as Arrow batches; runs on an executor."""
+        from .rows import read
+
         return read(partition, self.schema, self.options)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -23,9 +23,8 @@ from pyspark.sql.streaming.datasource import (
 
 from consumer import Cluster
 from consumer.spark.logs import PAUSE_S
-from consumer.spark.offsets import DataLoss
+from consumer.spark.offsets import DataLoss, Slice
 from consumer.spark.options import parse
-from consumer.spark.rows import Slice
 from consumer.spark.schema import full
 from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader, Planner
 from kproto.broker.server import Server
