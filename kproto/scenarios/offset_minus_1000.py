@@ -236,7 +236,10 @@ def postponed(told: Told) -> None:
     joins = _joins(handler)
     handler.app.do(contract.Subscribe(("other",)))
     handler.wait(1_000)
-    told.claim("nothing is sent while the event waits", _joins(handler) == joins)
+    known, waiting = handler.app.state.subscription, handler.app.state.next_subscription
+    told.result("the library's subscription while the event waits, and the next one", [known, waiting])
+    told.claim("the new subscription waits with the event", (known, waiting) == (("test",), ("other",)))
+    told.claim("no JoinGroup is sent meanwhile", _joins(handler) == joins)
     handler.app.go_on_polling()
     handler.wait(3_000)
     told.result("JoinGroups before and after", [joins, _joins(handler)])

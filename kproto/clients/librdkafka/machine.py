@@ -13,6 +13,7 @@ from ...messages.fetch import FetchRequest
 from .. import contract as c
 from ..common import metadata_request
 from . import assigning, calling, committing, coordinating, fetching, joining, knowing, staying, toppars
+from .names import INVALID_ARG
 from .rebalancing import assignment_done, revoke_all_rejoin_maybe
 from .requests import COORDINATOR, TRANSPORT, retry_due, send, some_broker
 from .state import CoordState, JoinState, Open, Out, State, Todo
@@ -184,6 +185,9 @@ def _subscribe(state: State, event: c.Subscribe, out: Out) -> None:
     if pattern is not None and not pattern.startswith("^"):
         pattern = f"^{pattern}"
     topics = event.topics if pattern is None else (*event.topics, pattern)
+    if not all(topics) or len(set(topics)) < len(topics):
+        out.append(c.Report("error", *INVALID_ARG))
+        return
     state.last_poll = state.now
     calling.subscribe(state, topics or None, out)
 

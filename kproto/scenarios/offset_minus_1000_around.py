@@ -1,0 +1,311 @@
+"""Document 000, around its race: every order of the five things that happen, configuration, linking, what is
+printed, and two requests at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any, Final
+
+from consumer import Consumer as BlockingConsumer
+from consumer.engine import events as ev
+
+from ..clients import contract, librdkafka
+from ..clients.common import Committing, offset_commit
+from ..clients.librdkafka import conf
+from ..errors import ConfigError, IllegalState
+from ..testing.two_threads import refusal
+from ..testing.world import World
+from .frame import Told, offsets, scenario
+from .offset_minus_1000 import COMMITTED, END, TP, WANTED, Handler
+
+SOUGHT = 3
+GET_CONSUMER: Final = {
+    "metadata.broker.list": "localhost:9092",
+    "group.id": "test",
+    "client.id": "handler",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",
+    "enable.partition.eof": True,
+    "debug": "msg",
+}
+"""The document's getConsumer."""
+CONTEXTS: Final = (
+    "generic, broker, topic, metadata, feature, queue, msg, protocol, cgrp, security, fetch, interceptor, "
+    "plugin, consumer, admin, eos, mock, assignor, conf, all"
+)
+"""What its comment says debug may be."""
+
+
+def _committed(world: World) -> None:
+    world.write("test", 0, *[f"m{number}" for number in range(END)])
+    world.operator(offset_commit("test", -1, "", None, {TP: Committing(COMMITTED)}), 2)
+
+
+# -- every order ------------------------------------------------------------------------------------------
+
+
+def _orders(words: str) -> Iterator[str]:
+    """Every order of these words: a join ends after its subscribe, a seek comes after its assign."""
+    for order in permutations(words.split()):
+        if order.index("subscribe") < order.index("joined") and order.index("assign") < order.index("seek"):
+            yield " ".join(order)
+
+
+def _play(told: Told, order: str, kind: str) -> tuple[list[int], list[str]]:
+    """One order with librdkafka or kproto: what is read after the last call, and what was refused."""
+    world = told.world({"test": 1}, {"group.initial.rebalance.delay.ms": 200}, trace=False)
+    _committed(world)
+    member: Any
+    subscribe: Any
+    assign: Any
+    if kind == "librdkafka":
+        member = world.join("handler", librdkafka, group_id="test", reset="earliest", auto_commit=False)
+        subscribe, assign = contract.Subscribe(("test",)), contract.Assign({TP: WANTED})
+    else:
+        member = world.join(
+            "handler", group_id="test", auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        subscribe, assign = ev.Subscribe(frozenset(["test"]), None), ev.Assign({TP: WANTED})
+    world.run(50)
+    refused: list[str] = []
+    read = 0
+    for word in order.split():
+        try:
+            if word == "subscribe":
+                member.do(subscribe)
+            elif word == "joined":
+                world.run(400)
+            elif word == "assign":
+                member.do(assign)
+            elif word == "seek":
+                member.seek(TP, SOUGHT)
+            elif word == "unsubscribe":
+                _unsubscribe(world, member)
+            elif kind == "librdkafka":
+                member.poll_once(20)
+                world.run(21)
+            else:
+                member.poll()
+                world.run(20)
+        except IllegalState:
+            refused.append(word)
+        if word in ("subscribe", "assign", "seek"):
+            read = len(member.records)
+    member.go_on_polling()
+    world.run(700)
+    return [one.offset for one in member.records[read:]], refused
+
+
+def _unsubscribe(world: World, member: Any) -> None:
+    """As the blocking call: it waits until it is done."""
+    token = member.unsubscribe()
+    world.run(5_000, until=lambda: token in member.done)
+
+
+@scenario(
+    "S0-15",
+    "Every order of subscribe, join, assign, seek, poll: in kproto the last call that was taken wins",
+    says="(what the document looks for: a program whose messages come from where it said)",
+    given="5 committed of 9, assign at 2, seek to 3, and a join that ends whenever it does",
+    when="subscribe, the join's end, assign, seek and a poll come in each of their 30 orders; and, in "
+    "20 more, assign follows an unsubscribe whose join was still under way or told",
+    then="in kproto messages come from 3 each time, and what doesn't go together is refused when it is "
+    "called; with librdkafka a seek that was the last call and gave no error is overridden by the event "
+    "in some orders",
+)
+def every_order(told: Told) -> None:
+    orders = list(_orders("subscribe joined assign seek poll"))
+    wanted = list(range(SOUGHT, END))
+    overridden = 0
+    for order in orders:
+        given, _ = _play(told, order, "librdkafka")
+        last = max(("subscribe", "assign", "seek"), key=order.index)
+        overridden += last == "seek" and given != wanted
+    told.result("orders", len(orders))
+    told.result("librdkafka: the last call was the seek, and messages come from elsewhere", overridden)
+    told.claim(
+        "librdkafka overrides the last call in some orders, and not in all", 0 < overridden < len(orders)
+    )
+    ours = {order: _play(told, order, "kproto") for order in orders}
+    refused = sum(len(words) for _, words in ours.values())
+    told.result("kproto: messages come from 3", sum(given == wanted for given, _ in ours.values()))
+    told.result("kproto: calls refused", refused)
+    told.claim(
+        "kproto: the last call that was taken wins in every order",
+        all(one == wanted for one, _ in ours.values()),
+    )
+    told.claim(
+        "kproto refuses one call in each: assign beside subscribe, or the other way", refused == len(orders)
+    )
+    later = map(" ".join, permutations(("joined", "unsubscribe", "assign", "seek", "poll")))
+    again = [one for one in later if one.index("unsub") < one.index("assign") < one.index("seek")]
+    after = [_play(told, f"subscribe {order}", "kproto") for order in again]
+    told.result(
+        "kproto: unsubscribed first, orders and calls refused",
+        [len(again), sum(len(one) for _, one in after)],
+    )
+    told.claim(
+        "what the group had to say is dropped with the subscription",
+        all(one == (wanted, []) for one in after),
+    )
+
+
+# -- configuration and linking ----------------------------------------------------------------------------
+
+
+@scenario(
+    "S0-17",
+    "librdkafka's properties by name: the document's are taken, an alias is one, an unknown name is an error",
+    says="getConsumer sets eight properties; a comment lists what debug may be.",
+    given="the names, aliases and allowed values of librdkafka's consumer properties",
+    when="getConsumer's properties are read and a consumer runs with them; then each debug context, the "
+    "other name of the broker list, a name with a typing error, and a bool that is none",
+    then="it reads to the end, tells the end, and commits nothing; all twenty contexts are there; the "
+    "two names mean one property; the last two are refused, with what is allowed",
+)
+def properties(told: Told) -> None:
+    found = conf.read(GET_CONSUMER)
+    told.result("getConsumer", {name: found.properties[name] for name in sorted(found.properties)})
+    world = told.world({"test": 1})
+    _committed(world)
+    seen = len(world.seen)
+    member = world.join(topics=["test"], machine=librdkafka, name="handler", **_options(found))
+    world.run(5_000)
+    member.close()
+    world.run(1_000)
+    stored = [one for one in world.seen[seen:] if one.what == "stored"]
+    ends = [one.name for one in member.reports if one.name == "_PARTITION_EOF"]
+    told.result("read, ends told, commits", [len(member.records), len(ends), len(stored)])
+    told.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))
+    told.claim("nothing is committed", not stored)
+    contexts = conf.read({"debug": CONTEXTS}).properties["debug"]
+    told.result("debug contexts", contexts)
+    told.claim("each context of the comment is one", isinstance(contexts, tuple) and len(contexts) == 20)
+    other = {
+        name.replace("metadata.broker.list", "bootstrap.servers"): GET_CONSUMER[name] for name in GET_CONSUMER
+    }
+    told.claim("metadata.broker.list is bootstrap.servers", conf.read(other).bootstrap == found.bootstrap)
+    for name, value in (
+        ("metadata.brokers.list", "localhost"),
+        ("enable.auto.commit", "no"),
+        ("debug", "mesg"),
+    ):
+        said = _refused(name, value)
+        told.result(f"{name}={value}", said[:90])
+        told.claim(f"{name}={value} is refused by its name", name in said)
+
+
+def _options(found: conf.Conf) -> dict[str, Any]:
+    return {name: one for name, one in conf.as_options(found).items() if name != "client_id"}
+
+
+def _refused(name: str, value: object) -> str:
+    try:
+        conf.read({name: value})
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@scenario(
+    "S0-18",
+    "Linking: librdkafka comes as a library per platform, kproto as text",
+    says="cgo links a static library for each platform; for Apple's M1 there was none, and -tags "
+    "dynamic with pkg-config takes the system's.",
+    given="kproto as it is loaded here, librdkafka's machine with it",
+    when="it is looked where each of its modules comes from",
+    then="each is a Python source file: nothing to link, compile or choose a platform for",
+)
+def pure_python(told: Told) -> None:
+    origins: dict[str, list[str]] = {}
+    for name, module in sorted(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if name.split(".")[0] in ("kproto", "consumer") and spec is not None and spec.origin is not None:
+            origins.setdefault(spec.origin.rpartition(".")[2], []).append(name)
+    told.result("modules", {kind: len(names) for kind, names in origins.items()})
+    told.claim("all of them are sources", set(origins) == {"py"})
+    told.claim("librdkafka's machine is among them", librdkafka.__name__ in origins.get("py", []))
+
+
+# -- what is printed, and who may call ----------------------------------------------------------------------
+
+
+@scenario(
+    "S0-19",
+    "Errors are printed and the handler goes on; a poll without anything prints nil",
+    says="Each call's error is printed with fmt.Println, and the program goes on; Poll may return nil.",
+    given="a handler whose subscribe names a topic twice, whose assign has an offset that means "
+    "nothing, and whose seek comes too early",
+    when="it goes on as if nothing had happened: assigns at 2, polls, and polls on at the end",
+    then="_INVALID_ARG twice and _STATE are printed; messages come from 2; after the last one polls "
+    "print nil",
+)
+def printed(told: Told) -> None:
+    handler = Handler(told, join_ms=0, extra={"enable.partition.eof": False})
+    said: list[str] = []
+
+    def call(event: contract.Event) -> None:
+        before = len(handler.app.reports)
+        handler.app.do(event)
+        new = [one.name for one in handler.app.reports[before:]]
+        said.append(f"{type(event).__name__.lower()}: {', '.join(new) or '<nil>'}")
+        told.moment(f"prints {said[-1]}", "handler")
+
+    call(contract.Subscribe(("test", "test")))
+    call(contract.Assign({TP: -5}))
+    call(contract.Seek(TP, WANTED))
+    call(contract.Assign({TP: WANTED}))
+    events: list[str] = []
+    for _ in range(10):
+        before = len(handler.app.records)
+        handler.poll(400)
+        events.append(str(len(handler.app.records) - before or "nil"))
+    told.result("printed", said)
+    told.result("messages of each poll", events)
+    refused = ["subscribe: _INVALID_ARG", "assign: _INVALID_ARG", "seek: _STATE", "assign: <nil>"]
+    told.claim("each refused call has its error, and the next one goes through", said == refused)
+    told.claim("messages come from 2", offsets(handler.app, TP) == list(range(WANTED, END)))
+    told.claim("then there is nothing", events[-1] == "nil")
+
+
+@scenario(
+    "S0-20",
+    "Two requests at once: librdkafka serialises calls, not requests; kproto refuses the second thread",
+    says="http.HandleFunc's handler uses one consumer, whoever asks: Go runs each request in its own "
+    "goroutine.",
+    given="two requests, one that wants messages from 2, one that wants them from 7",
+    when="their calls come alternately; and with kproto a second thread polls while another one is in poll",
+    then="each call is taken, no error anywhere, and both requests get the messages of whoever called "
+    "last; kproto's second thread is told that another one is inside",
+)
+def two_requests(told: Told) -> None:
+    handler = Handler(told, join_ms=3_000, extra={"enable.partition.eof": False})
+    wants = {"request A": WANTED, "request B": 7}
+    for call in (contract.Assign, contract.Seek):
+        for who, offset in wants.items():
+            told.moment(f"{call.__name__.lower()} {offset}", who)
+            handler.app.do(
+                contract.Assign({TP: offset}) if call is contract.Assign else contract.Seek(TP, offset)
+            )
+    got: dict[str, list[int]] = {who: [] for who in wants}
+    for _ in range(3):
+        for who in wants:
+            before = len(handler.app.records)
+            handler.poll(400)
+            got[who] += [one.offset for one in handler.app.records[before:]]
+    told.result("librdkafka gave", got)
+    told.claim("no call failed", not [one for one in handler.app.reports if one.kind == "error"])
+    told.claim("nobody got what A wanted", offsets(handler.app, TP) == [7, 8])
+    said = _second_thread()
+    told.result("kproto says", said)
+    told.claim("kproto's second thread is refused", "another thread is inside poll()" in said)
+
+
+def _second_thread() -> str:
+    mine = BlockingConsumer("127.0.0.1:1", group_id="test", client_id="handler")
+    mine.subscribe(["test"])
+    return refusal(lambda: mine.poll(1.0), lambda: mine.poll(0), mine.close)
