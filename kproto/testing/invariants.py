@@ -8,12 +8,13 @@ Each takes a `World` and raises `Broken`, which says who, when and what. They lo
 members of other kinds count where what they do touches these (two owners), and only as far as their own
 rules go.
 
-The numbers I1 to I20 are those of the bugs of other clients from which these claims were learnt.
+What must hold of a part by itself (an assignor, a decoder, a reader of batches) is in `properties`. The
+numbers I1 to I20 are those of the bugs of other clients from which these claims were learnt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ..group.subscription import Assignment, TopicPartition
@@ -225,6 +226,21 @@ def what_commit_reported_is_committed(world: World) -> None:
                     raise _broken(world, seen.who, why, seen)
 
 
+def a_commit_costs_no_partition(world: World) -> None:
+    """I2: what a commit is answered takes nothing from who is still a member: whoever loses its partitions
+    over it was put out of the group.
+    """
+    for name, story in _stories(world):
+        fenced = False
+        for seen in story:
+            if seen.what == "assigned":
+                fenced = False
+            elif seen.what == "fenced":
+                fenced = True
+            elif seen.what == "losing" and "OFFSET_COMMIT" in (seen.detail or "") and not fenced:
+                raise _broken(world, name, f"is a member, and loses {seen.partitions}: {seen.detail}", seen)
+
+
 def no_committed_offset_is_reset(world: World) -> None:
     """I7: what the group has committed, and the log still has, is never replaced by the reset policy."""
     for consumer in _consumers(world):
@@ -406,7 +422,7 @@ def what_was_assigned_is_owned(world: World) -> None:
             raise _broken(world, consumer.name, why)
 
 
-# ---- of a cooperative rebalance, of assignors, of Spark
+# ---- of one rebalance, of one commit
 
 
 def a_cooperative_rebalance_takes_two_rounds(world: World, group: str, since: int) -> None:
@@ -430,29 +446,19 @@ def a_cooperative_rebalance_moves_no_more_than_it_must(
             raise Broken(f"{name} kept {kept} of {len(had)} partitions, and a fair share is {least}")
 
 
-def an_assignor_is_a_function(assign: Callable[[], object], *, times: int = 2) -> None:
-    """I6: it ends, and gives the same for the same."""
-    first = assign()
-    for _ in range(times - 1):
-        if (again := assign()) != first:
-            raise Broken(f"the same question has two answers: {first!r} and {again!r}")
+def a_commit_blocks_no_fetch(world: World, consumer: Consumer) -> None:
+    """I2: while a commit is open, what is there of the partitions is handed out to who polls.
 
-
-def a_batch_ends_where_its_rows_end(
-    start: Mapping[TopicPartition, int],
-    end: Mapping[TopicPartition, int],
-    rows: Sequence[tuple[TopicPartition, int]],
-) -> None:
-    """I20: an end offset moves if and only if there are rows up to it (Spark's micro batches)."""
-    for partition, stop in end.items():
-        offsets = [offset for where, offset in rows if where == partition]
-        begin = start.get(partition, 0)
-        if offsets and not begin <= min(offsets) <= max(offsets) < stop:
-            raise Broken(
-                f"{partition}: rows {min(offsets)} to {max(offsets)} in a batch from {begin} to {stop}"
-            )
-        if not offsets and stop > begin:
-            raise Broken(f"{partition}: the batch goes from {begin} to {stop}, and has no rows")
+    To be looked at when a commit has been open for a while, and only the coordinator is in trouble.
+    """
+    waiting = [token for token in consumer.asked if token not in consumer.done]
+    if not waiting:
+        raise _broken(world, consumer.name, "has no commit open: there is nothing to be seen")
+    for partition in consumer.owned:
+        position, end = consumer.position(partition), world.log(partition).end_offset
+        if position != end:
+            why = f"{partition} stands at {position} of {end} while commit {waiting[0]} is open"
+            raise _broken(world, consumer.name, why)
 
 
 ALWAYS: Final[tuple[Claim, ...]] = (no_partition_has_two_owners, a_fenced_member_is_silent)
@@ -466,6 +472,7 @@ OF_THE_STORY: Final[tuple[Claim, ...]] = (
     nothing_paused_is_delivered,
     what_is_committed_was_delivered,
     what_commit_reported_is_committed,
+    a_commit_costs_no_partition,
     no_committed_offset_is_reset,
     a_clean_handover_loses_no_commit,
     every_future_ends,

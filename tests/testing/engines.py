@@ -21,6 +21,7 @@ from consumer.engine.fetching import Fetcher
 from consumer.engine.finding import Finder
 from consumer.engine.membership import Membership
 from consumer.engine.positions import PartitionState, Positions, Reset
+from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
 from kproto.group import member as machine
 from kproto.group import member_joining
@@ -284,3 +285,31 @@ def only_what_metadata_shows_is_taken(patch: Patch) -> None:
         original(self, replace(action, owned=owned, added=added))
 
     patch.setattr(Membership, "_assign", assign)
+
+
+# ---- commits
+
+
+@mutant(claims.a_commit_costs_no_partition)
+def a_commit_that_meets_a_rebalance_loses(patch: Patch) -> None:
+    """librdkafka until 2.6."""
+    original = Membership.commit_answered
+
+    def answered(self: Membership, code: int, identity: Any) -> None:
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            code = ErrorCode.ILLEGAL_GENERATION
+        original(self, code, identity)
+
+    patch.setattr(Membership, "commit_answered", answered)
+
+
+@mutant(claims.a_commit_blocks_no_fetch)  # type: ignore[arg-type]
+def nothing_is_fetched_while_a_commit_is_open(patch: Patch) -> None:
+    original = Fetcher.pump
+
+    def pump(self: Fetcher) -> None:
+        calls = [call for lane in self._core.network._connections.values() for _, call in lane.in_flight]
+        if not any(call.name == "OffsetCommit" for call in calls):
+            original(self)
+
+    patch.setattr(Fetcher, "pump", pump)

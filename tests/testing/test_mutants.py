@@ -209,6 +209,50 @@ def a_long_sleep() -> World:
     return world
 
 
+def a_commit_that_hangs() -> World:
+    """Only the coordinator is silent; what is written meanwhile is read."""
+    world = World({"t": 2}, brokers=2)
+    for partition in range(2):
+        world.elect("t", partition, 1)
+    world.move_coordinator("g", 2)
+    a = world.join("a", topics=["t"], **{**GROUP, "session_timeout_ms": 30_000, "max_poll_records": 5})
+    for partition in range(2):
+        world.write("t", partition, "x", "y")
+    world.run(3_000)
+    world.fault("stall", a, node=2, lasts=3_000)
+    a.commit({tp("t", 0): 1}, timeout_ms=10_000)
+    for partition in range(2):
+        world.write("t", partition, *["z"] * 20)
+    world.run(1_500)
+    claims.a_commit_blocks_no_fetch(world, a)
+    world.run(15_000)
+    return world
+
+
+def commits_that_meet_a_rebalance() -> World:
+    """The coordinator has begun one when a commit comes, and the member doesn't know of it yet."""
+    world = World({"t": 2})
+    a = world.join("a", topics=["t"], **GROUP)
+    for partition in range(2):
+        world.write("t", partition, *["x"] * 5)
+    world.run(3_000)
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        meets = type(request).__name__ == "OffsetCommitRequest" and len(busy) < 3
+        if meets:
+            busy.append(request)
+        return refused(request, ErrorCode.REBALANCE_IN_PROGRESS, version) if meets else None
+
+    from kproto.broker.cluster import refused
+    from kproto.error_codes import ErrorCode
+
+    busy: list[Any] = []
+    world.tamper = tamper
+    a.commit({tp("t", 0): 3})
+    world.run(5_000)
+    return world
+
+
 STORIES: list[Callable[[], World]] = [
     seeks_and_pauses,
     a_calm_handover,
@@ -220,6 +264,8 @@ STORIES: list[Callable[[], World]] = [
     partitions_that_come_later,
     a_commit_that_fails_on_the_way_out,
     a_long_sleep,
+    a_commit_that_hangs,
+    commits_that_meet_a_rebalance,
 ]
 LOST_BY_WISH = {an_impossible_topic, a_silent_cluster, a_close_into_silence}  # never come to rest
 

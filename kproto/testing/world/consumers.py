@@ -146,8 +146,8 @@ class Consumer(Client):
                     self._reported(change)
                 case ev.Done(token=token, value=value, error=error):
                     self._done(token, value, error)
-                case ev.CallListener(kind=kind, partitions=partitions):
-                    self._call(kind, partitions)
+                case ev.CallListener(kind=kind, partitions=partitions, reason=reason):
+                    self._call(kind, partitions, reason)
                 case _:
                     raise AssertionError(f"no world does {action!r}")
         self.plan()
@@ -182,11 +182,11 @@ class Consumer(Client):
             self.saw("committed", detail=(token, self.asked[token], error))
         self._look_soon()
 
-    def _call(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
+    def _call(self, kind: str, partitions: tuple[TopicPartition, ...], reason: str) -> None:
         self.calls.append((kind, partitions))
         self.in_callback = (kind, partitions)
         self.slowest_ms = max(self.slowest_ms, self.callback_ms)
-        self.saw(BEGINS[kind], partitions)
+        self.saw(BEGINS[kind], partitions, reason if kind == "lost" else None)
         if kind == "assigned":
             self.owned.update(partitions)
             for partition in partitions:

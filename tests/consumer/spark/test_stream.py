@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import Coroutine
+from random import Random
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader, Planner
 from kproto.broker.server import Server
 from kproto.errors import ConfigError, ConnectionFailed, UnknownTopic
 from kproto.group.subscription import TopicPartition
+from kproto.testing.properties import a_batch_ends_where_its_rows_end
 from tests.consumer.spark.filled import HOUR, Filled
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -545,3 +547,21 @@ def test_a_cluster_that_was_never_reached_is_told_after_the_request_timeout() ->
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
         KprotoStreamReader(full(options), options).latestOffset({}, ReadAllAvailable())
     assert 0.5 < time.monotonic() - began < 20
+
+
+def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
+    """Whatever is written between them, to whichever partition, and however many are taken at most."""
+    filled.topic("t", 3, 2)
+    run = Run(filled, startingOffsets="earliest")
+    random = Random(1)
+    for limit in (None, 1, 2, None, 3, 7, None):
+        for partition in range(2):
+            filled.put("t", partition, random.choice((0, 0, 1, 5)))
+        start = run.at
+        rows = run.batch(None if limit is None else ReadMaxRows(limit)) or {}
+        found = [(TopicPartition("t", int(name[2:])), offset) for name in rows for offset in rows[name]]
+        a_batch_ends_where_its_rows_end(_ends(start), _ends(run.at), found)
+
+
+def _ends(offset: Offset) -> dict[TopicPartition, int]:
+    return {TopicPartition("t", int(number)): end for number, end in offset.get("t", {}).items()}

@@ -1,0 +1,161 @@
+"""What must hold of one part by itself: the true ones keep it, and a broken one of each kind is found."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from kproto.errors import DecodeError
+from kproto.group.assignors import ASSIGNORS
+from kproto.group.subscription import Assignment, Subscription, TopicPartition
+from kproto.messages.fetch import FetchResponse
+from kproto.messages.join_group import JoinGroupResponse
+from kproto.messages.metadata import MetadataResponse
+from kproto.records import batches
+from kproto.testing.invariants import Broken
+from kproto.testing.properties import (
+    a_batch_ends_where_its_rows_end,
+    a_decoder_takes_any_bytes,
+    an_assignor_is_a_function,
+)
+from kproto.testing.strategies import record_batches
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NAMES = st.sampled_from("tuv")
+GROUPS = st.tuples(
+    st.dictionaries(NAMES, st.integers(0, 9)),
+    st.dictionaries(
+        st.text("abc", min_size=1, max_size=3), st.lists(NAMES, unique=True, max_size=3), min_size=1
+    ),
+)
+Group = tuple[dict[str, int], dict[str, list[str]]]
+
+# ---- I6
+
+
+def asked(assign: Callable[..., object], group: Group) -> Callable[[], object]:
+    partitions, members = group
+    wanted = {name: Subscription(topics=tuple(topics)) for name, topics in members.items()}
+    return lambda: assign(partitions, wanted, {})
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+@given(group=GROUPS)
+def test_every_assignor_is_a_function(name: str, group: Group) -> None:
+    an_assignor_is_a_function(asked(ASSIGNORS[name].assign, group))
+
+
+def drawn(partitions: Any, members: Any, racks: Any) -> object:
+    return {random.choice(list(members)): list(partitions)}
+
+
+TURNS = itertools.count()
+
+
+def counted(partitions: Any, members: Any, racks: Any) -> object:
+    """It remembers what it was asked before."""
+    return {sorted(members)[next(TURNS) % len(members)]: list(partitions)}
+
+
+def endless(partitions: Any, members: Any, racks: Any) -> object:
+    """It goes on moving partitions to and fro: librdkafka's performReassignments once did."""
+    owners = sorted(members) * 2
+    while owners[0] != "nobody":
+        owners.reverse()
+    return {}
+
+
+@pytest.mark.parametrize("assign", [drawn, counted, endless])
+def test_what_is_no_function_is_found(assign: Callable[..., object]) -> None:
+    group: Group = {"t": 9}, {name: ["t"] for name in "abcdefgh"}
+    with pytest.raises(Broken):
+        an_assignor_is_a_function(asked(assign, group), times=20)
+
+
+# ---- I18
+
+
+DECODERS: dict[str, Callable[[bytes], object]] = {
+    "JoinGroup": lambda data: JoinGroupResponse.decode(data, 9),
+    "Metadata": lambda data: MetadataResponse.decode(data, 12),
+    "Fetch": lambda data: FetchResponse.decode(data, 12),
+    "an assignment": Assignment.decode,
+    "a subscription": Subscription.decode,
+    "batches": lambda data: [batch.records() for batch in batches(data)],
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@settings(max_examples=25)
+@given(data=st.binary(max_size=200))
+@example(data=b"\x7f\xff\xff\xff" * 8)
+@example(data=b"\xff" * 40)
+def test_every_decoder_takes_any_bytes(name: str, data: bytes) -> None:
+    a_decoder_takes_any_bytes(DECODERS[name], data)
+
+
+@settings(max_examples=25)
+@given(batch=record_batches(), at=st.integers(0), value=st.integers(0, 255))
+def test_a_batch_with_any_byte_changed_is_taken(batch: Any, at: int, value: int) -> None:
+    data = bytearray(batch.data)
+    data[at % len(data)] = value
+    a_decoder_takes_any_bytes(
+        lambda data: [one.records() for one in batches(data, check_crc=False)], bytes(data)
+    )
+
+
+def leaks(data: bytes) -> object:
+    return data[data[0]]
+
+
+def hangs(data: bytes) -> object:
+    at = 0
+    while at < len(data):
+        at += data[at] & 0x7F
+    return at
+
+
+def allocates(data: bytes) -> object:
+    if len(data) < 4:
+        raise DecodeError("Some", 0, "size", 0, "too short")
+    return bytes(int.from_bytes(data[:4], "big") & 0x3FFFFFF)
+
+
+@pytest.mark.parametrize(
+    ("decode", "data", "why"),
+    [
+        (leaks, b"\xff", "IndexError comes out"),
+        (hangs, b"\x02\x01\x00", "not over after"),
+        (allocates, b"\x7f\xff\xff\xff", "bytes of memory"),
+    ],
+)
+def test_a_decoder_that_does_not_is_found(decode: Callable[[bytes], object], data: bytes, why: str) -> None:
+    with pytest.raises(Broken, match=why):
+        a_decoder_takes_any_bytes(decode, data)
+
+
+# ---- I20; the true reader of batches is in tests/consumer/spark/test_stream.py
+
+
+def test_a_batch_whose_rows_fill_it_is_whole() -> None:
+    a_batch_ends_where_its_rows_end({T0: 3, T1: 0}, {T0: 5, T1: 0}, [(T0, 3), (T0, 4)])
+
+
+@pytest.mark.parametrize(
+    ("end", "rows"),
+    [
+        ({T0: 5, T1: 0}, []),  # it moves without rows
+        ({T0: 4, T1: 0}, [(T0, 3), (T0, 4)]),  # a row behind the end comes again in the next batch
+        ({T0: 5, T1: 0}, [(T0, 2), (T0, 4)]),  # a row of the batch before
+        ({T0: 3, T1: 2}, [(T0, 3), (T0, 4)]),  # by position, and not by name: the ends of another partition
+    ],
+)
+def test_a_batch_that_ends_elsewhere_is_found(end: dict[TopicPartition, int], rows: list[Any]) -> None:
+    with pytest.raises(Broken):
+        a_batch_ends_where_its_rows_end({T0: 3, T1: 0}, end, rows)
