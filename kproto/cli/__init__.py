@@ -17,9 +17,9 @@ from io import TextIOWrapper
 
 from .. import __version__
 from ..errors import ConfigError, KprotoError
-from . import broker, decode, demo, encode, member, scenario, versions, watch
+from . import broker, decode, demo, encode, member, scenario, show, versions, watch
 
-_COMMANDS = (demo, scenario, watch, broker, member, decode, encode, versions)
+_COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, versions)
 _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
 

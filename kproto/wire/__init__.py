@@ -71,5 +71,6 @@ bind(
         view_decoder=_late("compile", "view_decoder"),
         read=_late("interpret", "decode"),
         write=_late("interpret", "encode"),
+        describe=_late("notes", "described"),
     )
 )

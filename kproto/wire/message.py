@@ -37,7 +37,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, Self, SupportsIndex, TypeVar, dataclass_transform, overload
 
 import msgspec
 
@@ -181,6 +181,26 @@ class _Fields:
         return cls.__resolved__
 
 
+class _Doc(str):
+    """The docstring of a declaration, with the fields and the comments beside them: made when somebody asks.
+
+    Asked through the class it is a descriptor. pydoc looks into the class's dict for a text, and expands the
+    tabs of what it finds there.
+    """
+
+    owner: type[Struct]
+
+    def __set_name__(self, owner: type[Struct], name: str) -> None:
+        self.owner = owner
+
+    def __get__(self, instance: object, owner: type[Struct]) -> str:
+        told: str = _bound[0].describe(owner, str(self))
+        return told
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
+        return self.__get__(None, self.owner)
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class _Declaring(msgspec.StructMeta):
     """The class of `Struct` and `Message`: makes msgspec's structs out of the declarations that extend them.
@@ -209,6 +229,7 @@ class _Declaring(msgspec.StructMeta):
             namespace[key] = _default(name, key, options[key].default)
         annotations["_tags"] = "dict[int, bytes] | None"
         namespace |= {"_tags": None, "__annotations__": annotations}
+        namespace["__doc__"] = _Doc(namespace.get("__doc__", ""))
         namespace |= {"__options__": options, "__resolved__": None}
         cls: Any = msgspec.StructMeta(name, plain, namespace, gc=False)
         if keywords:
@@ -325,6 +346,8 @@ class Codecs(msgspec.Struct, frozen=True):
     """Read a message slowly, and say what is wrong with it, and where."""
     write: Callable[[Any, int], bytes]
     """The same for writing."""
+    describe: Callable[[Any, str], str]
+    """The docstring of a declaration, which may have one of its own."""
 
 
 _bound: list[Codecs] = []

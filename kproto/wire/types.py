@@ -36,6 +36,9 @@ class Primitive(msgspec.Struct, frozen=True):
     size: int
     zero: object
 
+    def __repr__(self) -> str:
+        return self.name
+
 
 Bool = Annotated[bool, Primitive("bool", "?", 1, False)]
 Int8 = Annotated[int, Primitive("int8", "b", 1, 0)]

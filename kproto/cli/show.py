@@ -1,0 +1,65 @@
+"""`kproto show`: what a message holds, version by version; as HTML, the whole guide to the protocol."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from .arguments import Commands, api
+
+
+def add(commands: Commands) -> None:
+    show = commands.add_parser(
+        "show",
+        help="what a message holds, version by version, with the KIPs",
+        description="What a message holds, version by version. `kproto versions` lists the APIs.",
+    )
+    show.add_argument(
+        "message",
+        nargs="?",
+        type=_message,
+        metavar="MESSAGE",
+        help="an API (JoinGroup, or its key 11), or one message of Kafka's (JoinGroupRequest, "
+        "ConsumerProtocolSubscription)",
+    )
+    show.add_argument("--version", type=int, metavar="N", help="only what stands in this version")
+    show.add_argument(
+        "--html", type=Path, metavar="DIR", help="write the guide to all messages into this directory"
+    )
+    show.set_defaults(run=_show)
+
+
+def _message(text: str) -> str:
+    """An API in any spelling that `api` takes, or the exact name of a message."""
+    from ..messages.index import names
+
+    exact = {name.lower(): name for name in names()}
+    return exact.get(text.lower()) or api(text)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from ..errors import ConfigError
+    from ..show import guide
+
+    if options.html is not None:
+        if options.message or options.version is not None:
+            raise ConfigError("--html", str(options.html), "the guide holds all messages: name none")
+        try:
+            options.html.mkdir(parents=True, exist_ok=True)
+            for name, html in guide.pages():
+                (options.html / name).write_text(html, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                "--html", str(options.html), f"{error.strerror}: a directory to write in"
+            ) from None
+        print(options.html / "index.html")
+        return 0
+    if options.message is None:
+        raise ConfigError("MESSAGE", "", "one such as JoinGroup or JoinGroupRequest; or --html DIR")
+    versions = guide.messages_of(options.message)[0].__versions__
+    if options.version is not None and options.version not in versions:
+        raise ConfigError("--version", options.version, f"{options.message} has the versions {versions}")
+    width = max(60, shutil.get_terminal_size((110, 24)).columns)
+    print(guide.text(options.message, options.version, width), end="")
+    return 0
