@@ -14,7 +14,7 @@ from typing import Any, TypedDict, TypeVar
 import msgspec
 
 from kproto.errors import ConfigError
-from kproto.group.assignors import ASSIGNORS
+from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
@@ -31,7 +31,7 @@ class ConsumerConfig(TypedDict, total=False):
     group_id: str | None
     group_instance_id: str | None
     client_id: str
-    partition_assignment_strategy: str | Iterable[str]
+    partition_assignment_strategy: str | Iterable[str | Assignor]
     auto_offset_reset: str
     on_new_partition: str
     on_out_of_range: str
@@ -70,7 +70,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = "kproto"
     # Java's list the other way round. Cooperative rebalances need every assignor here to be cooperative
     # (as in Java): say "cooperative-sticky" alone once no member of the group needs range any more.
-    partition_assignment_strategy: tuple[str, ...] = ("cooperative-sticky", "range")
+    partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
     auto_offset_reset: str = "latest"
     # For a partition that came into being after the group's first assignment: "latest" would lose the records
     # that were written before the group saw it.
@@ -329,12 +329,17 @@ def _strategy(name: str, value: Any) -> None:
     _assignors(value)
 
 
-def _assignors(value: Any) -> tuple[str, ...]:
-    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
-    allowed = f"allowed: {', '.join(sorted(ASSIGNORS))}; one or several, each once"
-    if not names or any(name not in ASSIGNORS for name in names) or len(set(names)) != len(names):
+def _assignors(value: Any) -> tuple[str | Assignor, ...]:
+    given = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+    names = [one.name if isinstance(one, Assignor) else one for one in given]
+    allowed = (
+        f"allowed: {', '.join(sorted(ASSIGNORS))}, or a kproto.group.assignors.Assignor; one or several, "
+        "each once"
+    )
+    known = all(isinstance(one, Assignor) or one in ASSIGNORS for one in given)
+    if not given or not known or len(set(names)) != len(names):
         raise ConfigError("partition_assignment_strategy", value, allowed)
-    return tuple(names)
+    return tuple(given)
 
 
 _CONSUMER_CHECKS: dict[str, Check] = {

@@ -26,7 +26,7 @@ def test_the_first_look_runs(title: str, code: str) -> None:
 
 
 def test_the_first_look_has_all_rooms() -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
 
 
 def test_the_table_of_versions_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from consumer.options import (
     producer_options,
 )
 from kproto.errors import ConfigError, MissingExtra
+from kproto.group.assignors import Assignor
 from kproto.records import compression
 
 
@@ -133,3 +134,15 @@ def test_a_producer_says_at_once_that_a_codec_is_not_installed(monkeypatch: pyte
     with pytest.raises(MissingExtra, match=r"kproto\[compression\]"):
         producer_options({"compression_type": "lz4"})
     assert producer_options({"compression_type": "gzip"}).compression_type == "gzip"
+
+
+def test_an_assignor_of_ones_own_is_taken_beside_kafkas() -> None:
+    mine = Assignor("mine", lambda partitions, members, racks: {})
+    options = consumer_options({"group_id": "g", "partition_assignment_strategy": [mine, "range"]})
+    assert options.partition_assignment_strategy == (mine, "range")
+
+
+def test_an_assignor_of_ones_own_that_takes_anothers_name_is_refused() -> None:
+    mine = Assignor("range", lambda partitions, members, racks: {})
+    with pytest.raises(ConfigError, match="each once"):
+        consumer_options({"group_id": "g", "partition_assignment_strategy": [mine, "range"]})

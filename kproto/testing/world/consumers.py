@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .world import World
 
 Listener = Callable[[str, tuple[TopicPartition, ...]], object]
+Worker = Callable[[list[Any]], object]
 WIRES = (Opened, Data, Broken)  # what comes in over wires is in the trace as requests and answers
 BEGINS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
 
@@ -62,6 +63,8 @@ class Consumer(Client):
         """How long the application is away after records, before it polls again."""
         self.poll_timeout_ms = 1_000
         self.listener: Listener = lambda kind, partitions: None
+        self.worker: Worker = lambda records: None
+        """What the application does with the records of each poll."""
         self.in_callback: tuple[str, tuple[TopicPartition, ...]] | None = None
         self.polling = False
         self._wanted = False  # the application means to poll
@@ -166,6 +169,8 @@ class Consumer(Client):
         for partition, offsets in found.items():
             self.positions[partition] = offsets[-1] + 1
             self.saw("delivered", (partition,), tuple(offsets))
+        if rows:
+            self.worker(rows)
 
     def _reported(self, change: GroupChange) -> None:
         self.changes.append(change)

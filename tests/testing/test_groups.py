@@ -1,0 +1,165 @@
+"""A user's own assignor and listener before `kproto.testing.groups`: planted defects are found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from consumer import RebalanceListener
+from kproto.group.assignors import Assignor
+from kproto.group.subscription import Subscription, TopicPartition
+from kproto.testing.groups import Group
+from kproto.testing.invariants import Broken
+from kproto.testing.world import Consumer, World
+
+# ---- an assignor of one's own: whole topics, to whoever has the fewest partitions
+
+
+def by_topic(
+    partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
+) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {member: [] for member in members}
+    for topic in sorted(partitions):
+        able = [member for member in sorted(members) if topic in members[member].topics]
+        owner = min(able, key=lambda member: len(found[member]))
+        found[owner] += [TopicPartition(topic, number) for number in range(partitions[topic])]
+    return found
+
+
+def by_share(
+    partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
+) -> dict[str, list[TopicPartition]]:
+    """The defect: what is left over when the members share is given to nobody."""
+    found: dict[str, list[TopicPartition]] = {member: [] for member in members}
+    for topic, count in partitions.items():
+        for turn, member in enumerate(sorted(members)):
+            share = count // len(members)
+            found[member] += [TopicPartition(topic, turn * share + number) for number in range(share)]
+    return found
+
+
+class WholeTopics(Group):
+    topics: ClassVar = {"t": 2, "u": 3}
+    options: ClassVar = ({"partition_assignment_strategy": [Assignor("whole-topics", by_topic), "range"]},)
+
+
+class Shares(Group):
+    options: ClassVar = ({"partition_assignment_strategy": [Assignor("shares", by_share)]},)
+
+
+# ---- a listener of one's own: results and positions live in one store, and are written together
+
+
+class Stored(RebalanceListener):
+    """Each record into the store, and where to go on; begins where the store says."""
+
+    NEXT = 1
+
+    def __init__(self, consumer: Consumer, store: dict[TopicPartition, tuple[list[str], int]]) -> None:
+        self.consumer = consumer
+        self.store = store
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            if partition in self.store:
+                self.consumer.seek(partition, self.store[partition][1])
+
+    def records(self, records: list[Any]) -> None:
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            values, _ = self.store.setdefault(partition, ([], 0))
+            values.append(bytes(record.value).decode())
+            self.store[partition] = values, record.offset + self.NEXT
+
+
+class Forgetful(Stored):
+    """The defect: the store says where the last record was, and not where the next one is."""
+
+    NEXT = 0
+
+
+class ExactlyOnce(Group):
+    kind: ClassVar[type[Stored]] = Stored
+    trouble: ClassVar = False
+
+    def application(self, consumer: Consumer) -> Stored:
+        if not self.applications:
+            self.store: dict[TopicPartition, tuple[list[str], int]] = {}
+        return self.kind(consumer, self.store)
+
+    def teardown(self) -> None:
+        super().teardown()
+        for partition, (values, _) in self.store.items():
+            if len(values) != len(set(values)):
+                raise Broken(f"{partition}: {values}")
+
+
+class TwiceAfterAll(ExactlyOnce):
+    kind: ClassVar = Forgetful
+
+
+# ---- what is found
+
+
+def run(machine: type[Group], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=True,
+            phases=[Phase.generate],
+        ),
+    )
+
+
+SOUND: list[type[Group]] = [Group, WholeTopics, ExactlyOnce]
+
+
+@pytest.mark.parametrize("machine", SOUND)
+def test_sound_ones_keep_every_claim(machine: type[Group]) -> None:
+    run(machine, 2, 10)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("machine", SOUND)
+def test_sound_ones_keep_every_claim_for_long(machine: type[Group]) -> None:
+    run(machine, 60, 40)
+
+
+def test_an_assignor_that_leaves_a_partition_out_is_found() -> None:
+    with pytest.raises(Broken, match=r"given to nobody|should own"):
+        run(Shares, 8, 15)
+
+
+def test_a_listener_that_is_off_by_one_is_found() -> None:
+    with pytest.raises(Broken):
+        run(TwiceAfterAll, 20, 15)
+
+
+def test_a_listener_that_raises_is_found() -> None:
+    class Raises(Group):
+        def application(self, consumer: Consumer) -> Any:
+            class One(RebalanceListener):
+                def revoked(self, partitions: Any) -> None:
+                    raise KeyError("oh")
+
+            return One()
+
+    with pytest.raises(KeyError):
+        run(Raises, 20, 15)
+
+
+def test_a_claim_of_ones_own_is_looked_at_in_the_end() -> None:
+    seen: list[World] = []
+
+    class Mine(Group):
+        claims: ClassVar = (seen.append,)
+
+    run(Mine, 1, 5)
+    assert seen
