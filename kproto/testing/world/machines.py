@@ -12,6 +12,7 @@ from ...errors import DecodeError
 from ...group.subscription import TopicPartition
 from ...messages.headers import decode_response, encode_request
 from ...messages.index import response_class
+from ...messages.join_group import JoinGroupResponse
 from ...wire.frame import Frames, frame
 from .clients import Client
 from .consumers import BEGINS, Listener
@@ -78,14 +79,16 @@ class Member(Client):
         self._keys: dict[int, _Line] = {}
         self._last = 0
         self._started = False
+        # As the last JoinGroup said it: each machine keeps that in its own way.
+        self._joined = ("", -1)
 
     @property
     def member_id(self) -> str:
-        return str(getattr(self.state, "member_id", ""))
+        return self._joined[0]
 
     @property
     def generation(self) -> int:
-        return int(getattr(self.state, "generation", -1))
+        return self._joined[1]
 
     @property
     def is_polling(self) -> bool:
@@ -192,6 +195,8 @@ class Member(Client):
             except DecodeError as error:
                 self._drop(line, str(error))
                 return
+            if isinstance(response, JoinGroupResponse) and not response.error_code:
+                self._joined = (response.member_id, response.generation_id)
             self.do(contract.Answered(send.request, response, send.version))
 
     def refused(self, key: int, why: str) -> None:
