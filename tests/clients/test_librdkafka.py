@@ -99,6 +99,16 @@ def test_any_member_joins_again_when_partitions_are_added() -> None:
     assert stage.run(until=lambda: a.heard("assigned", 3))
 
 
+def test_heartbeats_go_on_while_the_application_is_away() -> None:
+    """Also where nothing but the loop itself is due: no commits, no polls."""
+    stage = Stage({"t": 2}, **{"group.initial.rebalance.delay.ms": "1000"})
+    a = stage.member("A", librdkafka, **{**TIMES, "metadata_ms": 300_000}, auto_commit=False)
+    a.do(c.Subscribe(("t",)))
+    stage.run(60_000)
+    assert len(said(a, "Heartbeat")) > 30
+    assert len(said(a, "Join")) == 2
+
+
 @pytest.mark.parametrize("code", [23, 26, 27, 81])
 def test_a_join_that_is_refused_is_told_and_tried_again(code: int) -> None:
     stage, a = joined()

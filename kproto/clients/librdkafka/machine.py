@@ -36,6 +36,7 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
         committing.serve_refused(state, out)
     calling.serve_queue(state, out)  # the application's thread is the quicker one
     if awake:
+        _timers(state, out)
         _serve(state, out)
         calling.serve_queue(state, out)
     _settle(state, out)
@@ -227,7 +228,7 @@ def _close(state: State, event: c.Close, out: Out) -> None:
 
 
 def _tick(state: State, event: c.Tick, out: Out) -> None:
-    _timers(state, out)
+    """What is due is looked at whenever the main thread is awake."""
 
 
 def _answered(state: State, event: c.Answered, out: Out) -> None:
