@@ -3,6 +3,7 @@
     Consumer, Producer, Cluster                    for threads: their methods block
     AsyncConsumer, AsyncProducer, AsyncCluster     for asyncio: the same methods, awaited
     ConsumerGroup, AsyncConsumerGroup              a handler for each partition, as in sarama
+    PartitionConsumers, SyncProducer, QueueProducer    sarama's others; for asyncio with Async before the name
     consumer.spark                                 the Spark source and sink
 
 Each comes with its first use: importing this package imports none of them. What stands where:
@@ -31,41 +32,68 @@ if TYPE_CHECKING:
     from .engine.plans import FetchedBytes as FetchedBytes
     from .engine.plans import OffsetAt as OffsetAt
     from .engine.requests import CommittedOffset as CommittedOffset
-    from .handler import AsyncConsumerGroup as AsyncConsumerGroup
-    from .handler_threads import ConsumerGroup as ConsumerGroup
     from .listener import RebalanceListener as RebalanceListener
     from .records import ColumnBatch as ColumnBatch
     from .records import ConsumerRecord as ConsumerRecord
     from .records import GroupChange as GroupChange
     from .records import GroupMetadata as GroupMetadata
+    from .sarama.group import AsyncConsumerGroup as AsyncConsumerGroup
+    from .sarama.group_threads import ConsumerGroup as ConsumerGroup
+    from .sarama.messages import ProducerError as ProducerError
+    from .sarama.messages import ProducerErrors as ProducerErrors
+    from .sarama.messages import ProducerMessage as ProducerMessage
+    from .sarama.partitions import NEWEST as NEWEST
+    from .sarama.partitions import OLDEST as OLDEST
+    from .sarama.partitions import AsyncPartitionConsumers as AsyncPartitionConsumers
+    from .sarama.partitions_threads import PartitionConsumers as PartitionConsumers
+    from .sarama.producers import AsyncQueueProducer as AsyncQueueProducer
+    from .sarama.producers import AsyncSyncProducer as AsyncSyncProducer
+    from .sarama.producers_threads import QueueProducer as QueueProducer
+    from .sarama.producers_threads import SyncProducer as SyncProducer
 
 _HOMES = {
     "AsyncCluster": ".aio.consumer",
     "AsyncConsumer": ".aio.consumer",
-    "AsyncConsumerGroup": ".handler",
+    "AsyncConsumerGroup": ".sarama.group",
+    "AsyncPartitionConsumers": ".sarama.partitions",
     "AsyncProducer": ".aio.producer",
+    "AsyncQueueProducer": ".sarama.producers",
+    "AsyncSyncProducer": ".sarama.producers",
     "Cluster": ".blocking.consumer",
     "ColumnBatch": ".records",
     "CommittedOffset": ".engine.requests",
     "Consumer": ".blocking.consumer",
-    "ConsumerGroup": ".handler_threads",
+    "ConsumerGroup": ".sarama.group_threads",
     "ConsumerRecord": ".records",
     "Delivery": ".delivery",
     "FetchedBytes": ".engine.plans",
     "GroupChange": ".records",
     "GroupMetadata": ".records",
+    "NEWEST": ".sarama.partitions",
     "OffsetAt": ".engine.plans",
+    "OLDEST": ".sarama.partitions",
+    "PartitionConsumers": ".sarama.partitions_threads",
     "Producer": ".blocking.producer",
+    "ProducerError": ".sarama.messages",
+    "ProducerErrors": ".sarama.messages",
+    "ProducerMessage": ".sarama.messages",
+    "QueueProducer": ".sarama.producers_threads",
     "RebalanceListener": ".listener",
     "RecordMetadata": ".delivery",
+    "SyncProducer": ".sarama.producers_threads",
     "TopicPartition": "kproto.group.subscription",
 }
 
 __all__ = [
+    "NEWEST",
+    "OLDEST",
     "AsyncCluster",
     "AsyncConsumer",
     "AsyncConsumerGroup",
+    "AsyncPartitionConsumers",
     "AsyncProducer",
+    "AsyncQueueProducer",
+    "AsyncSyncProducer",
     "Cluster",
     "ColumnBatch",
     "CommittedOffset",
@@ -77,9 +105,15 @@ __all__ = [
     "GroupChange",
     "GroupMetadata",
     "OffsetAt",
+    "PartitionConsumers",
     "Producer",
+    "ProducerError",
+    "ProducerErrors",
+    "ProducerMessage",
+    "QueueProducer",
     "RebalanceListener",
     "RecordMetadata",
+    "SyncProducer",
     "TopicPartition",
 ]
 

@@ -15,6 +15,7 @@ SAYS = {
     "group_with_manual_commit.py": "orders-0: ",
     "group_that_survives_growth.py": "100 of 100 read, none lost: True",
     "synchronous_producer.py": "k1: partition",
+    "one_partition.py": "flight 4 of 5",
 }
 
 

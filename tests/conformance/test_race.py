@@ -6,7 +6,7 @@ behind its polls, its first message, and what seek said. Drawn is only what is a
 sees the same with joins that end 300 ms sooner or later, and with a slow network. A seek right behind an
 assign is one: it meets the old fetcher, and is _STATE, or the new one. So there is a moment between them.
 
-A run in which a sleep or a poll took longer than it should is not the drawn schedule, and is played again.
+A run that ends otherwise is played again where its sleeps and polls took longer than drawn.
 
 The mock cluster ends a group's first join after three seconds, and a member's next one a second before its
 session would be over (rdkafka_mock_cgrp.c). KPROTO_RACES=200 plays so many (tox -e soak), KPROTO_SEED is
@@ -179,8 +179,8 @@ def mock_cluster() -> Iterator[str]:
     del admin
 
 
-def played(schedule: Schedule, bootstrap: str, group: str) -> list[Request] | None:
-    """What each request saw; None when this machine was too busy for the schedule."""
+def played(schedule: Schedule, bootstrap: str, group: str) -> tuple[list[Request], bool]:
+    """What each request saw, and whether it was played as drawn: this machine may be too busy for that."""
     from confluent_kafka import Consumer, KafkaException
     from confluent_kafka import TopicPartition as Place
 
@@ -228,24 +228,28 @@ def played(schedule: Schedule, bootstrap: str, group: str) -> list[Request] | No
         assigned = {one.partition: one.offset for one in app.assignment()}
         found.append(Request(assigned.get(0), first, said))
     app.close()
-    return found if late_s < MARGIN_MS / 2000 else None
+    return found, late_s < MARGIN_MS / 2000
 
 
 def test_librdkafka_ends_each_schedule_as_its_machine_does(mock_cluster: str) -> None:
     print(f"KPROTO_SEED={SEED}")
     groups = count()
 
-    def compared(case: tuple[Schedule, list[Request]]) -> tuple[Schedule, Any, Any]:
-        schedule, ours = case
-        theirs = None
+    def judged(case: tuple[Schedule, list[Request]]) -> list[Request] | None:
+        """What librdkafka saw; None when it never was the schedule."""
         for _ in range(TRIES):
-            theirs = theirs or played(schedule, mock_cluster, f"g{next(groups)}")
-        return schedule, theirs, ours
+            theirs, in_time = played(case[0], mock_cluster, f"g{next(groups)}")
+            if in_time or theirs == case[1]:
+                return theirs
+        return None
 
     drawn = list(islice(schedules(SEED), RACES))  # all of them first: it would disturb those that are played
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        seen = list(pool.map(compared, drawn))
-    wrong = [one for one in seen if one[1] not in (None, one[2])]
+        seen = list(pool.map(judged, drawn))
+    wrong = [
+        (schedule, theirs, ours)
+        for (schedule, ours), theirs in zip(drawn, seen, strict=True)
+        if theirs not in (None, ours)
+    ]
     assert wrong == [], f"{len(wrong)} of {RACES}: schedule, librdkafka, the machine (KPROTO_SEED={SEED})"
-    in_time = sum(theirs is not None for _, theirs, _ in seen)
-    assert in_time > RACES / 2, f"this machine was quick enough for {in_time} of {RACES} schedules"
+    assert seen.count(None) < RACES / 4, f"this machine was too busy for {seen.count(None)} of {RACES}"

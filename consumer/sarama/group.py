@@ -13,7 +13,7 @@
             group.consume(["flights"], Print())
 
 `AsyncConsumerGroup`, here, is the same for asyncio: `await group.consume(...)`, `async for record in claim`;
-`ConsumerGroup`, for threads, is in `handler_threads`.
+`ConsumerGroup`, for threads, is in `group_threads`.
 
 Rules that hold here (sarama's consumer_group.go, where nothing else is said):
 
@@ -34,178 +34,35 @@ Rules that hold here (sarama's consumer_group.go, where nothing else is said):
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack
+from typing import Any, Self, Unpack
 
 import msgspec
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from .aio.consumer import AsyncConsumer
-from .listener import RebalanceListener
-from .options import ConsumerConfig
-from .records import ConsumerRecord
+from ..aio.consumer import AsyncConsumer
+from ..listener import RebalanceListener
+from ..options import ConsumerConfig
+from ..records import ConsumerRecord
+from .outlet import Outlet
+from .session import Claim, Handler, Session, check_handler
 
 log = logging.getLogger("kproto.consumer")
 
-T = TypeVar("T")
-
 POLL_S = 0.1  # how soon a session notices that it shall end
-BUFFERED = 256  # records of a claim that wait for its handler, as sarama's ChannelBufferSize
 ERROR_PAUSE_S = 0.3
-
-
-class Handler(Protocol):
-    """What `consume` calls. An AsyncConsumerGroup's may be coroutines; a ConsumerGroup's run in threads."""
-
-    def setup(self, session: Any) -> Any:
-        """The session begins; its claims have not begun yet."""
-
-    def consume_claim(self, session: Any, claim: Any) -> Any:
-        """Handles one partition, until its records end. When it returns earlier, the session ends."""
-
-    def cleanup(self, session: Any) -> Any:
-        """All claims have ended; what was marked is committed after this."""
 
 
 class _Mark(msgspec.Struct):
     offset: int
     metadata: str
     dirty: bool = True
-
-
-class Claim:
-    """One partition of a session. `async for record in claim` ends when the claim does."""
-
-    def __init__(self, group: AsyncConsumerGroup, place: TopicPartition) -> None:
-        self.topic = place.topic
-        self.partition = place.partition
-        self.initial_offset = 0
-        self.place = place
-        self._group = group
-        self._records: deque[ConsumerRecord] = deque()
-        self._more = asyncio.Event()
-        self._full = False
-        self.ended = False
-        self.task: asyncio.Task[None] | None = None
-
-    def __repr__(self) -> str:
-        return f"<Claim {self.place}{' (ended)' if self.ended else ''}>"
-
-    @property
-    def high_water_mark(self) -> int:
-        """The offset behind the partition's last record, as the last fetch told it; 0 before the first."""
-        return self._group.consumer.high_watermark(self.place) or 0
-
-    def messages(self) -> AsyncIterator[ConsumerRecord]:
-        """The claim itself, under sarama's name."""
-        return self
-
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        return self
-
-    async def __anext__(self) -> ConsumerRecord:
-        if not self._records and not await self._wait():
-            raise StopAsyncIteration
-        record = self._records.popleft()
-        self._taken()
-        return record
-
-    async def take(self) -> list[ConsumerRecord]:
-        """All that is there, at least one record; nothing when the claim has ended."""
-        if not self._records and not await self._wait():
-            return []
-        found = list(self._records)
-        self._records.clear()
-        self._taken()
-        return found
-
-    async def _wait(self) -> bool:
-        while not self._records:
-            if self.ended:
-                return False
-            self._more.clear()
-            await self._more.wait()
-        return True
-
-    def _taken(self) -> None:
-        if self._full and len(self._records) <= BUFFERED // 2:
-            self._full = False
-            with contextlib.suppress(KprotoError):  # it went away just now
-                self._group.consumer.resume(self.place)
-
-    def put(self, records: list[ConsumerRecord]) -> None:
-        """Records for the handler; the partition pauses while too many wait."""
-        if self.ended:
-            return
-        self._records.extend(records)
-        self._more.set()
-        if not self._full and len(self._records) >= BUFFERED:
-            self._full = True
-            with contextlib.suppress(KprotoError):
-                self._group.consumer.pause(self.place)
-
-    def end(self) -> None:
-        """Nothing more is handed out."""
-        self.ended = True
-        self._records.clear()
-        self._more.set()
-
-    def first(self) -> int | None:
-        """The offset of the first record that waits."""
-        return self._records[0].offset if self._records else None
-
-
-class Session:
-    """From one assignment to its end: which partitions, as whom, and what is done with them."""
-
-    def __init__(self, group: AsyncConsumerGroup) -> None:
-        self._group = group
-        self.by_partition: dict[TopicPartition, Claim] = {}
-        self.done = asyncio.Event()
-        """Set when the session ends: for handlers that wait for something else than records."""
-        self.over = False
-
-    @property
-    def claims(self) -> dict[str, list[int]]:
-        """Topic -> the partitions that are claimed now, in order."""
-        found: dict[str, list[int]] = {}
-        for topic, partition in sorted(self.by_partition):
-            found.setdefault(topic, []).append(partition)
-        return found
-
-    @property
-    def member_id(self) -> str:
-        """This member's id, as the broker gave it."""
-        return self._group.consumer.group_metadata().member_id
-
-    @property
-    def generation_id(self) -> int:
-        """The group's generation; a cooperative session lives through several."""
-        return self._group.consumer.group_metadata().generation
-
-    def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
-        """Everything up to this record is done. Thread-safe."""
-        self.mark_offset(record.topic, record.partition, record.offset + 1, metadata)
-
-    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """The next record to read is `offset`. Lower than what is marked already: ignored."""
-        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=False)
-
-    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Like `mark_offset`, and also back: what was marked is read again by whoever begins next."""
-        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=True)
-
-    async def commit(self) -> None:
-        """Commits what is marked now. Raises what the commit raises."""
-        await self._group.commit(None)
 
 
 class AsyncConsumerGroup:
@@ -227,8 +84,7 @@ class AsyncConsumerGroup:
         self._marks: dict[TopicPartition, _Mark] = {}
         self._lock = threading.Lock()
         self._committed_at = 0.0
-        self._errors: deque[KprotoError | Exception] = deque(maxlen=BUFFERED)
-        self._told = asyncio.Event()
+        self._errors: Outlet[Exception] = Outlet()
         self._exit = False
         self._closing = False
         self._closed = False
@@ -254,20 +110,14 @@ class AsyncConsumerGroup:
             elif self._next is None and self.consumer.assignment():
                 self._next = Session(self)
                 for place in self.consumer.assignment():
-                    self._next.by_partition[place] = Claim(self, place)
+                    self._next.by_partition[place] = Claim(self.consumer, place)
             await self._run()
         finally:
             self._idle.set()
 
-    async def errors(self) -> AsyncIterator[Exception]:
+    def errors(self) -> AsyncIterator[Exception]:
         """What went wrong beside; ends when the group is closed. The last 256 are kept for who comes late."""
-        while True:
-            while self._errors:
-                yield self._errors.popleft()
-            if self._closed:
-                return
-            self._told.clear()
-            await self._told.wait()
+        return aiter(self._errors)
 
     async def close(self, timeout: float = 30.0) -> None:
         """Ends the session, commits what is marked, leaves the group. Raises a commit's failure."""
@@ -283,7 +133,7 @@ class AsyncConsumerGroup:
             await self.consumer.close(timeout=timeout)
         finally:
             self._closed = True
-            self._told.set()
+            self._errors.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -394,7 +244,7 @@ class AsyncConsumerGroup:
             session = self._next = self._next or Session(self)
         for place in places:
             self._marks.pop(place, None)
-            session.by_partition[place] = claim = Claim(self, place)
+            session.by_partition[place] = claim = Claim(self.consumer, place)
             if session is self._session:
                 self._start(session, claim)
 
@@ -471,18 +321,9 @@ class AsyncConsumerGroup:
             await answer
 
     def _tell(self, error: Exception) -> None:
-        if not self._errors or str(self._errors[-1]) != str(error):
+        if not self._errors.kept or str(self._errors.kept[-1]) != str(error):
             log.warning("%s: %s", self.consumer.options.client_id, error)
-            self._errors.append(error)
-            self._told.set()
-
-
-def check_handler(handler: object) -> None:
-    """Raises ConfigError for an object that lacks one of a handler's methods."""
-    for name in ("setup", "consume_claim", "cleanup"):
-        if not callable(getattr(handler, name, None)):
-            allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
-            raise ConfigError("handler", handler, allowed)
+            self._errors.put(error)
 
 
 class _Listener(RebalanceListener):

@@ -1,0 +1,100 @@
+"""Records of one partition that wait for who handles them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+
+from kproto.errors import KprotoError
+from kproto.group.subscription import TopicPartition
+
+from ..aio.consumer import AsyncConsumer
+from ..records import ConsumerRecord
+
+BUFFERED = 256  # records that wait for their handler, as sarama's ChannelBufferSize
+
+
+class Inbox:
+    """`async for record in inbox` ends when the inbox does. The partition pauses while too many wait."""
+
+    def __init__(self, consumer: AsyncConsumer, place: TopicPartition) -> None:
+        self.topic = place.topic
+        self.partition = place.partition
+        self.place = place
+        self.ended = False
+        self._consumer = consumer
+        self._records: deque[ConsumerRecord] = deque()
+        self._more = asyncio.Event()
+        self._full = False
+        # The application paused it: room alone doesn't resume it.
+        self._held = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.place}{' (ended)' if self.ended else ''}>"
+
+    @property
+    def high_water_mark(self) -> int:
+        """The offset behind the partition's last record, as the last fetch told it; 0 before the first."""
+        return self._consumer.high_watermark(self.place) or 0
+
+    def messages(self) -> AsyncIterator[ConsumerRecord]:
+        """The same, under sarama's name."""
+        return self
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        if not self._records and not await self._wait():
+            raise StopAsyncIteration
+        record = self._records.popleft()
+        self._taken()
+        return record
+
+    async def take(self) -> list[ConsumerRecord]:
+        """All that is there, at least one record; nothing when it has ended."""
+        if not self._records and not await self._wait():
+            return []
+        found = list(self._records)
+        self._records.clear()
+        self._taken()
+        return found
+
+    async def _wait(self) -> bool:
+        while not self._records:
+            if self.ended:
+                return False
+            self._more.clear()
+            await self._more.wait()
+        return True
+
+    def _taken(self) -> None:
+        if self._full and len(self._records) <= BUFFERED // 2:
+            self._full = False
+            if not self._held:
+                with contextlib.suppress(KprotoError):  # it went away just now
+                    self._consumer.resume(self.place)
+
+    def put(self, records: list[ConsumerRecord]) -> None:
+        """Records for who reads."""
+        if self.ended:
+            return
+        self._records.extend(records)
+        self._more.set()
+        if not self._full and len(self._records) >= BUFFERED:
+            self._full = True
+            with contextlib.suppress(KprotoError):
+                self._consumer.pause(self.place)
+
+    def end(self, *, drop: bool = True) -> None:
+        """Nothing more comes; with `drop`, nothing more is handed out."""
+        self.ended = True
+        if drop:
+            self._records.clear()
+        self._more.set()
+
+    def first(self) -> int | None:
+        """The offset of the first record that waits."""
+        return self._records[0].offset if self._records else None

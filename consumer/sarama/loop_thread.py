@@ -1,0 +1,73 @@
+"""An event loop in a thread of its own, for what lives there and is called from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class LoopThread(Generic[T]):
+    """Runs until `close`. `made` is what `make` returned in there; when it raises, that is raised here."""
+
+    def __init__(self, name: str, make: Callable[[], T]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+        async def made() -> T:
+            return make()
+
+        try:
+            self.made = self.do(made())
+        except BaseException:
+            self._stop()
+            raise
+
+    @property
+    def ended(self) -> bool:
+        return self._loop.is_closed()
+
+    def do(self, work: Coroutine[Any, Any, R]) -> R:
+        """Lets it run there and waits for it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C: it ends behind our back, and close() waits for it
+            if not future.done():
+                future.cancel()
+            raise
+
+    def iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
+        """What comes there, here; ends when that does, or the loop."""
+
+        async def following() -> R:
+            return await anext(items)
+
+        while not self.ended:
+            try:
+                yield asyncio.run_coroutine_threadsafe(following(), self._loop).result()
+            except StopAsyncIteration:
+                return
+
+    def close(self, work: Coroutine[Any, Any, None]) -> None:
+        """Lets the last thing run there, and ends the thread."""
+        if self.ended:
+            work.close()
+            return
+        try:
+            self.do(work)
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        def stop() -> None:
+            self._loop.call_later(0.05, self._loop.stop)  # iterators come to their end
+
+        self._loop.call_soon_threadsafe(stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,69 @@
+"""What sarama's producers send, and how they tell what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kproto.errors import ConfigError, KprotoError
+
+from ..delivery import Delivery
+from ..door import Buffer, Headers
+
+UNREAD = 10_000
+"""How many outcomes of a producer may wait for who reads them."""
+
+
+class ProducerMessage(msgspec.Struct, eq=False, kw_only=True):
+    """One message. `partition`, `offset` and `timestamp` (ms) say where it is once it was sent.
+
+    A partition that is given is where it goes; `offset` stays None with acks=0, where nobody says. `metadata`
+    is the application's own and isn't sent.
+    """
+
+    topic: str
+    value: Buffer | None = None
+    key: Buffer | None = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp: int | None = None
+    metadata: Any = None
+    offset: int | None = None
+
+    def placed(self, delivery: Delivery) -> ProducerMessage:
+        """Says where it is; the delivery has to have ended well."""
+        where = delivery.result()
+        self.partition, self.offset, self.timestamp = where.partition, where.offset, where.timestamp
+        return self
+
+
+class ProducerError(KprotoError):
+    """A message that was not sent, and why."""
+
+    def __init__(self, message: ProducerMessage, error: BaseException) -> None:
+        super().__init__(message, error)
+        self.message = message
+        self.error = error
+
+    def __str__(self) -> str:
+        return f"a message to {self.message.topic} was not sent: {self.error}"
+
+
+class ProducerErrors(KprotoError):
+    """Several messages that were not sent: `errors` has each."""
+
+    def __init__(self, errors: Iterable[ProducerError]) -> None:
+        self.errors = list(errors)
+        super().__init__(self.errors)
+
+    def __str__(self) -> str:
+        return f"{len(self.errors)} messages were not sent; the first: {self.errors[0].error}"
+
+
+def must_return(return_successes: bool, return_errors: bool) -> None:
+    """A producer that waits for its messages needs both told. Raises ConfigError."""
+    for name, value in (("return_successes", return_successes), ("return_errors", return_errors)):
+        if value is not True:
+            raise ConfigError(name, value, "True: send_message() waits for what becomes of a message")

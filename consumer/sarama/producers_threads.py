@@ -1,0 +1,215 @@
+"""sarama's two producers, for threads; `producers` says what holds.
+
+with SyncProducer("localhost:9092") as producer:
+    partition, offset = producer.send_message(ProducerMessage(topic="flights", value=b"UA1545"))
+
+with QueueProducer("localhost:9092", return_successes=True) as producer:
+    producer.input(ProducerMessage(topic="flights", value=b"UA1545", metadata=17))
+    for message in producer.successes(): ...       # in a thread of its own
+    for error in producer.errors(): ...            # error.message, error.error
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
+
+from ..blocking.producer import Producer
+from ..delivery import Delivery
+from ..options import ProducerConfig
+from ..shell import log
+from .messages import UNREAD, ProducerError, ProducerErrors, ProducerMessage, must_return
+
+
+class SyncProducer:
+    """Sends messages and waits for them, for threads. Options are those of `Producer`; nothing lingers.
+
+    May be used by several threads.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        *,
+        return_successes: bool = True,
+        return_errors: bool = True,
+        **config: Unpack[ProducerConfig],
+    ) -> None:
+        must_return(return_successes, return_errors)
+        config.setdefault("linger_ms", 0)
+        self._producer = Producer(bootstrap_servers, **config)
+
+    def send_message(self, message: ProducerMessage) -> tuple[int, int | None]:
+        """Its partition and offset, which are also in the message then. With acks=0 the offset is None.
+
+        Raises what `Producer.send` raises, and what went wrong on the way.
+        """
+        message.placed(_sent(self._producer, message))
+        assert message.partition is not None
+        return message.partition, message.offset
+
+    def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
+        """Sends all, and waits for all. Raises ProducerErrors for those that failed; the others are there."""
+        errors: list[ProducerError] = []
+        under_way: list[tuple[ProducerMessage, Delivery]] = []
+        for message in messages:
+            try:
+                under_way.append((message, _sent(self._producer, message)))
+            except KprotoError as error:
+                errors.append(ProducerError(message, error))
+        for message, delivery in under_way:
+            try:
+                message.placed(delivery)
+            except KprotoError as error:
+                errors.append(ProducerError(message, error))
+        if errors:
+            raise ProducerErrors(errors)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Waits for what other threads have under way, and ends."""
+        self._producer.close(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class QueueProducer:
+    """Takes messages and tells later what became of them, for threads: sarama's AsyncProducer.
+
+    Options are those of `Producer`. May be used by several threads.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str],
+        *,
+        return_successes: bool = False,
+        return_errors: bool = True,
+        **config: Unpack[ProducerConfig],
+    ) -> None:
+        self._successes: deque[ProducerMessage] | None = deque() if return_successes else None
+        self._errors: deque[ProducerError] | None = deque() if return_errors else None
+        self._changed = threading.Condition()
+        self._reads_errors = False
+        self._closing = False
+        self._ended = False
+        self._producer = Producer(bootstrap_servers, **config)
+
+    def input(self, message: ProducerMessage) -> None:
+        """Queues it. Raises ConfigError for what no message can have, IllegalState after close, and
+        RequestTimedOut when nobody reads what became of the others; all else is told by `errors()`.
+        """
+        self._wait_for_readers()
+        try:
+            delivery = _sent(self._producer, message)
+        except (ConfigError, IllegalState):
+            raise
+        except KprotoError as error:
+            self._failed(ProducerError(message, error))
+        else:
+            delivery.add_done_callback(lambda done: self._done(message, done))
+
+    def _wait_for_readers(self) -> None:
+        limit_ms = self._producer.options.max_block_ms
+        with self._changed:
+            if self._closing:
+                raise IllegalState("this producer is closed; make a new one")
+            if not self._changed.wait_for(self._has_room, limit_ms / 1000):
+                detail = f"{UNREAD} outcomes wait: read successes() and errors(), or don't have them returned"
+                raise RequestTimedOut("input", limit_ms, detail)
+
+    def _has_room(self) -> bool:
+        return all(waiting is None or len(waiting) < UNREAD for waiting in (self._successes, self._errors))
+
+    def successes(self) -> Iterator[ProducerMessage]:
+        """Messages that are there now; ends with the producer. Needs return_successes=True."""
+        if self._successes is None:
+            raise ConfigError("return_successes", False, "True, to read successes()")
+        return self._drained(self._successes)
+
+    def errors(self) -> Iterator[ProducerError]:
+        """Messages that were not sent; ends with the producer."""
+        if self._errors is None:
+            raise ConfigError("return_errors", False, "True, to read errors()")
+        self._reads_errors = True
+        return self._drained(self._errors)
+
+    def _drained(self, waiting: deque[Any]) -> Iterator[Any]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: waiting or self._ended)
+                if not waiting:
+                    return
+                item = waiting.popleft()
+                self._changed.notify_all()
+            yield item
+
+    def _done(self, message: ProducerMessage, delivery: Delivery) -> None:
+        error = delivery.exception()
+        if error is not None:
+            self._failed(ProducerError(message, error))
+        elif self._successes is not None:
+            with self._changed:
+                self._successes.append(message.placed(delivery))
+                self._changed.notify_all()
+
+    def _failed(self, error: ProducerError) -> None:
+        if self._errors is None:
+            log.error("%s: %s", self._producer.options.client_id, error)
+            return
+        with self._changed:
+            self._errors.append(error)
+            self._changed.notify_all()
+
+    def async_close(self) -> None:
+        """Takes nothing more, and returns at once; both iterators end when all is told."""
+        self._begin_to_close(lambda: threading.Thread(target=self._finish, name="kproto-close").start())
+
+    def close(self, timeout: float | None = None) -> None:
+        """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages
+        that failed, where nobody has asked for `errors()`."""
+        if self._begin_to_close(lambda: self._finish(timeout)) and self._errors and not self._reads_errors:
+            raise ProducerErrors(self._errors)
+
+    def _begin_to_close(self, finish: Callable[[], object]) -> bool:
+        with self._changed:
+            if self._closing:
+                self._changed.wait_for(lambda: self._ended)
+                return False
+            self._closing = True
+        finish()
+        return True
+
+    def _finish(self, timeout: float | None = None) -> None:
+        try:
+            self._producer.close(timeout)
+        except KprotoError:
+            pass  # each message has told its own
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _sent(producer: Producer, message: ProducerMessage) -> Delivery:
+    return producer.send(
+        message.topic, message.value, message.key, message.partition, message.timestamp, message.headers
+    )

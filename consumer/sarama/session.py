@@ -1,0 +1,91 @@
+"""A session of a group's member, its claims, and the handler that works on them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kproto.errors import ConfigError
+from kproto.group.subscription import TopicPartition
+
+from ..aio.consumer import AsyncConsumer
+from ..records import ConsumerRecord
+from .inbox import Inbox
+
+if TYPE_CHECKING:
+    from .group import AsyncConsumerGroup
+
+
+class Handler(Protocol):
+    """What `consume` calls. An AsyncConsumerGroup's may be coroutines; a ConsumerGroup's run in threads."""
+
+    def setup(self, session: Any) -> Any:
+        """The session begins; its claims have not begun yet."""
+
+    def consume_claim(self, session: Any, claim: Any) -> Any:
+        """Handles one partition, until its records end. When it returns earlier, the session ends."""
+
+    def cleanup(self, session: Any) -> Any:
+        """All claims have ended; what was marked is committed after this."""
+
+
+def check_handler(handler: object) -> None:
+    """Raises ConfigError for an object that lacks one of a handler's methods."""
+    for name in ("setup", "consume_claim", "cleanup"):
+        if not callable(getattr(handler, name, None)):
+            allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
+            raise ConfigError("handler", handler, allowed)
+
+
+class Claim(Inbox):
+    """One partition of a session. `async for record in claim` ends when the claim does."""
+
+    def __init__(self, consumer: AsyncConsumer, place: TopicPartition) -> None:
+        super().__init__(consumer, place)
+        self.initial_offset = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class Session:
+    """From one assignment to its end: which partitions, as whom, and what is done with them."""
+
+    def __init__(self, group: AsyncConsumerGroup) -> None:
+        self._group = group
+        self.by_partition: dict[TopicPartition, Claim] = {}
+        self.done = asyncio.Event()
+        """Set when the session ends: for handlers that wait for something else than records."""
+        self.over = False
+
+    @property
+    def claims(self) -> dict[str, list[int]]:
+        """Topic -> the partitions that are claimed now, in order."""
+        found: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.by_partition):
+            found.setdefault(topic, []).append(partition)
+        return found
+
+    @property
+    def member_id(self) -> str:
+        """This member's id, as the broker gave it."""
+        return self._group.consumer.group_metadata().member_id
+
+    @property
+    def generation_id(self) -> int:
+        """The group's generation; a cooperative session lives through several."""
+        return self._group.consumer.group_metadata().generation
+
+    def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
+        """Everything up to this record is done. Thread-safe."""
+        self.mark_offset(record.topic, record.partition, record.offset + 1, metadata)
+
+    def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """The next record to read is `offset`. Lower than what is marked already: ignored."""
+        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=False)
+
+    def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
+        """Like `mark_offset`, and also back: what was marked is read again by whoever begins next."""
+        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=True)
+
+    async def commit(self) -> None:
+        """Commits what is marked now. Raises what the commit raises."""
+        await self._group.commit(None)

@@ -1,0 +1,30 @@
+"""One partition without a group, as with sarama's PartitionConsumer, beside a producer with queues."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from embedded import broker
+
+from consumer import OLDEST, PartitionConsumers, ProducerMessage, QueueProducer
+
+MESSAGES = 5
+
+
+def main() -> None:
+    with broker(__doc__ or "", {"flights": 1}) as bootstrap:
+        producer = QueueProducer(bootstrap, return_successes=True)
+        for number in range(MESSAGES):
+            producer.input(ProducerMessage(topic="flights", value=b"flight %d" % number, metadata=number))
+        producer.async_close()
+        for message in producer.successes():
+            print(f"message {message.metadata} is at offset {message.offset}")
+
+        with PartitionConsumers(bootstrap) as consumers:
+            flights = consumers.consume_partition("flights", 0, OLDEST)
+            for record in islice(flights, MESSAGES):
+                print(f"{record.value.decode()} of {flights.high_water_mark_offset}")
+
+
+if __name__ == "__main__":
+    main()
