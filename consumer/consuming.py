@@ -77,6 +77,10 @@ class ConsumerCalls(Shell):
             partial(step, self._engine), partial(next_deadline, self._engine), self.options.client_id
         )
 
+    def _about(self) -> list[str]:
+        group = [] if self.options.group_id is None else [f"group {self.options.group_id!r}"]
+        return [*group, f"{len(self._engine.partitions)} partitions"]
+
     # ---- what is known without asking
 
     @look

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,12 @@ class ConsumerRecord(msgspec.Struct, gc=False):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def __str__(self) -> str:
+        """One line, long keys and values cut: "flights-2 @ 17: 'UA' = 'departed'"."""
+        from kproto.records.record import told
+
+        return f"{self.topic_partition} @ {self.offset}: {told(self.key, self.value, self.headers)}"
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -74,6 +81,22 @@ class GroupChange(msgspec.Struct, frozen=True):
     owned: tuple[TopicPartition, ...] = ()
     reason: str = ""
     offset: int | None = None
+
+    def __str__(self) -> str:
+        """One line: "12:00:00.250 UTC assigned t-1; owns t-0, t-1; generation 3"."""
+        clock = time.strftime("%H:%M:%S", time.gmtime(self.at // 1000))
+        partitions = f" {_listed(self.partitions)}" if self.partitions else ""
+        facts = [
+            *([f"owns {_listed(self.owned)}"] if self.kind == "assigned" else []),
+            *([f"at offset {self.offset}"] if self.offset is not None else []),
+            *([f"generation {self.generation}"] if self.generation >= 0 else []),
+            *([self.reason] if self.reason else []),
+        ]
+        return "; ".join([f"{clock}.{self.at % 1000:03} UTC {self.kind}{partitions}", *facts])
+
+
+def _listed(partitions: tuple[TopicPartition, ...]) -> str:
+    return ", ".join(map(str, partitions)) or "nothing"
 
 
 class GroupMetadata(msgspec.Struct, frozen=True):

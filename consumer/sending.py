@@ -48,6 +48,12 @@ class Sender:
         self._closed = False
         lifetimes.opened(self)
 
+    def __repr__(self) -> str:
+        """Takes no lock: a debugger may ask at any moment."""
+        ended = ", closed" if self._records.closed else ""
+        name = f"{type(self).__name__} {self.options.client_id!r}"
+        return f"<{name}: {self._engine.open_records} records on their way{ended}>"
+
     # ---- for deliveries
 
     def looked_at(self, delivery: Delivery) -> None:

@@ -249,6 +249,14 @@ class Shell:
     def __str__(self) -> str:
         return f"the {self._what} {self._client_id!r}"
 
+    def __repr__(self) -> str:
+        about = [*self._about(), *(["closed"] if self._finished else [])]
+        return f"<{type(self).__name__} {self._client_id!r}{': ' if about else ''}{', '.join(about)}>"
+
+    def _about(self) -> list[str]:
+        """What else its repr says. No lock is taken in here: a debugger may ask at any moment."""
+        return []
+
     def kill(self) -> None:
         raise NotImplementedError
 

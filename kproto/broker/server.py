@@ -104,6 +104,11 @@ class Server:
             raise IllegalState("the broker has no address before it was started")
         return f"{self._advertised}:{self._port}"
 
+    def __repr__(self) -> str:
+        if self._broker is None:
+            return "<Server: not started>"
+        return f"<Server at {self.bootstrap}{', stopped' if self._listener is None else ''}>"
+
     @property
     def broker(self) -> Broker:
         """The machine behind the socket, to look at; change it only through the methods here."""

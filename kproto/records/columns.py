@@ -69,7 +69,7 @@ class Part:
     from_offset: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Columns:
     """Records as columns of equal length. Next: `part` for one partition's, `rows` for objects.
 
@@ -140,6 +140,37 @@ class Columns:
             self._first + start,
             None if self._headers is None else self._headers[start:stop],
         )
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`: offset, timestamp, timestamp_type (Kafka's numbers), key, value, headers.
+
+        `timestamp` is a time in ms since 1970, UTC, and null where the record has none (-1). No column is
+        copied but that one; headers are parsed, so this may raise `RecordError`. Lent columns stay lent.
+        """
+        return pa.table(
+            {
+                "offset": pa.array(self.offset),
+                "timestamp": pa.array(self.timestamp, mask=self.timestamp < 0).cast(
+                    pa.timestamp("ms", tz="UTC")
+                ),
+                "timestamp_type": pa.array(self.timestamp_type),
+                "key": self.key,
+                "value": self.value,
+                "headers": self.headers_array(),
+            }
+        )
+
+    def to_pandas(self) -> Any:
+        """`to_arrow` as a `pandas.DataFrame`. Raises `MissingExtra` without pandas."""
+        try:
+            import_module("pandas")
+        except ImportError as error:
+            raise MissingExtra("to_pandas", "pandas", "spark") from error
+        return self.to_arrow().to_pandas()
+
+    def __repr__(self) -> str:
+        ends = f", offsets {self.offset[0]} to {self.offset[-1]}" if len(self) else ""
+        return f"<Columns: {len(self)} records{ends}>"
 
     def give_back(self) -> None:
         """Let others have the memory of lent columns. `value` is None then, and that of slices is lost."""

@@ -33,6 +33,23 @@ class Record(msgspec.Struct, gc=False):
     value: bytes | None
     headers: Headers = ()
 
+    def __str__(self) -> str:
+        return f"{self.offset}: {told(self.key, self.value, self.headers)}"
+
+
+def told(key: bytes | None, value: bytes | None, headers: Headers) -> str:
+    """What a record holds, in one line: texts as they are, long ones cut."""
+    parts = [_short(value)] if key is None else [f"{_short(key)} = {_short(value)}"]
+    parts += [f"{name}: {_short(of)}" for name, of in headers]
+    return ", ".join(parts)
+
+
+def _short(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = repr(data[:60]).removeprefix("b")
+    return text if len(data) <= 60 else f"{text}... ({len(data)} bytes)"
+
 
 class Broken(Exception):
     def __init__(self, field: str, at: int, detail: str = "") -> None:

@@ -1,0 +1,74 @@
+"""What print() and a debugger show of a client and of what it returns."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer import Cluster, Consumer, ConsumerRecord, GroupChange, Producer
+from kproto import TopicPartition, running
+from kproto.records import Record
+
+
+def test_a_consumer_shows_its_group_and_how_many_partitions_it_has() -> None:
+    consumer = Consumer("127.0.0.1:1", group_id="readers")
+    assert repr(consumer) == "<Consumer 'kproto': group 'readers', 0 partitions>"
+    consumer.close()
+    assert repr(consumer) == "<Consumer 'kproto': group 'readers', 0 partitions, closed>"
+
+
+def test_a_consumer_without_a_group_shows_none() -> None:
+    with Consumer("127.0.0.1:1", client_id="me") as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        assert repr(consumer) == "<Consumer 'me': 1 partitions>"
+
+
+def test_a_cluster_shows_its_name() -> None:
+    with Cluster("127.0.0.1:1") as cluster:
+        assert repr(cluster) == "<Cluster 'kproto'>"
+
+
+def test_a_producer_shows_what_is_on_its_way_and_a_server_its_address() -> None:
+    with running(topics={"t": 1}) as server:
+        assert repr(server) == f"<Server at {server.bootstrap}>"
+        with Producer(server.bootstrap, linger_ms=60_000) as producer:
+            delivery = producer.send("t", b"v")
+            assert repr(producer) == "<Producer 'kproto': 1 records on their way>"
+            assert repr(delivery) == "<Delivery to t-0: open>"
+        assert repr(producer) == "<Producer 'kproto': 0 records on their way, closed>"
+        assert "offset=0" in repr(delivery)
+    assert repr(server) == f"<Server at {server.bootstrap}, stopped>"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (GroupChange(at=1_250, kind="rejoining"), "00:00:01.250 UTC rejoining"),
+        (
+            GroupChange(
+                at=86_400_000,
+                kind="assigned",
+                generation=3,
+                partitions=(TopicPartition("t", 1),),
+                owned=(TopicPartition("t", 0), TopicPartition("t", 1)),
+            ),
+            "00:00:00.000 UTC assigned t-1; owns t-0, t-1; generation 3",
+        ),
+        (GroupChange(at=0, kind="assigned"), "00:00:00.000 UTC assigned; owns nothing"),
+        (
+            GroupChange(at=0, kind="reset", partitions=(TopicPartition("t", 1),), offset=0, reason="new"),
+            "00:00:00.000 UTC reset t-1; at offset 0; new",
+        ),
+    ],
+)
+def test_a_group_change_is_one_line(change: GroupChange, told: str) -> None:
+    assert str(change) == told
+
+
+def test_a_record_is_one_line_with_its_place() -> None:
+    record = ConsumerRecord("t", 2, 17, 0, "CreateTime", b"UA", b"\xff" * 70, (("gate", None),))
+    text = "\\xff" * 60
+    assert str(record) == f"t-2 @ 17: 'UA' = '{text}'... (70 bytes), gate: null"
+
+
+def test_a_record_of_a_batch_is_one_line_with_its_offset() -> None:
+    assert str(Record(5, 0, None, b"v")) == "5: 'v'"
