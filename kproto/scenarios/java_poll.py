@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ..clients import contract
+from ..group.subscription import TopicPartition
+from ..messages.fetch import FetchRequest
+from ..messages.join_group import JoinGroupRequest
 from ..messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -12,8 +17,70 @@ from ..messages.offset_commit import (
 )
 from ..testing.world import Client, World
 from ..wire.message import Message
-from .frame import Told, join, produce, scenario
-from .java_stage import OLD, USUAL, member_of
+from .frame import Told, join, offsets, produce, scenario
+from .java_stage import OLD, T0, USUAL, member_of
+
+
+def _poll(world: World, member: Any, timeout_ms: int, *, limit: int = 1_000, patient: bool = False) -> int:
+    """One poll of an application that polls by hand; how long it took, in ms."""
+    begun = world.now
+    member.poll_once(timeout_ms, limit, patient=patient)
+    world.run(60_000, until=lambda: not member.polling)
+    return world.now - begun
+
+
+def _by_hand(world: World, **config: Any) -> Any:
+    """A member that has its partitions, and an application that polls by hand from now on."""
+    member = member_of(world, **config)
+    world.run(4_000, until=lambda: bool(member.owned))
+    world.run(500)
+    member.pause_polling()
+    world.run(200)
+    return member
+
+
+# -- acquireAndEnsureOpen, the subscription, wakeup -------------------------------------------------------
+
+
+@scenario(
+    "S2-7",
+    "poll belongs to one thread, and to a consumer that is open",
+    says="acquireAndEnsureOpen: a call from another thread throws, and so does one after close; the lock is "
+    "given back in the end, whatever happened.",
+    given="Java 2.6.2 whose application waits in poll",
+    when="a second thread polls, too; a poll throws; the consumer is closed, and polled once more",
+    then="ConcurrentModificationException for the second thread alone, the next poll works, and after close "
+    "it is IllegalStateException",
+)
+def one_thread(told: Told) -> None:
+    world = told.world({"t": 1})
+    member = _by_hand(world)
+    member.poll_once(2_000)
+    world.run(500)
+    second = member.machine.step(member.state, contract.Poll(), world.now)
+    told.moment("another thread polls", "a")
+    told.result("the second thread", [(one.name, one.text) for one in second])
+    told.claim(
+        "the second thread is refused", [one.name for one in second] == ["ConcurrentModificationException"]
+    )
+    told.claim("the first one still waits", member.polling)
+    world.write("t", 0, "x")
+    world.run(500)
+    told.claim("and gets its record", offsets(member, T0) == [0])
+    member.wakeup()
+    _poll(world, member, 100)
+    told.claim("a poll throws", [name for name, _ in member.errors] == ["WakeupException"])
+    world.write("t", 0, "y")
+    _poll(world, member, 1_000)
+    told.claim("and gave the lock back: the next one works", offsets(member, T0) == [0, 1])
+    member.close()
+    world.run(2_000)
+    after = member.machine.step(member.state, contract.Poll(), world.now)
+    told.result("after close", [one.error for one in after])
+    told.claim(
+        "after close it says that it is closed",
+        [one.error for one in after] == [("IllegalStateException", "This consumer has already been closed.")],
+    )
 
 
 @scenario(
@@ -31,6 +98,228 @@ def nothing_subscribed(told: Told) -> None:
     world.run(500)
     told.result("poll raises", member.errors)
     told.claim("it is told", [name for name, _ in member.errors] == ["IllegalStateException"])
+
+
+@scenario(
+    "S2-9",
+    "wakeup: the one call that another thread may make, and it loses nothing",
+    says="maybeTriggerWakeup stands at the beginning of the loop: a consumer that was woken throws "
+    "WakeupException.",
+    given="Java 2.6.2 with 20 messages waiting, its application between two polls",
+    when="it is woken and polls; later it is woken while it waits in a poll of a minute",
+    then="each time one poll throws at once, and the next one goes on: every message comes once, in order",
+)
+def wakeup(told: Told) -> None:
+    world = told.world({"t": 1})
+    member = _by_hand(world)
+    for number in range(20):
+        world.write("t", 0, str(number))
+    _poll(world, member, 1_000, limit=10)
+    member.wakeup()
+    told.moment("another thread wakes it", "a")
+    took = _poll(world, member, 60_000)
+    told.result("woken before: the poll took", f"{took} ms")
+    told.claim("woken before a poll, the poll throws at once", (took, len(member.errors)) == (0, 1))
+    told.claim("with ten messages in its buffer it gave none of them", len(member.records) == 10)
+    _poll(world, member, 1_000)
+    told.claim("the next poll gives the other ten", offsets(member, T0) == list(range(20)))
+    begun = world.now
+    member.poll_once(60_000)
+    world.run(3_000)
+    member.wakeup()
+    told.moment("another thread wakes it", "a")
+    world.run(1_000, until=lambda: not member.polling)
+    told.result("woken inside: a poll of a minute took", f"{world.now - begun} ms")
+    told.claim("woken in a poll, it throws at once", world.now - begun == 3_000)
+    world.write("t", 0, "last")
+    _poll(world, member, 1_000)
+    told.claim("all came once, in order", offsets(member, T0) == list(range(21)))
+    told.claim("it threw twice", [name for name, _ in member.errors] == ["WakeupException"] * 2)
+
+
+# -- the loop ---------------------------------------------------------------------------------------------
+
+
+@scenario(
+    "S2-10",
+    "poll(Duration): whatever comes before the records takes part of its time, too",
+    says="With includeMetadataInTimeout the assignment is updated without waiting for the join.",
+    given="Java 2.6.2, and a group whose first rebalance takes three seconds",
+    when="the application polls with a Duration of 400 ms again and again",
+    then="each poll returns in its time, empty, until the join is done; the join goes on through them, and "
+    "is asked for once",
+)
+def bounded(told: Told) -> None:
+    world = told.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
+    member = member_of(world)
+    member.pause_polling()
+    world.run(60)
+    world.write("t", 0, "x")
+    took: list[int] = []
+    while not member.records and len(took) < 20:
+        took.append(_poll(world, member, 400))
+    joins = [one for one in world.asked(member, JoinGroupRequest) if one.member_id]
+    told.result("polls, and the longest", [len(took), f"{max(took)} ms"])
+    told.claim("no poll took longer than its time", max(took) <= 400)
+    told.claim("several were empty before the join was done", len(took) >= 7)
+    told.claim("they were one join", len(joins) == 1)
+
+
+@scenario(
+    "S2-11",
+    "poll(long), the old one: its time is for records only",
+    says="Without includeMetadataInTimeout it tries until the metadata is there, and warns: Still waiting "
+    "for metadata.",
+    given="Java 2.6.2, and a group whose first rebalance takes three seconds",
+    when="the application calls poll(0) and then, in another group, poll(400)",
+    then="both are back only when the partitions and their positions are there; poll(400) then waits its "
+    "whole time for records",
+)
+def patient(told: Told) -> None:
+    for timeout in (0, 400):
+        world = told.world({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
+        member = member_of(world)
+        member.pause_polling()
+        world.run(60)
+        begun = world.now
+        took = _poll(world, member, timeout, patient=True)
+        assigned = next((one.at - begun for one in world.seen if one.what == "assigned"), None)
+        told.result(f"poll({timeout}) took, was assigned after", [f"{took} ms", f"{assigned} ms"])
+        told.claim(
+            f"poll({timeout}): it waited for its partitions", assigned is not None and took >= assigned
+        )
+        beyond = took - (assigned or 0)
+        told.claim(f"poll({timeout}): then it waited for records", timeout <= beyond <= timeout + 50)
+        told.claim(f"poll({timeout}): no line was logged", not member.reports)
+    told.why(
+        "The warning that stands in the loop is never seen: each turn has a timer without an end, so none "
+        "of them comes back with nothing done. For the same reason poll(0) has no limit at all."
+    )
+
+
+@scenario(
+    "S2-12",
+    "The next fetch is on its way before poll returns its records",
+    says="Before it returns, poll sends the next fetches, so that the broker works while the application "
+    "does; nothing may throw any more, as the position has moved already.",
+    given="Java 2.6.2 and a topic with 500 messages; a poll gives at most 100",
+    when="the application polls, works for a second, and polls with a timeout of 0",
+    then="the second fetch left in the moment in which the first poll returned, and the poll with no time "
+    "at all has its records",
+)
+def pipelined(told: Told) -> None:
+    world = told.world({"t": 1})
+    member = _by_hand(world)
+    world.write("t", 0, *["x"] * 100)
+    begun = len(world.asked(member, FetchRequest))
+    _poll(world, member, 1_000, limit=100)
+    returned = world.now
+    world.write("t", 0, *["x"] * 100)
+    told.claim("a fetch is open when poll has returned", bool(member.state.fetching))
+    world.run(1_000)
+    sent = world.asked(member, FetchRequest)[begun:]
+    told.result("fetches until the second poll", len(sent))
+    took = _poll(world, member, 0, limit=100)
+    told.result("the second poll: records, and time", [len(member.records) - 100, f"{took} ms"])
+    told.claim("the second poll had its records in no time", (len(member.records), took) == (200, 0))
+    told.claim("nothing was asked for meanwhile", world.now == returned + 1_000)
+    told.claim("all came once, in order", offsets(member, T0) == list(range(200)))
+
+
+class _Redacts:
+    """An application's interceptor: takes every second record away."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[TopicPartition, int]] = []
+
+    def on_consume(self, records: tuple[contract.Record, ...]) -> tuple[contract.Record, ...]:
+        return tuple(one for one in records if one.offset % 2 == 0)
+
+    def on_commit(self, committed: Mapping[TopicPartition, int]) -> None:
+        self.heard.append(dict(committed))
+
+
+@scenario(
+    "S2-13",
+    "Interceptors have the last word about what poll returns",
+    says="poll returns interceptors.onConsume of the records.",
+    given="Java 2.6.2 with an interceptor that takes away every second record, and ten messages",
+    when="the application reads them, and commits are made",
+    then="it gets five; but all ten are committed: what an interceptor takes away is gone",
+)
+def intercepted(told: Told) -> None:
+    world = told.world({"t": 1})
+    tap = _Redacts()
+    member = member_of(world, auto_commit_ms=1_000, extra={"interceptor.classes": (tap,)})
+    world.write("t", 0, *["x"] * 10)
+    world.run(5_000)
+    told.result("records, committed", [len(member.records), world.committed("g", T0)])
+    told.claim("what onConsume left is what poll returns", offsets(member, T0) == [0, 2, 4, 6, 8])
+    told.claim("all were committed", world.committed("g", T0) == 10)
+    told.claim("onCommit heard of it", {T0: 10} in tap.heard)
+    told.why("The position has moved before onConsume is called, and the commit is made of positions.")
+
+
+@scenario(
+    "S2-14",
+    "poll goes round until there are records or its time is over",
+    says="do ... while (timer.notExpired()), and then ConsumerRecords.empty().",
+    given="Java 2.6.2 that owns an empty partition, and a broker that answers a fetch after 100 ms",
+    when="it polls for 1,000 ms; then again, and a message comes after 300 ms",
+    then="the first poll is empty, took its whole time and asked several times; the second one returns with "
+    "the message",
+)
+def goes_round(told: Told) -> None:
+    world = told.world({"t": 1})
+    member = _by_hand(world)
+    before = len(world.asked(member, FetchRequest))
+    took = _poll(world, member, 1_000)
+    asked = len(world.asked(member, FetchRequest)) - before
+    told.result("empty: took, fetches", [f"{took} ms", asked])
+    told.claim("it took its time", took == 1_000)
+    told.claim("it was empty", not member.records)
+    told.claim("it asked again and again", asked >= 8)
+    world.later(300, lambda: world.write("t", 0, "x"))
+    took = _poll(world, member, 1_000)
+    told.result("with a message after 300 ms: took", f"{took} ms")
+    told.claim("it returned with the message", 300 <= took <= 310 and len(member.records) == 1)
+
+
+@scenario(
+    "S2-15",
+    "poll measures itself: how often it is called, and how long it waits",
+    says="recordPollStart at the beginning and recordPollEnd in finally.",
+    given="Java 2.6.2 whose application works 900 ms after each poll, and polls that wait 100 ms for nothing",
+    when="that goes on for a minute and a half, and then a poll throws",
+    then="time-between-poll is 1,000 ms, poll-idle-ratio about a tenth; the poll that throws is counted, too",
+)
+def measured(told: Told) -> None:
+    world = told.world({"t": 1})
+    member = _by_hand(world)
+    for _ in range(90):
+        _poll(world, member, 100)
+        world.run(900)
+    found = member.state.polls.metrics(world.now)
+    for name, value in found.items():
+        told.result(name, round(value, 3))
+    between = (found["time-between-poll-avg"], found["time-between-poll-max"])
+    told.claim("polls are a second apart", between == (1_000, 1_000))
+    told.claim("about a tenth of the time is spent in poll", 0.08 <= found["poll-idle-ratio-avg"] <= 0.12)
+    told.claim("the last poll was a second ago", found["last-poll-seconds-ago"] == 1)
+    ended = sum(one.count for one in member.state.polls.idle.samples)
+    member.wakeup()
+    _poll(world, member, 100)
+    after = member.state.polls.metrics(world.now)
+    told.claim("the poll that throws has begun", after["last-poll-seconds-ago"] == 0)
+    told.claim("and ended", sum(one.count for one in member.state.polls.idle.samples) == ended + 1)
+    told.why(
+        "Near 1 the application waits for records, near 0 the records wait for the application. It is the "
+        "time in poll over itself and the time since the last poll began, so that the last poll counts "
+        "twice."
+    )
+
+
+# -- the commit in poll -----------------------------------------------------------------------------------
 
 
 @scenario(

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from ..group.subscription import TopicPartition
 from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..messages.metadata import MetadataRequest
 from ..testing.world import Client, World
 from ..wire.message import Message
 from .frame import Told, join, lost_and_doubled, produce, scenario
-from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, member_of, stored
+from .java_stage import COOPERATIVE, NOW, OLD, T0, T1, USUAL, RuntimeException, member_of, stored
 
 
 @scenario(
     "S2-23",
     "What makes a group rebalance: members, topics, partitions",
-    says="A rebalance has three causes: members come, go or crash; the set of subscribed topics "
-    "changes; a topic's "
-    "partitions change.",
+    says="A rebalance has three causes: members come, go or crash; the set of subscribed topics changes; a "
+    "topic's partitions change.",
     given="a Java member that subscribed to a pattern",
     when="a second member comes, leaves, a third crashes, a matching topic is made, a topic grows",
     then="each time the group rebalances, and settles",
@@ -100,8 +101,8 @@ def _gap(world: World, who: str, tp: TopicPartition, begun: int) -> int:
     "S2-25",
     "onJoinPrepare commits: 2.6.2 blocks poll for it, today's does not",
     says="onJoinPrepare calls maybeAutoCommitOffsetsSync with a timer of max.poll.interval.ms.",
-    given="a member with messages read since its last commit, and a coordinator whose commit answers "
-    "are slow",
+    given="a member with messages read since its last commit, and a coordinator whose commit answers are "
+    "slow",
     when="a second member comes",
     then="both commit before they join again; nothing is read twice",
 )
@@ -197,3 +198,78 @@ def no_longer_wanted(told: Told) -> None:
     told.result("revoked", [str(tp) for found in revoked for tp in found])
     told.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
     told.claim("t is still there", member.owned == {T0, T1})
+
+
+@scenario(
+    "S2-29",
+    "After onJoinPrepare it leads nobody, and watches its own topics only",
+    says="At the end of onJoinPrepare isLeader is false and the group's subscription is reset.",
+    given="two members of 2.6.2: the leader reads t, the other one reads u",
+    when="the leader's process stands still until its session is over, and comes back as a follower",
+    then="as the leader it asked for the metadata of both topics, as a follower it asks for its own",
+)
+def leads_nobody(told: Told) -> None:
+    world = told.world({"t": 1, "u": 1})
+    first = member_of(world, metadata_ms=1_000)
+    world.run(3_000)
+    second = member_of(world, "b", topics=("u",), metadata_ms=1_000)
+    world.run(8_000)
+    leading = _topics_asked_for(world, first)
+    told.claim("it leads", first.state.leads)
+    first.freeze(15_000)
+    told.moment("stands still for 15 s", "a")
+    world.run(15_000)
+    world.run(10_000)
+    following = _topics_asked_for(world, first)
+    told.result("asked for as the leader", sorted(leading))
+    told.result("asked for as a follower", sorted(following))
+    told.claim("the leader watches what the group reads", leading == {"t", "u"})
+    told.claim("the other one leads now", second.state.leads and not first.state.leads)
+    told.claim("it watches what it reads itself", following == {"t"})
+
+
+def _topics_asked_for(world: World, member: Any) -> set[str]:
+    """By its last request for metadata."""
+    asked = world.asked(member, MetadataRequest)[-1]
+    return {topic.name for topic in asked.topics}
+
+
+@scenario(
+    "S2-30",
+    "A callback that raises before the join: the partitions are gone all the same",
+    says="The exception of the callback is kept, the assignment changes, and then KafkaException is thrown "
+    "around it.",
+    given="an eager member of 2.6.2, and one of today, whose onPartitionsRevoked raises once",
+    when="a second member comes",
+    then="poll throws KafkaException with that cause, nothing is assigned any more, and the rebalance goes "
+    "on",
+)
+def callback_raises(told: Told) -> None:
+    for kind in (OLD, NOW):
+        _callback_raises(told, kind)
+
+
+def _callback_raises(told: Told, kind: str) -> None:
+    world = told.world({"t": 4})
+    first = member_of(world, "a", kind, assignors=("range",))
+    world.run(4_000)
+    left = [RuntimeException("the database is away")]
+
+    def listener(call: str, partitions: object) -> None:
+        if call == "revoked" and left:
+            raise left.pop()
+
+    first.listener = listener
+    second = member_of(world, "b", kind, assignors=("range",))
+    world.run(10_000, until=lambda: bool(first.errors))
+    name, text = first.errors[0] if first.errors else ("nothing", "")
+    told.result(f"{kind}: poll throws", f"{name}: {text}")
+    told.claim(
+        f"{kind}: KafkaException, and its cause",
+        name == "KafkaException" and "RuntimeException: the database is away" in text,
+    )
+    told.claim(f"{kind}: nothing is assigned then", not first.state.assigned)
+    world.run(10_000)
+    shares = [len(first.owned), len(second.owned)]
+    told.result(f"{kind}: partitions in the end", shares)
+    told.claim(f"{kind}: the rebalance goes on", shares == [2, 2] and len(first.errors) == 1)

@@ -93,8 +93,8 @@ def interval(told: Told) -> None:
 @scenario(
     "S2-20",
     "Kafka 0.8: where a group stood in ZooKeeper",
-    says="The old coordinator watched /consumers/<group>/ids and /brokers/topics/<topic>; offsets were under "
-    "/consumers/<group>/offsets/<topic>/<partition>.",
+    says="The old coordinator watched /consumers/<group>/ids and /brokers/topics/<topic>; offsets were "
+    "under /consumers/<group>/offsets/<topic>/<partition>.",
     given="the builders of paths",
     when="they are asked for group g and topic t",
     then="the document's paths come out",
@@ -111,14 +111,12 @@ def paths(told: Told) -> None:
 @scenario(
     "S2-21",
     "Kafka 0.8: everybody decides alone, and they run into each other",
-    says="Each consumer decided by itself which partitions it takes, and tried to be first to write "
-    "it down; there "
-    "was no sense of a group that agrees.",
+    says="Each consumer decided by itself which partitions it takes, and tried to be first to write it "
+    "down; there was no sense of a group that agrees.",
     given="three consumers whose watches fire at different times",
     when="they start one after the other, one dies, and the topic grows",
-    then="consumers that hear early find partitions still owned and try again; in the end each "
-    "partition has one "
-    "owner; every change made everybody begin anew",
+    then="consumers that hear early find partitions still owned and try again; in the end each partition "
+    "has one owner; every change made everybody begin anew",
 )
 def zookeeper(told: Told) -> None:
     state = zk.start("g", {"t": 6})
@@ -152,8 +150,8 @@ def zookeeper(told: Told) -> None:
     told.claim("each partition has one owner in the end", owners == ["b"] * 4 + ["c"] * 4)
     told.claim("each change made everybody begin anew", state.rebalances >= 9)
     told.why(
-        "Nobody is asked, so nobody can say that all have let go; the owners' nodes only refuse the "
-        "second one."
+        "Nobody is asked, so nobody can say that all have let go; the owners' nodes only refuse the second "
+        "one."
     )
 
 
@@ -195,9 +193,8 @@ def coordinator(told: Told) -> None:
 @scenario(
     "S2-24",
     "GroupRebalanceConfig: the rebalance timeout is max.poll.interval.ms",
-    says="For consumers rebalanceTimeoutMs is max.poll.interval.ms, 5 minutes unless said; "
-    "sessionTimeoutMs is "
-    "session.timeout.ms.",
+    says="For consumers rebalanceTimeoutMs is max.poll.interval.ms, 5 minutes unless said; sessionTimeoutMs "
+    "is session.timeout.ms.",
     given="Java 2.6.2, with both left out and with both set",
     when="it joins",
     then="its JoinGroup says 300000 and 10000; or what was set",

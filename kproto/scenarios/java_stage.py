@@ -22,6 +22,10 @@ USUAL: dict[str, Any] = {
 }
 
 
+class RuntimeException(Exception):
+    """What an application raises in a callback."""
+
+
 def member_of(world: World, name: str = "a", kind: str = OLD, **config: Any) -> Any:
     """A member in group g that reads topic t, with short times."""
     return join(world, name, kind, **{**USUAL, **config})

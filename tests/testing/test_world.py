@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kproto.clients.index import client
 from kproto.errors import ConfigError, IllegalState
 from kproto.testing.world import Consumer, Stuck, World, tp
 
@@ -323,3 +324,18 @@ def test_a_truncated_log_has_lost_its_end() -> None:
     world.write("t", 0, "c")
     world.truncate("t", 0, 2)
     assert (world.log(tp("t", 0)).end_offset, world.log(tp("t", 0)).leader_epoch) == (2, 1)
+
+
+# ---- other clients' machines
+
+
+@pytest.mark.parametrize("kind", ["java", "java-2.6", "sarama", "kafka-go", "librdkafka"])
+def test_a_machine_that_is_put_out_of_its_group_is_seen_as_fenced(kind: str) -> None:
+    machine: Any = client(kind)
+    world = World({"t": 1})
+    a = world.join("a", machine, topics=["t"], group_id="g", session_ms=6_000, heartbeat_ms=500)
+    assert (a.generation, a.member_id) == (-1, "")
+    assert world.run(until=lambda: a.generation == 1)
+    assert a.member_id.startswith("a-")
+    a.freeze(10_000)
+    assert world.run(20_000, until=lambda: any(one.what == "fenced" for one in world.seen))

@@ -121,7 +121,7 @@ def _polling(state: State, out: Out) -> bool:
     if ready:
         committing.by_timer(state, out)
         positions.serve(state, out)
-    waits = _waits_for_coordinator(state) or _waits_for_metadata(state, ready)
+    waits = _waits_for_metadata(state, ready) or _waits_for_coordinator(state)
     records = () if waits else fetching.collect(state, state.poll_limit)
     fetching.serve(state, out)
     if records:
