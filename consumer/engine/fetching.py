@@ -6,7 +6,8 @@ Rules that hold here:
   While it waits there for records, a partition that it doesn't ask for (just assigned, sought or drained) and
   that has some is asked for beside it, once, without a session: nobody waits fetch.max.wait.ms for another
   partition's sake.
-* While the application works on what it got, the next piece of each partition is already fetched.
+* While the application works on what it got, the next piece of each partition is already fetched; those of
+  one broker together, while each has a piece left: an answer with many costs little more than with one.
 * An answer counts only for partitions whose epoch is still the one it was asked in: what was sought, revoked
   or reset meanwhile ignores it.
 * Errors of a partition are acted on when they arrive, but raised only when everything before was handed out.
@@ -49,6 +50,19 @@ class _Node:
         self.failures = 0
         # Wanted since the open fetch went out.
         self.fresh: dict[TopicPartition, PartitionState] = {}
+        # Wanted, and nothing of them is buffered; not wanted, as all that there is room for is buffered.
+        self.dry: set[TopicPartition] = set()
+        self.full: set[TopicPartition] = set()
+
+    @property
+    def waits(self) -> bool:
+        """The application has enough of each partition, and will soon have room for more of them at once."""
+        return bool(self.full) and not self.dry
+
+    def forget(self, partition: TopicPartition) -> None:
+        self.session.forget(partition)
+        self.fresh.pop(partition, None)
+        self.dry.discard(partition)
 
 
 class Fetcher:
@@ -61,6 +75,8 @@ class Fetcher:
         self._nodes: dict[int, _Node] = {}
         # Whose session asks for a partition.
         self._at: dict[TopicPartition, int] = {}
+        # The broker that will be asked for more of it, once there is room.
+        self._full_at: dict[TopicPartition, int] = {}
         self.stopped = False
 
     # ---- what is wanted
@@ -71,9 +87,9 @@ class Fetcher:
         node = self._node(state)
         before = self._at.get(partition)
         if before is not None and before != node:
-            self._nodes[before].session.forget(partition)
-            self._nodes[before].fresh.pop(partition, None)
+            self._nodes[before].forget(partition)
             del self._at[partition]
+        self._note_full(state)
         if node is None:
             return
         core = self._core
@@ -90,8 +106,22 @@ class Fetcher:
             state.epoch,
         )
         lane.session.want(partition, want)
+        (lane.dry.discard if state.chunks else lane.dry.add)(partition)
         if lane.open and not lane.session.asks(partition):
             lane.fresh[partition] = state
+
+    def _note_full(self, state: PartitionState) -> None:
+        partition = state.partition
+        node: int | None = None
+        if state.full:
+            node = self._core.view.leader(partition) if state.replica is None else state.replica
+        before = self._full_at.get(partition)
+        if before is not None and before != node:
+            self._nodes[before].full.discard(partition)
+            del self._full_at[partition]
+        if node is not None and node in self._nodes:
+            self._nodes[node].full.add(partition)
+            self._full_at[partition] = node
 
     def _node(self, state: PartitionState) -> int | None:
         """The broker to ask for it now; None when there is nothing to ask for, or nobody to ask."""
@@ -124,7 +154,7 @@ class Fetcher:
             if lane.not_before > self._core.now:
                 continue
             if not lane.open:
-                if lane.session.wanted:
+                if lane.session.wanted and not lane.waits:
                     self._fetch(node, lane)
             elif lane.fresh and not lane.open_beside:
                 self._fetch_beside(node, lane)

@@ -264,6 +264,11 @@ class PartitionState:
         )
 
     @property
+    def full(self) -> bool:
+        """There is no room for more until the next poll takes some."""
+        return len(self.chunks) >= PREFETCH and self.deliverable
+
+    @property
     def urgent(self) -> bool:
         """There is probably something to fetch: worth a request beside the one that waits at the broker."""
         if self.fetch_offset == self.dry_at:

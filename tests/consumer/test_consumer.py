@@ -585,6 +585,36 @@ def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> No
     assert all(offset == 100 for offset in offsets)
 
 
+def filled(world: World) -> Consumer:
+    """A consumer that has buffered all it may of three partitions, ten records in each piece."""
+    for partition, number in itertools.product(range(3), range(20)):
+        world.write("t", partition, *numbers(10 * number, 10 * number + 10))
+    a = world.consumer(max_partition_fetch_bytes=200)  # a batch at a time
+    a.limit = 0
+    a.assign({tp("t", partition): 0 for partition in range(3)})
+    states = a.engine.partitions
+    assert world.run(until=lambda: all(state.full for state in states.values()))
+    return a
+
+
+def test_the_next_pieces_of_several_partitions_come_in_one_answer() -> None:
+    world = World({"t": 3})
+    a = filled(world)
+    before = len(world.asked(a, FetchRequest))
+    for _ in range(3):
+        a.do(ev.Take(10))
+        world.run(100)
+    [asked] = world.asked(a, FetchRequest)[before:]
+    assert [len(topic.partitions) for topic in asked.topics] == [3]
+
+
+def test_a_partition_of_which_nothing_is_buffered_is_fetched_however_much_there_is_of_others() -> None:
+    world = World({"t": 3})
+    a = filled(world)
+    a.do(ev.Seek(tp("t", 1), 50))
+    assert world.run(100, until=lambda: bool(a.engine.partitions[tp("t", 1)].chunks))
+
+
 def test_seek_to_latest_then_committed_comes_back() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 10))
