@@ -2,8 +2,8 @@
 
     python -m benchmarks.machines [--rounds 5] [--minutes 3]
 
-Only the CPU time inside of `step` and `next_deadline` counts, not the world around them: what an event costs is
-the median over the rounds. An event is whatever a world tells a machine: answers, polls, ticks, the
+Only the CPU time inside of `step` and `next_deadline` counts, not the world around them: what an event costs
+is the median over the rounds. An event is whatever a world tells a machine: answers, polls, ticks, the
 application's wishes. Records come at 10 a second, both members commit each second, the topic grows once and
 one member comes later than the other. A ratio is that of a round to kafka-go's in the same round.
 
@@ -78,7 +78,9 @@ def lived(name: str, minutes: float, seed: int, watch: float) -> Timed:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--minutes", type=float, default=3, help="of virtual time")
     given = parser.parse_args()
@@ -94,7 +96,9 @@ def main() -> None:
     report.header("client", "events/s", "us an event", f"x {YARDSTICK}", "goal")
     for name in names:
         rate = statistics.median(rates[name])
-        ratio = statistics.median(own / other for own, other in zip(rates[name], rates[YARDSTICK], strict=True))
+        ratio = statistics.median(
+            own / other for own, other in zip(rates[name], rates[YARDSTICK], strict=True)
+        )
         reached = "reached" if rate >= GOAL else f"{rate / GOAL:.2f} of it"
         report.row(name, f"{rate:,.0f}", f"{1e6 / rate:.1f}", ratio, reached)
 

@@ -8,7 +8,8 @@
 
 A story is decided by its seed: `play(4711)` is the same today and tomorrow, in every process. `Story` is
 the same in pieces: change its `options` to try your own assignors or policies, `world.watch(...)` your own
-claims, or drop `moves` that your application never makes.
+claims, or drop `moves` that your application never makes. With `others` a story's group is mixed: members of
+other clients, which are named as in `kproto.clients.index`, come, work, and go as well.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Final
 
+from ..clients.index import client
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
-from .world import Consumer, Invariant, World
+from .world import Consumer, Invariant, Member, World
 
 QUICK: Final[dict[str, Any]] = {
     "group_id": "g",
@@ -45,15 +47,24 @@ STRATEGIES: Final[tuple[tuple[tuple[str, ...], ...], ...]] = (
 )
 """Which assignors the members of one story offer: any two of a line have one in common."""
 
+WITH_OTHERS: Final = (("range",), ("cooperative-sticky", "range"))
+"""What members offer in a mixed group: all clients have range."""
+
 PAUSES: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 REST_MS: Final = 30_000
 
 
 def play(
-    seed: int, *, steps: int = 40, trace: bool = False, watch: Iterable[Invariant] = (), **options: Any
+    seed: int,
+    *,
+    steps: int = 40,
+    trace: bool = False,
+    watch: Iterable[Invariant] = (),
+    others: Sequence[str] = (),
+    **options: Any,
 ) -> World:
     """A whole story: the trouble, then `rest`. `watch` as `World.watch`; `options` are the consumers' own."""
-    story = Story(seed, trace=trace, **options)
+    story = Story(seed, trace=trace, others=others, **options)
     story.world.watch(*watch)
     story.run(steps)
     if not story.world.living(Consumer):
@@ -94,7 +105,7 @@ def _resume(consumer: Consumer) -> None:
 class Story:
     """A random story, step by step."""
 
-    def __init__(self, seed: int, *, trace: bool = False, **options: Any) -> None:
+    def __init__(self, seed: int, *, trace: bool = False, others: Sequence[str] = (), **options: Any) -> None:
         self.random = random = Random(f"{seed}/story")
         self.options = options
         self.world = World(
@@ -104,7 +115,8 @@ class Story:
             latency=random.choice(((1, 1), (1, 4), (1, 30), (5, 5))),
             trace=trace,
         )
-        self.strategies = random.choice(STRATEGIES)
+        self.others = others
+        self.strategies = WITH_OTHERS if others else random.choice(STRATEGIES)
         self.topics = random.choice((("t",), ("t", "u")))
         self.gentle = random.random() < 0.25
         self.moves: list[tuple[int, Callable[[], None]]] = [
@@ -138,6 +150,8 @@ class Story:
                 (1, self.delete_before),
                 (1, self.truncate),
             ]
+        if others:
+            self.moves += [(6, self.join_another), (3, self.end_another)]
         self._members = 0
         for partition in self.world.partitions():
             self._write(partition)
@@ -174,6 +188,39 @@ class Story:
         made: Consumer = self.world.join(f"c{self._members}", topics=self.topics, **given)
         made.callback_ms = random.choice((0, 0, 0, 5, 200))
         made.works_ms = random.choice((0, 0, 5, 100))
+
+    def join_another(self) -> None:
+        """A member of another client."""
+        random = self.random
+        if len(self.world.living(Member)) >= 4:
+            return
+        self._members += 1
+        name = random.choice(self.others)
+        made: Member = self.world.join(
+            f"{name}{self._members}",
+            client(name),
+            topics=self.topics,
+            group_id="g",
+            assignors=("range",),
+            session_ms=3_000,
+            heartbeat_ms=500,
+            max_poll_ms=6_000,
+            metadata_ms=1_000,
+            auto_commit=random.random() < 0.7,
+            auto_commit_ms=400,
+            reset="earliest",
+        )
+        made.callback_ms = random.choice((0, 0, 0, 5, 200))
+        made.works_ms = random.choice((0, 0, 5, 100))
+
+    def end_another(self) -> None:
+        living = self.world.living(Member)
+        if living:
+            one = self.random.choice(living)
+            if self.gentle or self.random.random() < 0.5:
+                one.close()
+            else:
+                self.world.kill(one)
 
     def write(self) -> None:
         self._write(self.random.choice(self.world.partitions()))

@@ -1,0 +1,49 @@
+"""Groups in which kproto's consumers are beside all other clients, at random: every claim holds of ours.
+
+KPROTO_STORIES=10000 plays so many (tox -e soak). Where an original breaks a claim by its own rules a scenario
+shows it: I10 (new partitions) in S1-16 and S1-20, I14 (a crash) in S1-23.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kproto.clients.index import available
+from kproto.testing.invariants import ALWAYS, Broken, check
+from kproto.testing.schedules import play
+from kproto.testing.world import Member
+from tests.testing.engines import MUTANTS
+
+QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
+STORIES = int(os.environ.get("KPROTO_STORIES", "4" if QUICK else "30"))
+BUNDLE = 2 if QUICK else 10
+FIRST = 50_000
+"""Their seeds: far from those of the stories without others."""
+
+
+@pytest.mark.parametrize("first", range(0, STORIES, BUNDLE))
+def test_every_claim_holds_of_our_members_among_others(first: int) -> None:
+    for seed in range(FIRST + first, FIRST + min(first + BUNDLE, STORIES)):
+        check(play(seed, watch=ALWAYS, others=available()))
+
+
+def test_a_mixed_story_has_members_of_other_clients_that_work() -> None:
+    world = play(FIRST + 3, others=available())
+    others = {one for one in world.clients.values() if isinstance(one, Member)}
+    assert others
+    assert any(seen.what == "delivered" and world.clients[seen.who] in others for seen in world.seen)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["revoked_partitions_are_kept", "what_is_buffered_counts_as_processed"])
+def test_a_mutant_is_seen_among_others_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name][0](monkeypatch)
+
+    def stories() -> None:
+        for seed in range(FIRST, FIRST + 40):
+            check(play(seed, watch=ALWAYS, others=available()))
+
+    with pytest.raises(Broken):
+        stories()
