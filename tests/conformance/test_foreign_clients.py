@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).with_name("foreign_members.py")
 MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "confluent_kafka"}
 PARTITIONS = 6
 SESSION_MS = 2000
-PATIENCE = 40.0  # seconds for any single thing to happen
+PATIENCE = 120.0  # seconds for any single thing to happen
 
 
 def need(client: str, *modules: str) -> None:
