@@ -154,13 +154,17 @@ class Stage:
     def inject(self, member: str, api: str, *codes: int) -> None:
         self.tap.inject(self.name(member), api, *codes)
 
-    def said(self, member: str, api: str) -> None:
-        """Wait until a member has asked this."""
+    def said(self, member: str, api: str, *, again: bool = False) -> None:
+        """Wait until a member has asked this; `again`: once more than now."""
         end = time.monotonic() + PATIENCE
-        while all(one.api != api for one in self.tap.heard(self.name(member))):
+        before = self._asked(member, api) if again else 0
+        while self._asked(member, api) <= before:
             if time.monotonic() > end:
                 raise AssertionError(f"{member} did not send {api}")
             time.sleep(0.02)
+
+    def _asked(self, member: str, api: str) -> int:
+        return sum(one.api == api for one in self.tap.heard(self.name(member)))
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -341,6 +345,53 @@ def close_while_joining(stage: Stage) -> None:
     a.close()
 
 
+def fencing(stage: Stage) -> None:
+    """A second process comes with the same instance id: the first one hears of it, and is killed."""
+    stage.produce(10)
+    a = stage.subscribed("A", instance="one", auto_commit=False)
+    a.until("R ", 10)
+    b = stage.subscribed("B", instance="one", auto_commit=False)
+    a.until("error")
+    a.kill()
+    stage.pause(1.0)
+    b.close()
+
+
+def commit_while_joining(stage: Stage) -> None:
+    """The application commits while the answer to its JoinGroup is held back."""
+    stage.produce(10)
+    a = stage.subscribed("A", auto_commit=False)
+    a.until("R ", 10)
+    stage.pause(0.6)
+    stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
+    b = stage.member("B", auto_commit=False)
+    b.say(f"subscribe {stage.topic}")
+    stage.said("A", "JoinGroup", again=True)
+    stage.pause(0.3)
+    a.say("commit")
+    a.until("assigned")
+    b.until("assigned")
+    stage.pause(0.6)
+    b.close()
+    a.until("assigned")
+    stage.pause(0.4)
+    a.close()
+
+
+def pattern(stage: Stage) -> None:
+    """Topics by a pattern: one is there, another one comes."""
+    stage.produce(10)
+    a = stage.member("A")
+    a.say(f"pattern ^{stage.topic}.*")
+    a.until("assigned")
+    a.until("R ", 10)
+    stage.pause(0.6)
+    stage.cluster.create_topics({f"{stage.topic}-too": 1})
+    a.until("assigned")
+    stage.pause(0.6)
+    a.close()
+
+
 Play = Callable[[Stage], None]
 PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
     "join": (join, ""),
@@ -357,5 +408,8 @@ PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
     "unsubscribe": (unsubscribe, "unsubscribe"),
     "cooperative": (cooperative, "cooperative"),
     "close-while-joining": (close_while_joining, ""),
+    "fencing": (fencing, "static"),
+    "commit-while-joining": (commit_while_joining, ""),
+    "pattern": (pattern, "pattern"),
 }
 """Name -> the play, and the ability that it needs."""

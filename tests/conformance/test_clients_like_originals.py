@@ -79,6 +79,11 @@ def played(
 TRIES = 3
 """What falls into one millisecond comes in this order or that, also with two runs of one original."""
 
+MORE_THAN_ONCE = 0.15
+"""So large a part of the plays may need another try: a true difference would be among them each time."""
+
+TRIED: dict[tuple[str, str], int] = {}
+
 LEFT_OUT = {"librdkafka": ("FindCoordinator",)}
 """librdkafka looks its coordinator up again whenever a connection comes up, which is not always the same."""
 
@@ -102,10 +107,19 @@ def test_a_machine_says_and_tells_what_its_original_does(
 ) -> None:
     original = originals.program(client)
     machine = [sys.executable, "-m", "kproto", "member", "--as", client]
-    for _ in range(TRIES):
+    for tries in range(1, TRIES + 1):
+        TRIED[client, play] = tries
         theirs = played(client, original, play, tapped, operators)
         ours = played(client, machine, play, tapped, operators)
         keep(client, play, theirs=theirs, ours=ours)
         if ours == theirs:
             return
     assert ours == theirs
+
+
+def test_few_plays_need_another_try() -> None:
+    again = [case for case, tries in TRIED.items() if tries > 1]
+    if len(TRIED) < len(CASES) / 2:
+        pytest.skip(f"only {len(TRIED)} of {len(CASES)} plays were given")
+    print(f"another try: {again}")
+    assert len(again) <= MORE_THAN_ONCE * len(TRIED), f"needed another try: {again}"

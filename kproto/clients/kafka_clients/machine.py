@@ -36,21 +36,26 @@ def next_deadline(state: State) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     if state.closed or not state.bootstrap:
         return None
-    found: list[int | None] = [beating.due(state)]
-    if state.block is not Block.nothing or state.beats:
+    now, block = state.now, state.block
+    found = [beating.due(state)]
+    if block is not Block.nothing or state.beats:
         found.append(knowing.due(state))
-    if state.block is Block.polling:
-        found.append(state.poll_until if state.poll_until < FOREVER else None)
-        found += [state.join_again_at, state.find_again_at, state.prepare_until]
-        found.append(state.commit_at if state.auto_commit else None)
+    if block is Block.polling:
+        if state.poll_until < FOREVER:
+            found.append(state.poll_until)
+        found += (state.join_again_at, state.find_again_at, state.prepare_until)
+        if state.auto_commit:
+            found.append(state.commit_at)
         if not state.settled:
             found += [one.retry_at for one in state.assigned.values() if one.where is not Where.fetching]
     if state.closing:
-        found += [state.close_until, state.find_again_at]
-    for op in (*state.commits, state.prepare_commit, state.committing):
-        if op is not None:
-            found += [op.again_at, state.find_again_at, op.until]
-    return min((at for at in found if at is not None and at > state.now), default=None)
+        found += (state.close_until, state.find_again_at)
+    if state.commits or state.prepare_commit is not None or state.committing is not None:
+        for op in (*state.commits, state.prepare_commit, state.committing):
+            if op is not None:
+                found += (op.again_at, state.find_again_at, op.until)
+    due = [at for at in found if at is not None and at > now]
+    return min(due) if due else None
 
 
 # -- events

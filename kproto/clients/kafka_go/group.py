@@ -97,7 +97,7 @@ def next_deadline(state: State) -> int | None:
     if state.phase is P.waiting and state.retry_at is not None:
         found.append(state.retry_at)
     if state.generation is not None:
-        found += [at for one in state.generation.readers if (at := partition.due(one)) is not None]
+        found += [one.at for one in state.generation.readers if one.where in partition.WAITING]
         if state.phase is P.running:
             found += generation.due(state.generation)
     return min(found, default=None)
@@ -459,7 +459,8 @@ def _go_on(state: State, now: int, out: Out) -> None:
         generation.watch(state, now, out)
     if state.generation is not None:
         for one in state.generation.readers:
-            partition.tick(state, one, now, out)
+            if one.where in partition.WAITING:
+                partition.tick(state, one, now, out)
     reader.refill(state, now, out)
     reader.deliver(state, now, out)
     reader.unblock(state, out)

@@ -54,6 +54,12 @@ LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000  # Dialer.LookupPartition
 OFFSETS_TIMEOUT_MS = 10_000  # reader.readOffsets
 RTT_MS = 1_000  # time.go: defaultRTT
 
+WAITING = (W.before_start, W.before_read)
+"""Where a routine waits for its time, `at`."""
+
+UNKNOWN = Cluster()
+"""What a fetch needs to know of the cluster: nothing, as its versions have no ids of topics."""
+
 _ENDS = {
     W.first: EARLIEST,
     W.last: LATEST,
@@ -93,10 +99,6 @@ def end(reader: PartitionReader, out: Out) -> None:
     reader.held.clear()
 
 
-def due(reader: PartitionReader) -> int | None:
-    return reader.at if reader.where in (W.before_start, W.before_read) else None
-
-
 def tick(state: State, reader: PartitionReader, now: int, out: Out) -> None:
     """A wait is over."""
     if reader.where is W.before_start and now >= reader.at:
@@ -121,9 +123,7 @@ def answered(
 
 
 def push(state: State, reader: PartitionReader, now: int, out: Out) -> bool:
-    """Put what is held into the queue, while there is room; True when something moved."""
-    if reader.where is not W.pushing:
-        return False
+    """Put what a pushing reader holds into the queue, while there is room; True when something moved."""
     moved = False
     while reader.held and len(state.queue) < state.capacity:
         record = reader.held.popleft()
@@ -211,7 +211,7 @@ def _read(state: State, reader: PartitionReader, now: int, out: Out) -> None:
     highest = state.offered.get(1, (0, 10))[1]
     request = fetch(
         {reader.tp: Wanted(reader.offset, -1, state.max_bytes)},
-        Cluster(),
+        UNKNOWN,
         wait_ms=wait,
         max_bytes=state.max_bytes,
         isolation=1 if state.config.isolation == "read_committed" else 0,
@@ -221,7 +221,7 @@ def _read(state: State, reader: PartitionReader, now: int, out: Out) -> None:
 
 
 def _fetched(state: State, reader: PartitionReader, answer: FetchResponse, now: int, out: Out) -> None:
-    data = dict(fetched(answer, Cluster())).get(reader.tp)
+    data = dict(fetched(answer, UNKNOWN)).get(reader.tp)
     code = answer.error_code or (data.error_code if data is not None else 0)
     if data is None or code == ErrorCode.REQUEST_TIMED_OUT:
         reader.errors = 0

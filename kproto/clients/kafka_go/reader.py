@@ -30,6 +30,7 @@ from .state import (
     Phase,
     State,
     Wanted,
+    Where,
     backoff,
     kafka_error,
     network_error,
@@ -79,8 +80,11 @@ def refill(state: State, now: int, out: Out) -> bool:
     """Let the partitions push what they hold; True when something moved."""
     if state.generation is None:
         return False
-    moved = [push(state, reader, now, out) for reader in state.generation.readers]
-    return any(moved)
+    moved = False
+    for reader in state.generation.readers:
+        if reader.where is Where.pushing:
+            moved = push(state, reader, now, out) or moved
+    return moved
 
 
 def _full(state: State) -> bool:
@@ -120,6 +124,8 @@ def refused(wanted: Wanted) -> Committed:
 def impatient(state: State) -> list[Wanted]:
     """The CommitMessages that wait, with the time at which their context ends."""
     loop = state.generation.commits.answering if state.generation is not None else []
+    if not (state.blocked or state.commits or loop):
+        return []
     return [one for one in (*state.blocked, *state.commits, *loop) if one.until is not None]
 
 

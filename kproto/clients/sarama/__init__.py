@@ -9,7 +9,7 @@ sizes, mutexes are in front of what they protect. Where to read:
 * `session`: the session, heartbeats, the leader's partition checker (consumer_group_session.go)
 * `claim`, `opening`, `partition`, `fanout`, `records`: from a claim to the Fetch of its broker (consumer.go)
 * `direct`: ConsumePartition without a group, which is what Assign means here
-* `offsets`, `starting`: the offset manager; where a claim begins (offset_manager.go)
+* `offsets`, `last_flush`, `starting`: the offset manager, its end; where a claim begins (offset_manager.go)
 * `client`, `cluster`, `lookup`, `broker`: metadata, coordinator, connections (client.go, broker.go)
 * `balance`, `sticky`: strategies, subscriptions, assignments (balance_strategy.go)
 

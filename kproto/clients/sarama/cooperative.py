@@ -13,8 +13,8 @@ from . import errors
 from .errors import Trouble
 from .group_state import Group, S
 from .joining import Held, Join, Joined
+from .last_flush import LastFlush
 from .leaving import release
-from .offsets import LastFlush
 
 
 def rejoin(group: Group) -> None:

@@ -17,7 +17,7 @@ from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
 from .group_state import Group, S
-from .offsets import LastFlush
+from .last_flush import LastFlush
 from .session import Session
 from .settings import key
 

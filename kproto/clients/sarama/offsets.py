@@ -9,8 +9,7 @@
 * An OffsetFetch answered NOT_COORDINATOR or COORDINATOR_NOT_AVAILABLE looks up, waits, and is asked again,
   Metadata.Retry.Max times; LOAD_IN_PROGRESS and UNSTABLE_OFFSET_COMMIT wait only (M62).
 * Offsets.Retention is said by OffsetCommit v2 to v4 only; 0, the default, leaves it to the broker (-1).
-* With auto commit a ticker flushes every AutoCommit.Interval (M127); at the end what is still dirty is
-  flushed Offsets.Retry.Max + 1 times, and then given up. Without it nothing is committed at the end.
+* With auto commit a ticker flushes every AutoCommit.Interval (M127); `last_flush` has the end.
 * Commit errors are on the Errors channel, one for each partition (M61). None ends the session but
   FENCED_INSTANCE_ID.
 * While a cooperative member joins, commits wait, and then go with the new generation (M64).
@@ -429,79 +428,4 @@ Committer.TABLE = {
     "elapsed": only(C, waiting=_commit),
     "flushed": only(C, flushing=_committed),
     "stop": only(C, waiting=_stop, flushing=_stop_later),
-}
-
-
-# -- the last flushes
-
-
-class LastState(States):
-    stopping = "stopping"  # waits for the ticker's flush
-    flushing = "flushing"
-    done = "done"
-
-
-L = LastState
-
-
-class LastFlush(Routine):
-    """Close and removePartitions: flush until all is clean, at most Offsets.Retry.Max + 1 times.
-
-    `caller` goes on with "let_go". `targets` None is Close: everything, and the ticker stops first.
-    """
-
-    __slots__ = ("caller", "left", "offsets", "targets")
-    TABLE: ClassVar[Table]
-    EDGES: ClassVar = {L.stopping: {L.flushing, L.done}, L.flushing: {L.done}, L.done: set()}
-
-    def __init__(
-        self, offsets: Offsets, caller: Routine, targets: Collection[TopicPartition] | None = None
-    ) -> None:
-        super().__init__(L.stopping)
-        self.offsets, self.caller, self.targets = offsets, caller, targets
-        self.left = offsets.client.settings.offsets_retry_max + 1
-
-    def start(self) -> None:
-        """The caller goes on into it."""
-        committer = self.offsets.committer
-        if self.targets is None and committer is not None:
-            self.offsets.client.resume(committer, "stop", self)
-        else:
-            _flush_last(self, None)
-
-
-def _flush_last(last: LastFlush, what: object) -> None:
-    offsets = last.offsets
-    offsets.close(list(offsets.managed) if last.targets is None else last.targets)
-    if offsets.committer is None or last.left <= 0:
-        _give_up(last)
-        return
-    last.move(L.flushing)
-    _again(last)
-
-
-def _again(last: LastFlush) -> None:
-    last.left -= 1
-    Flush(last.offsets, last, last.targets).start()
-
-
-def _flushed_last(last: LastFlush, what: object) -> None:
-    remaining = last.offsets.release(False, last.targets)
-    if remaining and last.left > 0:
-        _again(last)
-    else:
-        _give_up(last)
-
-
-def _give_up(last: LastFlush) -> None:
-    last.offsets.release(True, last.targets)
-    if last.targets is None:
-        last.offsets.broker = None
-    last.move(L.done)
-    last.offsets.client.resume(last.caller, "let_go")
-
-
-LastFlush.TABLE = {
-    "stopped": only(L, stopping=_flush_last),
-    "flushed": only(L, flushing=_flushed_last),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kproto.clients.sarama import fanout, joining, offsets, partition, session, sticky
+from kproto.clients.sarama import fanout, joining, last_flush, offsets, partition, session, sticky
 from kproto.clients.sarama.routines import Routine, Ticker
 from tests.clients.sarama import test_cooperative, test_fanout, test_joining, test_offsets, test_session
 
@@ -31,8 +31,8 @@ def no_retry_is_used_up(patch: Patch) -> None:
 
 
 def the_last_commit_is_left_out(patch: Patch) -> None:
-    patch.setattr(offsets.LastFlush, "start", lambda last: offsets._give_up(last))
-    patch.setitem(offsets.LastFlush.EDGES, offsets.L.stopping, {offsets.L.done})
+    patch.setattr(last_flush.LastFlush, "start", lambda last: last_flush._give_up(last))
+    patch.setitem(last_flush.LastFlush.EDGES, last_flush.L.stopping, {last_flush.L.done})
 
 
 def marks_go_back(patch: Patch) -> None:
