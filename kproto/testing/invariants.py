@@ -168,7 +168,7 @@ def the_last_seek_wins(world: World) -> None:
                     sought.pop(partition, None)
             elif seen.what == "delivered" and seen.partitions[0] in sought:
                 [partition] = seen.partitions
-                wanted = sought.pop(partition)
+                wanted = _readable(world, partition, sought.pop(partition))
                 if partition not in world.disturbed and seen.detail[0] != wanted:
                     why = f"{partition} was sought to {wanted}, and goes on with {seen.detail[0]}"
                     raise _broken(world, name, why, seen)

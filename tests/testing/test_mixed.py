@@ -21,12 +21,19 @@ STORIES = int(os.environ.get("KPROTO_STORIES", "4" if QUICK else "30"))
 BUNDLE = 2 if QUICK else 10
 FIRST = 50_000
 """Their seeds: far from those of the stories without others."""
+FOUND = (1169,)
+"""Seeds that once told of a defect, in the client or in a claim."""
 
 
 @pytest.mark.parametrize("first", range(0, STORIES, BUNDLE))
 def test_every_claim_holds_of_our_members_among_others(first: int) -> None:
     for seed in range(FIRST + first, FIRST + min(first + BUNDLE, STORIES)):
         check(play(seed, watch=ALWAYS, others=available()))
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    check(play(seed, watch=ALWAYS, others=available()))
 
 
 def test_a_mixed_story_has_members_of_other_clients_that_work() -> None:
