@@ -11,6 +11,7 @@ sizes, mutexes are in front of what they protect. Where to read:
 * `direct`: ConsumePartition without a group, which is what Assign means here
 * `offsets`, `last_flush`, `starting`: the offset manager, its end; where a claim begins (offset_manager.go)
 * `client`, `cluster`, `lookup`, `broker`: metadata, coordinator, connections (client.go, broker.go)
+* `versions`: what Config.Version ("Version" in `extra`) means for each request
 * `balance`, `sticky`: strategies, subscriptions, assignments (balance_strategy.go)
 
 Known to differ: Go's maps and selects are random, here the order is always the same; OffsetFetch asks for the
@@ -49,7 +50,8 @@ from .application import Application, CommitCall
 from .client import Client
 from .direct import assign
 from .group import Group, GroupState
-from .settings import VERSIONS, settings
+from .settings import settings
+from .versions import VERSIONS, versions_of
 
 __all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
 
@@ -58,7 +60,8 @@ class State(Client):
     """Everything that one sarama process knows. Only `step` changes it; read what you like."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(settings(config))
+        known = settings(config)
+        super().__init__(known, versions_of(known.version))
         self.application = Application(self)
         self.group = Group(self, self.application)
 

@@ -6,9 +6,9 @@ balance_strategy.go, balance_strategy_cooperative_sticky.go, consumer_group_memb
 * roundrobin: the partitions in the order of the *text* "topic-partition" (t-10 stands before t-2), to the
   members in the order of their ids, leaving out who does not want the topic.
 * sticky and cooperative-sticky: see `sticky`.
-* The subscription is version 2, its topics in the application's order. Sticky members send back the user
-  data of their assignment: the partitions and the generation. Cooperative ones send the generation, and say
-  what they own (M74).
+* The subscription is version 2 (less where Config.Version is below 3.2), its topics in the application's
+  order. Sticky members send back the user data of their assignment: the partitions and the generation.
+  Cooperative ones send the generation, and say what they own (M74).
 * The assignment is version 0; everybody who joined is in it.
 """
 
@@ -33,7 +33,6 @@ from . import sticky
 Plan = dict[str, list[TopicPartition]]
 Counts = Mapping[str, int]
 
-SUBSCRIPTION_VERSION = 2
 ASSIGNMENT_VERSION = 0
 
 
@@ -44,6 +43,7 @@ def subscription(
     owned: Iterable[TopicPartition],
     generation: int,
     last_generation: int,
+    version: int = 2,
 ) -> bytes:
     """JoinGroup's metadata for one strategy; `last_generation` is cooperative-sticky's own memory."""
     if strategy == "cooperative-sticky":
@@ -57,7 +57,7 @@ def subscription(
         ],
         generation_id=generation,
     )
-    return SUBSCRIPTION_VERSION.to_bytes(2, "big") + body.encode(SUBSCRIPTION_VERSION)
+    return version.to_bytes(2, "big") + body.encode(version)
 
 
 def divide(strategy: str, members: Mapping[str, Subscription], counts: Counts) -> Plan:

@@ -36,6 +36,7 @@ from .broker import Answer, Broker
 from .errors import Trouble
 from .routines import Routine, States, Table, only
 from .session import reason
+from .versions import SUBSCRIPTION_SINCE, highest
 
 if TYPE_CHECKING:
     from .group_state import Group
@@ -170,6 +171,7 @@ def _rediscovered(join: Join, trouble: Trouble | None) -> None:
 def _send_join(join: Join) -> None:
     group, settings = join.group, join.group.client.settings
     owned, generation = (join.held.claims, join.held.generation) if join.held else ((), -1)
+    version = highest(SUBSCRIPTION_SINCE, settings.version)
     request = JoinGroupRequest(
         group_id=settings.group_id,
         session_timeout_ms=settings.group_session_timeout,
@@ -181,7 +183,7 @@ def _send_join(join: Join) -> None:
             JoinGroupRequestProtocol(
                 name=name,
                 metadata=balance.subscription(
-                    name, join.topics, group.user_data, owned, generation, group.last_generation
+                    name, join.topics, group.user_data, owned, generation, group.last_generation, version
                 ),
             )
             for name in settings.strategies

@@ -6,40 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ...messages.fetch import FetchRequest
-from ...messages.find_coordinator import FindCoordinatorRequest
-from ...messages.heartbeat import HeartbeatRequest
-from ...messages.join_group import JoinGroupRequest
-from ...messages.leave_group import LeaveGroupRequest
-from ...messages.list_offsets import ListOffsetsRequest
-from ...messages.metadata import MetadataRequest
-from ...messages.offset_commit import OffsetCommitRequest
-from ...messages.offset_fetch import OffsetFetchRequest
-from ...messages.sync_group import SyncGroupRequest
-from ...wire.message import Message
 from ..contract import Config
+from .versions import INSTANCES_SINCE, MAX, VERSIONS, Kafka, key, parse
 
+__all__ = ["NEWEST", "OLDEST", "VERSIONS", "Settings", "key", "settings"]
 
-def key(request: type[Message]) -> int:
-    """The API key of a request."""
-    found = request.__api_key__
-    assert found is not None
-    return found
-
-
-VERSIONS: dict[int, int] = {
-    key(FetchRequest): 12,
-    key(ListOffsetsRequest): 6,
-    key(MetadataRequest): 11,
-    key(OffsetCommitRequest): 8,
-    key(OffsetFetchRequest): 8,
-    key(FindCoordinatorRequest): 3,
-    key(JoinGroupRequest): 8,
-    key(HeartbeatRequest): 4,
-    key(LeaveGroupRequest): 5,
-    key(SyncGroupRequest): 5,
-}
-"""API key -> the highest version that sarama 1.61.1 speaks with Version = MaxVersion."""
 
 NEWEST, OLDEST = -1, -2
 """sarama's OffsetNewest and OffsetOldest: they are ListOffsets' timestamps, too."""
@@ -51,6 +22,7 @@ STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 class Settings:
     """sarama's own names in snake_case; times in milliseconds."""
 
+    version: Kafka
     client_id: str
     group_id: str
     instance_id: str | None
@@ -114,10 +86,13 @@ def settings(config: Config) -> Settings:
     def told(value: int | None, default: int) -> int:
         return default if value is None else value
 
+    said = config.extra.get("Version")
+    version = MAX if said is None else parse(str(said))
     return Settings(
+        version=version,
         client_id=config.client_id,
         group_id=config.group_id,
-        instance_id=config.instance or None,
+        instance_id=(config.instance or None) if version >= INSTANCES_SINCE else None,
         rack_id=config.rack or "",
         strategies=strategies,
         random=config.random,

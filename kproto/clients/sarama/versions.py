@@ -1,0 +1,114 @@
+"""sarama's Config.Version: which version of each request it means (v1.61.1: each request's own file).
+
+A broker that offers less gets less; one that offers more does not get more. Version is what the *cluster* is
+said to be, so a low one is safe before a new broker as long as that still knows the old requests: Kafka 4.0
+dropped those from before 0.11 or so (KIP-896).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ...errors import ConfigError
+from ...messages.fetch import FetchRequest
+from ...messages.find_coordinator import FindCoordinatorRequest
+from ...messages.heartbeat import HeartbeatRequest
+from ...messages.join_group import JoinGroupRequest
+from ...messages.leave_group import LeaveGroupRequest
+from ...messages.list_offsets import ListOffsetsRequest
+from ...messages.metadata import MetadataRequest
+from ...messages.offset_commit import OffsetCommitRequest
+from ...messages.offset_fetch import OffsetFetchRequest
+from ...messages.sync_group import SyncGroupRequest
+from ...wire.message import Message
+
+Kafka = tuple[int, ...]
+MAX: Final[Kafka] = (4, 1, 0, 0)
+"""sarama.MaxVersion, and what the machine takes unless it is told otherwise."""
+GROUPS_SINCE: Final[Kafka] = (0, 10, 2, 0)
+INSTANCES_SINCE: Final[Kafka] = (2, 3, 0, 0)
+
+SINCE: Final[Mapping[type[Message], Mapping[Kafka, int]]] = {
+    FetchRequest: {
+        (0, 10, 1): 3,
+        (0, 11): 5,
+        (1, 0): 6,
+        (1, 1): 7,
+        (2, 0): 8,
+        (2, 1): 10,
+        (2, 3): 11,
+        (2, 7): 12,
+    },
+    ListOffsetsRequest: {(0, 10, 1): 1, (0, 11): 2, (2, 0): 3, (2, 1): 4, (2, 2): 5, (2, 8): 6},
+    MetadataRequest: {
+        (0, 10, 1): 2,
+        (0, 11): 4,
+        (1, 0): 5,
+        (2, 0): 6,
+        (2, 1): 7,
+        (2, 3): 8,
+        (2, 4): 9,
+        (2, 8): 11,
+    },
+    OffsetCommitRequest: {(0, 9): 2, (0, 11): 3, (2, 0): 4, (2, 1): 6, (2, 3): 7, (2, 4): 8},
+    OffsetFetchRequest: {
+        (0, 10, 2): 2,
+        (0, 11): 3,
+        (2, 0): 4,
+        (2, 1): 5,
+        (2, 4): 6,
+        (2, 5): 7,
+        (3, 0): 8,
+    },
+    FindCoordinatorRequest: {(0, 8): 0, (0, 11): 1, (2, 0): 2, (2, 4): 3},
+    JoinGroupRequest: {
+        (0, 10, 1): 1,
+        (0, 11): 2,
+        (2, 0): 3,
+        (2, 2): 4,
+        (2, 3): 5,
+        (2, 4): 6,
+        (2, 5): 7,
+        (3, 1): 8,
+    },
+    HeartbeatRequest: {(0, 8): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4},
+    LeaveGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 4): 4, (3, 2): 5},
+    SyncGroupRequest: {(0, 9): 0, (0, 11): 1, (2, 0): 2, (2, 3): 3, (2, 4): 4, (2, 5): 5},
+}
+"""Request -> since which Kafka sarama speaks which version. What is older than its groups is left out."""
+
+SUBSCRIPTION_SINCE: Final[Mapping[Kafka, int]] = {(0, 8): 0, (2, 4): 1, (3, 2): 2}
+"""The version of the subscription in JoinGroup: owned partitions with 1, the generation with 2."""
+
+
+def key(request: type[Message]) -> int:
+    """The API key of a request."""
+    found = request.__api_key__
+    assert found is not None
+    return found
+
+
+def parse(text: str) -> Kafka:
+    """ParseKafkaVersion, for groups: "0.10.2.1", "2.0.0". Raises ConfigError for what is none or too old."""
+    parts = text.split(".")
+    if not all(one.isdigit() for one in parts) or not 3 <= len(parts) <= 4:
+        raise ConfigError("Version", text, 'a version of Kafka, such as "0.10.2.1" or "2.8.0"')
+    found = tuple(int(one) for one in parts)
+    if found < GROUPS_SINCE[: len(found)]:
+        raise ConfigError("Version", text, "consumer groups need 0.10.2.0 or later")
+    return found
+
+
+def highest(since: Mapping[Kafka, int], kafka: Kafka) -> int:
+    """The last entry that is not newer than `kafka`."""
+    return max(version for first, version in since.items() if first <= kafka)
+
+
+def versions_of(kafka: Kafka) -> dict[int, int]:
+    """API key -> the version that sarama speaks with this Version."""
+    return {key(request): highest(since, kafka) for request, since in SINCE.items()}
+
+
+VERSIONS: dict[int, int] = versions_of(MAX)
+"""API key -> the highest version that sarama 1.61.1 speaks with Version = MaxVersion."""
