@@ -60,6 +60,7 @@ class Claim(Taker):
         "partition",
         "reset",
         "retries",
+        "returning",
         "revoked",
         "session",
     )
@@ -83,6 +84,7 @@ class Claim(Taker):
         self.offset = session.client.settings.offsets_initial
         self.reset = False  # begins at Offsets.Initial, as the committed offset is out of range
         self.canceled = False
+        self.returning = False  # it gave what it held when the session ended
         self.revoked = False  # by a cooperative rebalance: the session goes on without it
         self.closed = False  # the partition consumer's channels are
         self.child: PartitionConsumer | None = None
@@ -105,6 +107,7 @@ class Claim(Taker):
         messages = child.messages
         if self.session.cause is not None:
             limit = min(limit, 1)  # what the handler holds; it returns then
+            self.returning = True
         taken = [messages.popleft() for _ in range(min(limit, len(messages)))]
         managed = self.session.offsets.managed.get(self.partition)
         if taken and managed is not None:
@@ -187,7 +190,7 @@ def _look(claim: Claim, what: object) -> None:
     assert child is not None
     if claim.canceled or session.closed:
         child.close()
-    if child.messages and session.application.is_busy:
+    if child.messages and session.application.is_busy and not claim.returning:
         return  # it holds a message until the application comes back
     if session.cause is not None or session.closed or (claim.closed and not child.messages):
         _return(claim, child)

@@ -6,6 +6,7 @@ import pytest
 
 from kproto.clients import contract as c
 from kproto.clients import sarama
+from kproto.testing.world import World
 from tests.clients.sarama.plays import USUAL, at, cast, joined, moments, said, second
 from tests.clients.stage import Stage
 
@@ -226,3 +227,15 @@ def test_an_absent_topic_is_an_error_of_consume_and_asked_for_again() -> None:
     assert said(a, "Metadata")[1:6] == ["Metadata v11 no"] * 5
     stage.topic("no", 1)
     assert stage.run(until=lambda: a.heard("assigned no:0"))
+
+
+def test_a_slow_handler_returns_after_the_one_message_that_it_holds() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *["x"] * 100)
+    a = world.join("a", sarama, topics=["t"], group_id="g", reset="earliest", heartbeat_ms=200)
+    a.works_ms, a.limit = 1_000, 10
+    world.run(4_500)
+    given = len(a.records)
+    world.join("b", sarama, topics=["t"], group_id="g", reset="earliest")
+    assert world.run(3_000, until=lambda: "revoked" in [kind for kind, _ in a.calls])
+    assert len(a.records) == given + 1

@@ -1,0 +1,388 @@
+"""Document 001, its programs around the other libraries, what their configurations mean, and what each of the
+libraries can do.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+from typing import Any, Final
+
+from ..clients import contract, librdkafka, sasl
+from ..clients.index import client
+from ..clients.librdkafka import conf
+from ..error_codes import ErrorCode
+from ..errors import ConfigError
+from ..messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ..messages.heartbeat import HeartbeatRequest
+from ..messages.index import API_NAMES
+from ..messages.join_group import JoinGroupRequest
+from ..testing.world import Client, Member, World
+from ..wire.message import Message
+from .frame import Told, clients, join, offsets, produce, scenario
+from .new_partitions_sarama import T0, T1, USUAL
+
+# -- sarama-cluster's example -----------------------------------------------------------------------------
+
+
+@scenario(
+    "S1-11",
+    "sarama-cluster's configuration: what it listens to, and the strategy that it doesn't",
+    says="Return.Errors, Return.Notifications, MaxWaitTime 800 ms, CommitInterval 1 s, OffsetOldest, "
+    "RefreshFrequency a "
+    "minute, and Consumer.Group.Rebalance.Strategy round robin.",
+    given="two members of sarama-cluster, and two topics with three partitions each",
+    when="they are configured as in the example; then with its own Group.PartitionStrategy instead",
+    then="fetches wait 800 ms, commits are a second apart, metadata a minute; both protocols are offered, "
+    "and range "
+    "divides whatever Rebalance.Strategy says; PartitionStrategy of the leader divides",
+)
+def cluster_config(told: Told) -> None:
+    plans: dict[str, list[list[str]]] = {}
+    config: dict[str, Any] = {**USUAL, "metadata_ms": 60_000, "auto_commit_ms": 1_000, "fetch_wait_ms": 800}
+    for name, extra in (
+        ("Rebalance.Strategy", {}),
+        ("PartitionStrategy", {"PartitionStrategy": "roundrobin"}),
+    ):
+        world = told.world({"t": 3, "u": 3})
+        strategy = {"assignors": ("roundrobin",)} if not extra else {}
+        members = [
+            join(world, one, "sarama-cluster", topics=("t", "u"), **config, **strategy, extra=extra)
+            for one in "ab"
+        ]
+        for one in members:
+            one.poll_timeout_ms = 1_000
+        world.run(10_000)
+        plans[name] = [sorted(map(str, one.owned)) for one in members]
+        told.result(f"{name} round robin", [" ".join(one) for one in plans[name]])
+        offered = [one.name for one in world.asked(members[0], JoinGroupRequest)[0].protocols]
+        told.claim(f"{name}: range and roundrobin are offered", offered == ["range", "roundrobin"])
+        if extra:
+            continue
+        begun = world.now
+        produce(world, "t", range(3), 20, 6_000)
+        world.run(70_000)
+        waits = {one.max_wait_ms for member in members for one in world.asked(member, FetchRequest)}
+        told.result("a Fetch waits, ms", sorted(waits))
+        told.claim("MaxWaitTime is 800 ms", waits == {800})
+        commits = _times(world, members[0], "OffsetCommit", begun)
+        apart = {later - earlier for earlier, later in pairwise(commits)}
+        told.result("ms between commits", sorted(apart))
+        told.claim("a commit each second while there is something to commit", apart == {1_000})
+        refreshed = _times(world, members[0], "Metadata", begun)
+        told.result("metadata in 76 s", len(refreshed))
+        told.claim("the metadata once a minute", len(refreshed) == 1)
+    by_range = [["t-0", "t-1", "u-0", "u-1"], ["t-2", "u-2"]]
+    told.claim("Rebalance.Strategy is not looked at: range", sorted(plans["Rebalance.Strategy"]) == by_range)
+    by_turns = [["t-0", "t-2", "u-0", "u-2"], ["t-1", "u-1"]]
+    told.claim("PartitionStrategy is, for each topic", sorted(plans["PartitionStrategy"]) == by_turns)
+
+
+def _times(world: World, member: Any, name: str, since: int) -> list[int]:
+    """When a client's requests of one kind came to a broker."""
+    found: list[int] = []
+    for one in world.entries:
+        if one.at >= since and one.who == member.name and one.what == "asks":
+            key = int.from_bytes(one.data.body[:2], "big")
+            found += [one.at] * (API_NAMES[key] == name)
+    return found
+
+
+@scenario(
+    "S1-12",
+    "sarama-cluster's two loops: a blocked sink blocks messages, not heartbeats, errors and notifications",
+    says="One goroutine reads Messages and marks; another one has a tick of 5 s, Errors and Notifications: "
+    "if they were "
+    "one, nothing would be printed while the sink of the messages blocks.",
+    given="the example with a second consumer to come, and a sink that blocks after 20 messages",
+    when="it blocks for 20 s, and meanwhile the second one joins; then the sink goes on, and the consumer is "
+    "closed",
+    then="no message is handled and nothing is committed while it blocks, the ticks go on, notifications "
+    "come in their "
+    "order (start, then OK with claimed, released, current), and the group keeps the member; nothing is lost",
+)
+def two_loops(told: Told) -> None:
+    world = told.world({"t": 2})
+    member: Member = join(world, "a", "sarama-cluster", **USUAL)
+    ticks: list[int] = []
+
+    def tick() -> None:
+        if not member.closed:
+            ticks.append(world.now)
+            told.moment("consumer alive", "a")
+            world.later(5_000, tick)
+
+    world.later(5_000, tick)
+    for one in (0, 1):
+        world.write("t", one, *["x"] * 10)
+    world.run(6_000)
+    told.moment("the sink blocks", "a")
+    member.pause_polling()
+    world.run(100)
+    for one in (0, 1):
+        world.write("t", one, *["y"] * 10)
+    handled, beats, begun = len(member.records), len(world.asked(member, HeartbeatRequest)), world.now
+    world.run(5_000)
+    other = join(world, "b", "sarama-cluster", **USUAL)
+    world.run(15_000)
+    during = [one for one in ticks if one > begun]
+    told.result("while the sink blocks: messages, ticks", [len(member.records) - handled, len(during)])
+    told.result("heartbeats", len(world.asked(member, HeartbeatRequest)) - beats)
+    told.claim(
+        "no message is handled, and the ticks go on", len(member.records) == handled and len(during) == 4
+    )
+    told.claim("the member stays in the group", len(world.asked(member, HeartbeatRequest)) - beats > 30)
+    told.result("notifications", [_notification(one.name, one.text) for one in member.reports])
+    names = [one.name for one in member.reports if one.kind == "notification"]
+    told.claim("start and OK take turns", names == ["rebalance start", "rebalance OK"] * 2)
+    last = [one.text for one in member.reports][-1]
+    told.claim(
+        "the last one says what was released, and what is current", "released" in last and "current" in last
+    )
+    member.go_on_polling()
+    world.run(5_000)
+    member.close()
+    world.run(8_000)
+    read_all = {tp: sorted({one for who in (member, other) for one in offsets(who, tp)}) for tp in (T0, T1)}
+    told.claim("everything is read in the end", all(one == list(range(20)) for one in read_all.values()))
+    told.why(
+        "Both channels are closed by Close. The example asks `if ok` and goes on: a receive from a closed "
+        "channel "
+        "never blocks, so that both loops spin until the process ends. kproto's errors() ends instead."
+    )
+
+
+def _notification(name: str, text: str) -> str:
+    return f"{name} {text}".strip()
+
+
+# -- confluent's example ----------------------------------------------------------------------------------
+
+CONFLUENT: Final = {
+    "bootstrap.servers": "yz-cen048.kafka.data.cn:9120,bx-mq002.kafka.data.cn:9120",
+    "group.id": "g",
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanisms": "PLAIN",
+    "sasl.username": "adEngine",
+    "sasl.password": "secret",
+    "auto.offset.reset": "earliest",
+}
+"""The document's newConsumer, with a password of ours."""
+
+
+class ReadMessage:
+    """confluent-kafka-go's ReadMessage on librdkafka: polls until a message, an error or the timeout.
+
+    What else a poll gives (the end of a partition, rebalances) is thrown away.
+    """
+
+    def __init__(self, world: World, **config: Any) -> None:
+        self.world = world
+        self.member: Member = world.join("a", librdkafka, group_id="g", **config)
+        self.member.do(contract.Subscribe(("t",)))
+        self.thrown_away: list[str] = []
+        self._read = self._heard = 0
+
+    def __call__(self, timeout_ms: int = 1_000) -> str:
+        """What it returned: a message, an error's name, or _TIMED_OUT."""
+        end = self.world.now + timeout_ms
+        while True:
+            for one in self.member.reports[self._heard :]:
+                self._heard += 1
+                if one.kind == "error":
+                    return one.name
+                self.thrown_away.append(one.name)
+            if len(self.member.records) > self._read:
+                self._read += 1
+                return "message"
+            if self.world.now >= end:
+                return "_TIMED_OUT"
+            self.member.poll_once(end - self.world.now)
+            self.world.run(timeout_ms + 1_000, until=lambda: not self.member.polling)
+
+
+@scenario(
+    "S1-18",
+    "confluent-kafka's ReadMessage: a timeout is no error, other errors pass by, events are thrown away, "
+    "fatal is fatal",
+    says="ReadMessage(1 s) in a loop: a message is printed, a timeout ignored, any other error printed, as "
+    "the client "
+    "tries to recover from all errors by itself.",
+    given="the example's loop with enable.partition.eof, so that there are events beside messages",
+    when="it reads 5 messages and a quiet while; reading the topic is forbidden for a moment; in another run "
+    "a second "
+    "member with its group.instance.id fences it",
+    then="5 messages, timeouts, errors that pass, then messages again; the ends of partitions are never "
+    "returned; the "
+    "fenced one returns _FATAL once, then times out for ever, and each later subscribe says _FATAL again",
+)
+def read_message(told: Told) -> None:
+    world = told.world({"t": 1})
+    world.write("t", 0, *["x"] * 5)
+    program = ReadMessage(world, reset="earliest", metadata_ms=5_000, extra={"enable.partition.eof": True})
+    first = [program() for _ in range(10)]
+    told.result("at first", _runs(first))
+    told.claim("5 messages, then timeouts", first.count("message") == 5 and set(first[-3:]) == {"_TIMED_OUT"})
+    told.claim("the end of the partition is thrown away", program.thrown_away == ["_PARTITION_EOF"])
+    world.tamper = _no_reading
+    told.moment("forbids reading", "operator")
+    second = [program() for _ in range(5)]
+    world.tamper = None
+    world.write("t", 0, "x")
+    third = [program() for _ in range(5)]
+    told.result("while reading is forbidden", _runs(second))
+    told.result("afterwards", _runs(third))
+    told.claim(
+        "an error is returned, and passes", "TOPIC_AUTHORIZATION_FAILED" in second and "message" in third
+    )
+
+    world = told.world({"t": 1})
+    program = ReadMessage(world, instance="one", heartbeat_ms=500)
+    for _ in range(5):
+        program()
+    world.join("b", librdkafka, topics=["t"], group_id="g", instance="one")
+    fenced = [program() for _ in range(20)]
+    told.result("fenced", _runs(fenced))
+    told.claim(
+        "_FATAL once, then timeouts", fenced.count("_FATAL") == 1 and set(fenced[-5:]) == {"_TIMED_OUT"}
+    )
+    later: list[str] = []
+    for _ in range(2):
+        program.member.do(contract.Subscribe(("t",)))
+        later.append(program())
+    told.result("subscribe says", later)
+    told.claim("each later call says it again", later == ["_FATAL", "_FATAL"])
+
+
+def _runs(said: list[str]) -> list[str]:
+    return [f"{len(list(group))} x {one}" for one, group in groupby(said)]
+
+
+def _no_reading(client: Client, request: Message, version: int) -> Message | None:
+    if not isinstance(request, FetchRequest):
+        return None
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = PartitionData(
+        partition_index=0, error_code=code, high_watermark=-1, aborted_transactions=None, records=None
+    )
+    topics = [
+        FetchableTopicResponse(topic=one.topic, topic_id=one.topic_id, partitions=[refused])
+        for one in request.topics
+    ]
+    return FetchResponse(throttle_time_ms=0, responses=topics)
+
+
+@scenario(
+    "S1-19",
+    "librdkafka's names for SASL PLAIN, and what they make it say",
+    says="security.protocol SASL_PLAINTEXT, sasl.mechanisms PLAIN, sasl.username, sasl.password, earliest.",
+    given="the example's seven properties, under librdkafka's names and the alias sasl.mechanism",
+    when="they are read, a consumer runs with them, and a protocol that there isn't is asked for",
+    then="each is taken; the token is user and password between zeros; the consumer reads from the beginning "
+    "(who it is "
+    "belongs to the connection, not to the group); the wrong protocol is refused with the four that there "
+    "are",
+)
+def sasl_properties(told: Told) -> None:
+    found = conf.read(CONFLUENT)
+    told.result(
+        "properties", {name: one for name, one in found.properties.items() if name != "sasl.password"}
+    )
+    told.claim("all seven are taken", len(found.properties) == 7)
+    alias = {name.replace("mechanisms", "mechanism"): one for name, one in CONFLUENT.items()}
+    told.claim("sasl.mechanism is sasl.mechanisms", conf.read(alias).properties == found.properties)
+    token = sasl.token(str(found.properties["sasl.username"]), str(found.properties["sasl.password"]))
+    told.result("token", repr(token))
+    told.claim("the token is RFC 4616's", token == b"\0adEngine\0secret")
+    world = told.world({"t": 1})
+    world.write("t", 0, *["x"] * 5)
+    member: Member = world.join("a", librdkafka, topics=["t"], **conf.as_options(found) | {"client_id": "a"})
+    world.run(5_000)
+    told.claim("it reads from the beginning", offsets(member, T0) == list(range(5)))
+    said = ""
+    try:
+        conf.read({**CONFLUENT, "security.protocol": "SASL"})
+    except ConfigError as error:
+        said = str(error)
+    told.result("security.protocol=SASL", said)
+    told.claim("a wrong protocol is refused", "sasl_plaintext" in said)
+
+
+# -- the libraries ----------------------------------------------------------------------------------------
+
+ACTS: Final[dict[str, contract.Event]] = {
+    "pattern": contract.Subscribe(pattern="^t.*"),
+    "pause": contract.Pause((T0,)),
+    "assign": contract.Assign({T0: 0}),
+    "seek": contract.Seek(T0, 0),
+    "rebalance": contract.Rebalance(),
+}
+
+
+@scenario(
+    "S1-27",
+    "What each library can do: asked of the machines",
+    says="sarama is a pure client with producers and consumers; sarama-cluster is built on an old sarama, is "
+    "not "
+    "maintained since 2020, and what it can sarama can by now (#1099); kafka-go manages partitions and "
+    "offsets; "
+    "confluent-kafka-go has librdkafka's features, transactions among them.",
+    given="each client of the document, Java's, and their newest requests",
+    when="each joins a group with a static id, and is asked to subscribe to a pattern, pause, assign, seek, "
+    "rebalance",
+    then="a table: sarama-cluster speaks no request newer than sarama does, and has only its whitelist "
+    "before it; "
+    "static members are librdkafka's, sarama's and Java's; librdkafka alone reads read_committed by default",
+)
+def libraries(told: Told) -> None:
+    can: dict[str, dict[str, bool]] = {}
+    versions: dict[str, dict[int, int]] = {}
+    for kind in clients():
+        if kind == "kproto":
+            continue
+        versions[kind] = dict(client(kind).VERSIONS)
+        can[kind] = _abilities(told, kind)
+        told.result(
+            kind,
+            f"JoinGroup {versions[kind][11]}, Fetch {versions[kind][1]}; "
+            + ", ".join(name for name, found in can[kind].items() if found),
+        )
+    told.claim(
+        "sarama-cluster speaks nothing newer than sarama",
+        all(version <= versions["sarama"][key] for key, version in versions["sarama-cluster"].items()),
+    )
+    more = {name for name, found in can["sarama-cluster"].items() if found and not can["sarama"][name]}
+    told.result("sarama-cluster has, and sarama has not", more)
+    told.claim("of what sarama-cluster can, sarama lacks the whitelist only", more == {"pattern"})
+    static = {kind for kind, found in can.items() if found["static member"]}
+    told.claim("static members", static == {"java", "java-2.6", "sarama", "librdkafka"})
+    reading = {kind for kind, found in can.items() if found["read_committed"]}
+    told.claim("librdkafka alone leaves out aborted transactions by itself", reading == {"librdkafka"})
+
+
+def _abilities(told: Told, kind: str) -> dict[str, bool]:
+    """What a client does when it is asked to: what it refuses it reports, or says nothing of in its "
+    "requests."""
+    found: dict[str, bool] = {}
+    world = told.world({"t": 1})
+    member: Member = join(world, "a", kind, **USUAL, instance="one")
+    world.run(3_000)
+    joined = world.asked(member, JoinGroupRequest)
+    found["static member"] = any(one.group_instance_id == "one" for one in joined)
+    found["read_committed"] = all(one.isolation_level == 1 for one in world.asked(member, FetchRequest))
+    for name, event in ACTS.items():
+        world = told.world({"t": 1})
+        member = join(world, "a", kind, topics=(), **USUAL)
+        if name in ("pause", "seek", "rebalance"):
+            member.subscribe("t")
+        world.run(3_000)
+        member.do(event)
+        world.run(1_000)
+        if name in ("pattern", "assign"):
+            member.go_on_polling()
+        world.write("t", 0, "x")
+        world.run(4_000)
+        refused = any(one.kind == "error" for one in member.reports) or bool(member.errors)
+        found[name] = not refused and (name in ("pause", "rebalance", "seek") or bool(member.records))
+        if name == "pause":
+            found[name] = found[name] and not member.records
+    return found

@@ -1,0 +1,346 @@
+"""Document 001, its program around sarama: main(), the handler, and what its configuration means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ..clients import contract, sarama, sasl
+from ..error_codes import ErrorCode
+from ..group.subscription import TopicPartition
+from ..messages.headers import decode_request
+from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..messages.index import API_NAMES, request_class
+from ..messages.join_group import JoinGroupRequest, JoinGroupResponse
+from ..messages.leave_group import LeaveGroupRequest
+from ..messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ..testing.world import Client, Member, World
+from ..wire.message import Message
+from .frame import Told, join, offsets, produce, scenario
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+USUAL: Final[dict[str, Any]] = {
+    "reset": "earliest",
+    "auto_commit": True,
+    "session_ms": 10_000,
+    "heartbeat_ms": 500,
+    "metadata_ms": 2_000,
+    "fetch_wait_ms": 500,
+}
+
+
+@dataclass(slots=True)
+class Program:
+    """The document's main() around sarama: a loop around Consume, a handler that closes `ready` in Setup.
+
+    It looks at what the machine said every 10 ms of virtual time, as its goroutines would at once.
+    """
+
+    told: Told
+    world: World
+    name: str = "main"
+    remakes_ready: bool = True
+    commit_ms: int = 1_000
+    member: Member = field(init=False)
+    ready: bool = False
+    setups: int = 0
+    returns: int = 0
+    panic: str = ""
+    over: bool = False
+    _heard: int = 0
+    _called: int = 0
+    _failed: str = ""
+
+    def __post_init__(self) -> None:
+        config = {**USUAL, "auto_commit_ms": self.commit_ms, "extra": {"Once": True}}
+        self.member = join(self.world, self.name, "sarama", **config)
+        self.member.poll_timeout_ms = 500
+        self.world.later(10, self._look)
+
+    def say(self, what: str) -> None:
+        self.told.moment(what, self.name)
+
+    def _look(self) -> None:
+        for kind, _ in self.member.calls[self._called :]:
+            self._called += 1
+            if kind == "assigned":
+                self._set_up()
+        for one in self.member.reports[self._heard :]:
+            self._heard += 1
+            if one.kind == "error":
+                self._failed = f"{one.name} {one.text}"
+            elif one.kind == "returned":
+                self._returned()
+        if not (self.over or self.panic or self.member.closed):
+            self.world.later(10, self._look)
+
+    def _set_up(self) -> None:
+        self.setups += 1
+        if self.ready and not self.remakes_ready:
+            self._panics("close of closed channel")
+        self.ready = True
+        self.say("Setup: ready")
+
+    def _returned(self) -> None:
+        self.returns += 1
+        failed, self._failed = self._failed, ""
+        if failed:
+            self._panics(f"Error from consumer: {failed}")
+        elif not self.over:
+            self.say("Consume has returned; ready is made anew; Consume")
+            self.ready = self.ready and not self.remakes_ready
+            self.member.subscribe("t")
+
+    def _panics(self, why: str) -> None:
+        self.panic = why
+        self.say(f"panic: {why}")
+        self.world.kill(self.member)
+
+    def signal(self) -> None:
+        """SIGTERM: cancel, wait for Consume to return, Close."""
+        self.say("terminating: via signal")
+        self.over = True
+        self.member.unsubscribe()
+        self.world.run(
+            5_000, until=lambda: any(one.kind == "returned" for one in self.member.reports[self._heard :])
+        )
+        self.member.close()
+
+
+@scenario(
+    "S1-5",
+    "sarama's main(): Consume in a loop, an error is a panic, a signal leaves the group",
+    says="NewConsumerGroup's error is logged and ends the program; the loop ends with ErrClosedConsumerGroup "
+    "or with a "
+    "done context, any other error is a panic; ready is made anew for each session; a signal cancels, waits, "
+    "closes.",
+    given="the example's program, beside a second member of its group",
+    when="no broker can be reached; the topic grows; Consume returns an error; in another run a signal comes",
+    then="without a broker it ends with one error; growth gives another session, ready again; the panic says "
+    "nothing to "
+    "the group, whose other member waits for the session's end; the signal commits and leaves at once",
+)
+def sarama_main(told: Told) -> None:
+    world = told.world({"t": 2})
+    world.fault("refuse")
+    alone: Member = join(world, "unreachable", "sarama", **USUAL)
+    world.run(60_000)
+    told.result("without a broker", [one.text or one.name for one in alone.reports])
+    told.claim("NewConsumerGroup fails, and nothing goes on", alone.closed and len(alone.reports) == 1)
+
+    for way in ("error", "signal"):
+        world = told.world({"t": 2})
+        main = Program(told, world)
+        world.run(3_000)
+        told.claim(f"{way}: ready after the first Setup", (main.ready, main.setups) == (True, 1))
+        told.moment("the topic grows to 4 partitions", "operator")
+        world.grow("t", 4)
+        world.run(8_000)
+        told.claim(f"{way}: growth is another session, and no error", (main.returns, main.setups) == (1, 2))
+        other: Member = join(world, "other", "sarama", **USUAL)
+        world.run(8_000)
+        produce(world, "t", range(4), 20, 1_000)
+        world.run(500)
+        was, asked = world.now, len(world.asked(main.member, LeaveGroupRequest))
+        if way == "signal":
+            main.signal()
+        else:
+            world.tamper = _no_access(main.member)
+            world.run(15_000, until=lambda main=main: bool(main.panic))  # type: ignore[misc]
+            world.tamper = None
+            was = world.now
+        held = world.run(30_000, until=lambda other=other: len(other.owned) == 4)  # type: ignore[misc]
+        took = world.now - was
+        left = len(world.asked(main.member, LeaveGroupRequest)) - asked
+        told.result(f"{way}: panic", main.panic or "none")
+        told.result(f"{way}: the other one has everything after", f"{took} ms")
+        told.claim(
+            f"{way}: {'a panic' if way == 'error' else 'no panic'}", bool(main.panic) == (way == "error")
+        )
+        told.claim(f"{way}: {'says nothing' if way == 'error' else 'leaves'}", left == (way == "signal"))
+        told.claim(f"{way}: the other one takes over", held and (took > 5_000) == (way == "error"))
+
+
+def _no_access(member: Member) -> Callable[[Client, Message, int], Message | None]:
+    """The next heartbeat ends the session, and the JoinGroup behind it is refused."""
+
+    def answer(client: Client, request: Message, version: int) -> Message | None:
+        if client is member and isinstance(request, JoinGroupRequest):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return JoinGroupResponse(error_code=code, protocol_name="", leader="", member_id="", members=[])
+        if client is member and isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        return None
+
+    return answer
+
+
+@scenario(
+    "S1-6",
+    "sarama's handler: ready once per session, each message marked, claims end before Cleanup",
+    says="Setup closes ready, Cleanup does nothing, ConsumeClaim logs and marks each message, and returns "
+    "when Messages "
+    "is closed or the session's context is done.",
+    given="the example's handler in a group of one, 400 messages in each of two partitions",
+    when="the topic grows in the middle of reading; and once more with a program that does not make ready "
+    "anew",
+    then="each session has one Setup and one Cleanup; what was marked is committed as offset plus one, with "
+    "empty "
+    "metadata, so that nothing is read twice or lost; without a new ready the second Setup panics",
+)
+def sarama_handler(told: Told) -> None:
+    for remakes in (True, False):
+        world = told.world({"t": 2})
+        for one in (0, 1):
+            world.write("t", one, *["x"] * 400)
+        main = Program(told, world, remakes_ready=remakes, commit_ms=60_000)
+        main.member.works_ms, main.member.limit = 1_000, 100
+        world.run(1_000)
+        world.grow("t", 4)
+        world.run(15_000)
+        main.member.close()
+        world.run(3_000)
+        kinds = [kind for kind, _ in main.member.calls]
+        name = "ready made anew" if remakes else "ready closed twice"
+        told.result(f"{name}: Setup and Cleanup", kinds)
+        if not remakes:
+            told.result("panic", main.panic)
+            told.claim(
+                "the second Setup panics", main.panic == "close of closed channel" and main.setups == 2
+            )
+            continue
+        told.claim("Setup and Cleanup take turns", kinds == ["assigned", "revoked"] * 2)
+        told.result("commits", len(world.asked(main.member, OffsetCommitRequest)))
+        given = [offsets(main.member, tp) for tp in (T0, T1)]
+        told.claim("each message comes once, in order", given == [list(range(400))] * 2)
+        commits = [
+            (part.partition_index, part.committed_offset, part.committed_metadata)
+            for request in world.asked(main.member, OffsetCommitRequest)
+            for topic in request.topics
+            for part in topic.partitions
+        ]
+        last = {index: (at, said) for index, at, said in commits}
+        told.result("last commit of each partition", {str(index): at for index, (at, _) in last.items()})
+        told.claim("offset plus one, and no metadata", last == {0: (400, ""), 1: (400, "")})
+        ends = [one.what for one in world.seen if one.what in ("revoking", "revoked", "delivered", "stored")]
+        at = ends.index("revoking")
+        told.claim("nothing is given between Cleanup's begin and its end", ends[at + 1] == "revoked")
+        told.claim("and what was marked is committed behind it", ends[at + 2] == "stored")
+
+
+class Old:
+    """sarama's machine with an old Version, before brokers that don't know all of its requests any more.
+
+    `spoken` is what it wanted to say; what today's brokers don't read is sent in the lowest version they do.
+    """
+
+    VERSIONS = sarama.VERSIONS
+
+    def __init__(self) -> None:
+        self.spoken: dict[type[Message], int] = {}
+
+    def start(self, config: contract.Config) -> sarama.State:
+        return sarama.start(config)
+
+    def step(self, state: sarama.State, event: contract.Event, now: int) -> list[contract.Action]:
+        return [self._lifted(one) for one in sarama.step(state, event, now)]
+
+    def next_deadline(self, state: sarama.State) -> int | None:
+        return sarama.next_deadline(state)
+
+    def _lifted(self, action: contract.Action) -> contract.Action:
+        if not isinstance(action, contract.Send):
+            return action
+        kind = type(action.request)
+        self.spoken[kind] = action.version
+        return replace(action, version=max(action.version, kind.__versions__.min))
+
+
+@scenario(
+    "S1-7",
+    "sarama's configuration: what Version means for each request, and why a newer sarama did not connect",
+    says="sarama 1.38.1 with Version V0_10_2_1, OffsetNewest, SASL PLAIN; a higher version of the package "
+    "does not work "
+    "with the server. Return.Errors stands in a comment.",
+    given="a group whose member has that Version, and what a broker of 0.10.2 offers for SASL: SaslHandshake "
+    "0",
+    when="it joins, reads and commits; SASL's first frames are made as 1.38.1 and as 1.41 make them by "
+    "default; a commit "
+    "is refused",
+    then="JoinGroup 1, Fetch 3, OffsetCommit 2, a subscription without owned partitions; today's brokers "
+    "begin at Fetch "
+    "4; handshake 1, sarama's default since 1.41, is not offered there; errors are logged only",
+)
+def sarama_config(told: Told) -> None:
+    world = told.world({"t": 1})
+    world.write("t", 0, "old")
+    machine = Old()
+    config: dict[str, Any] = {**USUAL, "reset": "latest"}
+    extra = {"Version": "0.10.2.1", "Consumer.Return.Errors": False}
+    member: Member = world.join("a", machine, topics=["t"], group_id="g", **config, extra=extra)
+    world.run(3_000)
+    world.write("t", 0, "new")
+    world.run(3_000)
+    spoken = {
+        _name(kind): version
+        for kind, version in sorted(machine.spoken.items(), key=lambda one: _name(one[0]))
+    }
+    told.result("versions", spoken)
+    told.claim(
+        "JoinGroup 1, Fetch 3, OffsetCommit 2",
+        (spoken["JoinGroup"], spoken["Fetch"], spoken["OffsetCommit"]) == (1, 3, 2),
+    )
+    metadata = world.asked(member, JoinGroupRequest)[0].protocols[0].metadata
+    told.claim("no owned partitions in the subscription", int.from_bytes(metadata[:2], "big") == 0)
+    refused = [name for (name, version) in spoken.items() if version < _lowest(name)]
+    told.result(
+        "what a broker of today refuses",
+        {name: f"{spoken[name]}, from {_lowest(name)} on" for name in refused},
+    )
+    told.claim("today's brokers refuse its Fetch", refused == ["Fetch"])
+    told.claim("OffsetNewest: what was there before is not read", member.values() == ["new"])
+
+    offered = {"SaslHandshake": 0}
+    told.result("SASL that a broker of 0.10.2 offers", offered)
+    for release, handshake in (("1.38.1", 0), ("1.41", 1)):
+        first, second = sasl.opening(handshake, "adEngine", "secret", "sarama")
+        said = {_name(type(one.request)): one.version for one in [decode_request(first[4:])]}
+        bare = second[4:] == sasl.token("adEngine", "secret")
+        if not bare:
+            envelope = decode_request(second[4:])
+            said[_name(type(envelope.request))] = envelope.version
+        works = all(offered.get(name, -1) >= version for name, version in said.items())
+        told.result(f"sarama {release} says", [said, "and a bare token" if bare else "and no bare token"])
+        told.claim(
+            f"sarama {release} {'works' if works else 'does not work'} there", works == (release == "1.38.1")
+        )
+
+    world.tamper = _no_commits
+    world.write("t", 0, "x")
+    world.run(3_000)
+    logged = {one.kind for one in member.reports}
+    told.result("a refused commit is told as", logged)
+    told.claim("without Return.Errors it is only logged", logged == {"log"})
+
+
+def _no_commits(client: Client, request: Message, version: int) -> Message | None:
+    if not isinstance(request, OffsetCommitRequest):
+        return None
+    parts = [
+        OffsetCommitResponsePartition(partition_index=0, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    ]
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=parts)])
+
+
+def _name(kind: type[Message]) -> str:
+    return kind.__name__.removesuffix("Request")
+
+
+def _lowest(name: str) -> int:
+    return request_class(next(key for key, one in API_NAMES.items() if one == name)).__versions__.min
