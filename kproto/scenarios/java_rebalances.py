@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from ..group.subscription import TopicPartition
+from ..group.subscription import Subscription, TopicPartition
 from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..messages.join_group import JoinGroupRequest
 from ..messages.metadata import MetadataRequest
 from ..testing.world import Client, World
 from ..wire.message import Message
@@ -189,14 +190,19 @@ def eager(told: Told) -> None:
     then="u is revoked before the join, t never",
 )
 def no_longer_wanted(told: Told) -> None:
-    world = told.world({"t": 2, "u": 1}, trace=False)
+    world = told.world({"t": 2, "u": 1})
     member = join(world, "a", OLD, topics=("t", "u"), **{**USUAL, "assignors": COOPERATIVE})
     world.run(4_000)
+    joins = len(world.asked(member, JoinGroupRequest))
     member.subscribe("t")
     world.run(6_000)
     revoked = [partitions for call, partitions in member.calls if call == "revoked"]
     told.result("revoked", [str(tp) for found in revoked for tp in found])
     told.claim("u was revoked and nothing else", revoked == [(TopicPartition("u", 0),)])
+    asked: JoinGroupRequest = world.asked(member, JoinGroupRequest)[joins]
+    owned = Subscription.decode(asked.protocols[0].metadata).owned
+    told.result("owned, as its JoinGroup says", [str(tp) for tp in owned])
+    told.claim("before the join: its JoinGroup doesn't claim it", set(owned) == {T0, T1})
     told.claim("t is still there", member.owned == {T0, T1})
 
 

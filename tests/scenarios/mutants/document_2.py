@@ -1,11 +1,249 @@
-"""Document 002: Java's consumer, and the groups of the ZooKeeper days."""
+"""Document 002: a consumer's options, Java's poll and rebalances, and the groups of the ZooKeeper days."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from consumer import options
+from kproto.clients import contract as c
 from kproto.clients import zookeeper
+from kproto.clients.kafka_clients import (
+    beating,
+    calling,
+    committing,
+    fetching,
+    finding,
+    joining,
+    machine,
+    plugins,
+)
+from kproto.clients.kafka_clients.measuring import PollTimes
+from kproto.clients.kafka_clients.state import Block, State, Then
+from kproto.group.subscription import Assignment
 from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 
+_known = options._known
+_poll, _complete, _adopt, _told, _tell = (
+    calling.poll,
+    calling._complete,
+    calling._adopt,
+    calling.told,
+    calling.tell,
+)
+_needs_join, _by_timer = calling.needs_join, committing.by_timer
+_fetch, _beat, _found = fetching.serve, beating.serve, finding.found_coordinator
+
+# ---- options
+
+
+def _without_the_group(*what: Any) -> Any:
+    return {name: value for name, value in _known(*what).items() if name != "group_id"}
+
+
+def _without_what_was_said(*what: Any) -> Any:
+    values = _known(*what)
+    values.pop("enable_auto_commit", None)
+    return values
+
+
+def _always_in_a_group(*what: Any) -> Any:
+    return {"group_id": "everybody", **_known(*what)}
+
+
+def _always_in_a_group_and_committing(*what: Any) -> Any:
+    return {**_always_in_a_group(*what), "enable_auto_commit": True}
+
+
+# ---- poll
+
+
+def _for_any_thread(state: State, event: c.Poll, out: Any) -> None:
+    state.block = Block.nothing
+    _poll(state, event, out)
+
+
+def _of_nothing(state: State, event: c.Poll, out: Any) -> None:
+    state.automatic = True
+    _poll(state, event, out)
+
+
+def _without_an_end(state: State, event: c.Poll, out: Any) -> None:
+    _poll(state, replace(event, patient=True), out)
+
+
+def _in_its_time(state: State, event: c.Poll, out: Any) -> None:
+    _poll(state, replace(event, patient=False), out)
+
+
+def _once(state: State, event: c.Poll, out: Any) -> None:
+    _poll(state, replace(event, timeout_ms=min(event.timeout_ms, 100)), out)
+
+
+def _fetched_by_the_next_poll(state: State, out: Any) -> None:
+    asked = {tp: at for one in state.sessions.values() for tp, at in one.partitions.items()}
+    moved = any(tp in asked and asked[tp][0] != one.offset for tp, one in state.assigned.items())
+    if not moved or state.polls.last == state.now:
+        _fetch(state, out)
+
+
+def _by_a_thread(state: State, out: Any) -> None:
+    _beat(state, out)
+    _by_timer(state, out)
+
+
+def _twice_a_second(state: State, out: Any) -> None:
+    _by_timer(state, out)
+    state.commit_at = min(state.commit_at, state.now + 500)
+
+
+# ---- rebalances
+
+
+def _somewhere_else(answer: Any) -> Any:
+    found = _found(answer)
+    return found._replace(host="broker3" if found.host == "broker2" else "broker2")
+
+
+def _growth_is_not_seen(state: State) -> bool:
+    state.planned = None
+    return _needs_join(state)
+
+
+def _everything_is_given_back(state: State, out: Any) -> None:
+    calling.tell(state, "revoked", tuple(sorted(state.assigned)), Then.joined_prepare, out)
+
+
+def _nothing_is_given_back(state: State, out: Any) -> None:
+    calling._prepared(state)
+
+
+def _gone_before_it_is_told(state: State, kind: str, partitions: Any, then: Then, out: Any) -> None:
+    if kind == "revoked":
+        state.assigned = {}
+    _tell(state, kind, partitions, then, out)
+
+
+def _nothing_is_not_told(state: State, kind: str, partitions: Any, then: Then, out: Any) -> None:
+    if kind == "assigned" and not partitions:
+        calling._told_assigned(state, (), out)
+    else:
+        _tell(state, kind, partitions, then, out)
+
+
+def _the_last_is_thrown(state: State, error: Any, out: Any) -> None:
+    state.raised = None if error is not None else state.raised
+    _told(state, error, out)
+
+
+# ---- onJoinComplete
+
+
+def _as_whom_it_was(state: State, out: Any) -> None:
+    before = state.group_metadata
+    _complete(state, out)
+    state.group_metadata = before
+
+
+def _all_watch(state: State, out: Any) -> None:
+    _complete(state, out)
+    state.planned = state.snapshot
+
+
+def _too_short_is_empty(state: State, out: Any) -> None:
+    if state.join_done is not None and len(state.join_done) < 2:
+        state.join_done = Assignment(partitions=()).encode()
+    _complete(state, out)
+
+
+def _eager_compares_too(state: State, out: Any) -> None:
+    before, state.cooperative = state.cooperative, True
+    _complete(state, out)
+    state.cooperative = before
+
+
+def _not_extended(state: State, out: Any) -> None:
+    before = state.joined_topics
+    _complete(state, out)
+    state.joined_topics = before
+
+
+def _all_is_new(state: State, out: Any) -> None:
+    state.added = state.adopting
+    _adopt(state, out)
+
+
+def _all_begins_anew(state: State, out: Any) -> None:
+    state.assigned = {}
+    _adopt(state, out)
+
+
+def _what_it_raises_is_dropped(state: State, out: Any) -> None:
+    _adopt(state, out)
+    state.raised = None
+
+
+def _the_timer_goes_on(state: State, out: Any) -> None:
+    before = state.commit_at
+    _adopt(state, out)
+    state.commit_at = before
+
+
+def _no_rejoin(state: State, going: Any, out: Any) -> None:
+    calling._adopt(state, out)
+
+
+COMMITS_OFTEN = Mutant("commits twice a second", committing, "by_timer", _twice_a_second)
+ALL_GIVEN_BACK = Mutant("cooperative as eager", calling, "_let_go", _everything_is_given_back)
+
 MUTANTS: Table = {
+    "S2-1": Mutant("a group that isn't seen", options, "_known", _without_the_group),
+    "S2-2": Mutant("a false that isn't heard", options, "_known", _without_what_was_said),
+    "S2-3": Mutant("a group for all", options, "_known", _always_in_a_group),
+    "S2-4": Mutant("a group for all", options, "_known", _always_in_a_group),
+    "S2-5": Mutant("commits for all", options, "_known", _always_in_a_group_and_committing),
+    "S2-6": Mutant(
+        "an interval below 0", options._CONSUMER_CHECKS, "auto_commit_interval_ms", options._number(-1)
+    ),
+    "S2-7": Mutant("a poll for any thread", calling, "poll", _for_any_thread),
+    "S2-8": Mutant("a poll of nothing", calling, "poll", _of_nothing),
+    "S2-9": Mutant("a wakeup that nobody hears", machine.TABLE, c.Wakeup, nothing),
+    "S2-10": Mutant("a poll without an end", calling, "poll", _without_an_end),
+    "S2-11": Mutant("a poll(long) that ends in its time", calling, "poll", _in_its_time),
+    "S2-12": Mutant("a fetch of the next poll", fetching, "serve", _fetched_by_the_next_poll),
+    "S2-13": Mutant("no interceptors", plugins, "consumed", lambda interceptors, records, out: records),
+    "S2-14": Mutant("a loop that goes round once", calling, "poll", _once),
+    "S2-15": Mutant("an end that isn't recorded", PollTimes, "ended", nothing),
+    "S2-16": Mutant("commits of a thread's", beating, "serve", _by_a_thread),
+    "S2-17": COMMITS_OFTEN,
+    "S2-18": Mutant("a whole interval after any error", calling, "RETRY_BACKOFF_MS", 5_000),
+    "S2-19": COMMITS_OFTEN,
     "S2-20": Mutant("consumers elsewhere", zookeeper, "ids_path", lambda group: f"/groups/{group}"),
     "S2-21": Mutant("consumers that never let go", zookeeper, "_release", nothing),
+    "S2-22": Mutant("a coordinator elsewhere", finding, "found_coordinator", _somewhere_else),
+    "S2-23": Mutant("growth that isn't seen", calling, "needs_join", _growth_is_not_seen),
+    "S2-24": Mutant("one rebalance timeout for all", State, "max_poll_ms", property(lambda state: 300_000)),
+    "S2-25": Mutant("no commit before a join", calling, "_committed_before_join", lambda state, out: True),
+    "S2-26": Mutant("nothing is ever lost", calling, "is_lost", lambda state: False),
+    "S2-27": Mutant("gone before it is told", calling, "tell", _gone_before_it_is_told),
+    "S2-28": Mutant("nothing given back before a join", calling, "_let_go", _nothing_is_given_back),
+    "S2-29": Mutant("who led leads on", calling, "_prepared", nothing),
+    "S2-30": Mutant("the cause itself", calling, "wrapped", lambda cause: cause),
+    "S2-31": Mutant("everybody watches", calling, "_complete", _all_watch),
+    "S2-32": Mutant("any assignor is ours", joining, "chosen_assignor", lambda state: state.assignors[0]),
+    "S2-33": Mutant("groupMetadata as it was", calling, "_complete", _as_whom_it_was),
+    "S2-34": Mutant("too short is empty", calling, "_complete", _too_short_is_empty),
+    "S2-35": Mutant("any assignment matches", calling, "_matches", lambda state, topic: True),
+    "S2-36": Mutant("all is new", calling, "_adopt", _all_is_new),
+    "S2-37": Mutant("no rejoin after revoked", calling.THENS, Then.complete_revoked, _no_rejoin),
+    "S2-38": ALL_GIVEN_BACK,
+    "S2-39": Mutant("eager compares, too", calling, "_complete", _eager_compares_too),
+    "S2-40": Mutant("a subscription that isn't extended", calling, "_complete", _not_extended),
+    "S2-41": Mutant("what onAssignment raises is dropped", calling, "_adopt", _what_it_raises_is_dropped),
+    "S2-42": Mutant("a timer that goes on", calling, "_adopt", _the_timer_goes_on),
+    "S2-43": Mutant("all begins anew", calling, "_adopt", _all_begins_anew),
+    "S2-44": Mutant("nothing isn't told", calling, "tell", _nothing_is_not_told),
+    "S2-45": Mutant("the last exception is thrown", calling, "told", _the_last_is_thrown),
+    "S2-46": ALL_GIVEN_BACK,
+    "S2-47": COMMITS_OFTEN,
 }
