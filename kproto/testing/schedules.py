@@ -196,9 +196,10 @@ class Story:
             return
         self._members += 1
         name = random.choice(self.others)
+        machine: Any = client(name)
         made: Member = self.world.join(
             f"{name}{self._members}",
-            client(name),
+            machine,
             topics=self.topics,
             group_id="g",
             assignors=("range",),

@@ -8,7 +8,7 @@ import pytest
 
 from kproto.clients import contract as c
 from kproto.clients import java, java_2_6
-from kproto.clients.kafka_clients import calling, hashing
+from kproto.clients.kafka_clients import hashing, rebalancing
 from kproto.clients.kafka_clients.rules import JAVA_2_6, JAVA_4_3
 from kproto.clients.kafka_clients.state import Generation, MemberState, make
 from kproto.group.subscription import Assignment, TopicPartition
@@ -334,7 +334,7 @@ def test_s2_26_lost_needs_both_in_2_6_and_either_in_4_3(
     for rules, expected in ((JAVA_2_6, old), (JAVA_4_3, new)):
         state = make(c.Config(client_id="a", group_id="g"), rules)
         state.generation = Generation(number, member_id)
-        assert calling.is_lost(state) is expected
+        assert rebalancing.is_lost(state) is expected
 
 
 # ---- commits
@@ -410,7 +410,7 @@ def test_s2_35_an_assignment_that_is_not_subscribed_any_more_is_joined_for_again
     state.state, state.generation = MemberState.stable, Generation(1, "id", "range")
     state.join_done = Assignment(partitions=(T0,)).encode()
     out: list[c.Action] = []
-    calling._complete(state, out)
+    rebalancing.complete(state, out)
     assert [(one.kind, one.name) for one in out if isinstance(one, c.Report)] == [("log", "WARN")]
     assert len(out) == 1
     assert state.rejoin_needed
@@ -431,7 +431,7 @@ def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
     state.joined_topics = frozenset({"t"})
     state.state, state.generation = MemberState.stable, Generation(1, "id", "range")
     state.join_done = Assignment(partitions=(TopicPartition("tb", 0),)).encode()
-    calling._complete(state, [])
+    rebalancing.complete(state, [])
     assert state.topics == state.joined_topics == {"t", "tb"}
 
 

@@ -6,32 +6,25 @@ fetches go out before they are returned. What is open is not waited for longer t
 * ensureCoordinatorReady waits in the poll for a coordinator, and nothing is returned meanwhile.
 * onJoinPrepare of 2.6 waits for its commit however long poll's time was (S2-25). 4.3 polls on (M75).
 * A join goes on over several polls; its JoinGroup is never sent twice (M21).
-
-onJoinPrepare: commit; lost (M76), or revoked of everything (EAGER, also of nothing), or of topics that left
-the subscription (COOPERATIVE, M77, M78). onJoinComplete: M82 to M91, the listener hears of revoked before
-assigned, and of assigned also when nothing is new.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 
 from ...error_codes import ErrorCode as E
-from ...errors import DecodeError
 from ...group.reasons import (
     BEING_CLOSED,
     FAILED_WITH,
     METADATA_CHANGED,
-    NOT_OUR_SUBSCRIPTION,
     REVOKED_SOME,
     SUBSCRIPTION_CHANGED,
     UNSUBSCRIBED,
 )
-from ...group.subscription import Assignment, TopicPartition
+from ...group.subscription import TopicPartition
 from ...messages.leave_group import LeaveGroupRequest
 from .. import contract as c
-from . import beating, committing, fetching, finding, joining, knowing, plugins, positions
+from . import beating, committing, fetching, finding, joining, knowing, plugins, positions, rebalancing
 from .rules import exception, first_raised, wrapped
 from .state import (
     DISCONNECTED,
@@ -56,13 +49,6 @@ CONCURRENT = (
     "ConcurrentModificationException",
     "KafkaConsumer is not safe for multi-threaded access",
 )
-WAKEUP = ("WakeupException", "")
-TOO_SHORT = (
-    "There are insufficient bytes available to read assignment from the sync-group response"
-    " (actual byte size {})"
-)
-MISMATCH = "that doesn't match our current subscription. Will try re-join the group with current subscription"
-COMMIT_FENCED = ("FencedInstanceIdException", "Get fenced exception for group.instance.id by a commit")
 
 
 def run(state: State, out: Out) -> None:
@@ -101,12 +87,12 @@ def _return(
 def _polling(state: State, out: Out) -> bool:
     if state.woken:
         state.woken = False
-        _return(state, out, error=WAKEUP)
+        _return(state, out, error=committing.WAKEUP)
         return False
     if state.finished:
-        drain(state, out)
+        committing.drain(state, out)
     if state.commit_fenced:
-        _return(state, out, error=COMMIT_FENCED)
+        _return(state, out, error=committing.COMMIT_FENCED)
         return False
     error = state.failed or state.thrown or state.find_fatal
     if error is not None:
@@ -170,7 +156,7 @@ def wakeup(state: State, event: c.Wakeup, out: Out) -> None:
     if waiting:
         for op in waiting:
             state.commits.remove(op)
-            out.append(c.Committed(op.token, WAKEUP))
+            out.append(c.Committed(op.token, committing.WAKEUP))
         return
     state.woken = True
     if state.prepare_commit is not None and state.block is not Block.nothing:
@@ -225,7 +211,7 @@ def _join_turn(state: State, out: Out) -> bool:
         finding.look_up(state, out)
         return False
     if state.join_done is not None:
-        _complete(state, out)
+        rebalancing.complete(state, out)
         return state.block is Block.polling and state.thrown is None
     if state.join_failed is not None:
         return _join_failed(state)
@@ -233,7 +219,7 @@ def _join_turn(state: State, out: Out) -> bool:
         if state.planning and not state.metadata_wanted and not state.metadata_open:
             joining.plan(state, out)
         return False
-    if state.needs_prepare and not _prepare(state, out):
+    if state.needs_prepare and not rebalancing.prepare(state, out):
         return False
     if state.now < state.join_again_at:
         return False
@@ -261,183 +247,7 @@ def _join_failed(state: State) -> bool:
     return False
 
 
-# -- onJoinPrepare
-
-
-def _prepare(state: State, out: Out) -> bool:
-    """Commit, then let go; False while something is open."""
-    if state.auto_commit and not _committed_before_join(state, out):
-        return False
-    state.needs_prepare = False
-    state.prepare_commit, state.prepare_until = None, None
-    _let_go(state, out)
-    return state.block is Block.polling
-
-
-def _committed_before_join(state: State, out: Out) -> bool:
-    """2.6: maybeAutoCommitOffsetsSync, and poll is blocked. 4.3: an asynchronous one, and it is not (M75)."""
-    op = state.prepare_commit
-    if op is None:
-        if state.prepare_until is None:
-            state.prepare_until = state.now + state.max_poll_ms
-        offsets = committing.consumed(state)
-        if not state.cooperative and not state.rules.blocking_commit:
-            for one in state.assigned.values():
-                one.going = True
-        if not offsets:
-            return True
-        op = state.prepare_commit = Committing(offsets, told=True)
-        committing.try_send(state, op, out)
-    if op.open and state.rules.blocking_commit:
-        state.block = Block.prepare_commit
-        return False
-    if op.open:
-        return state.now >= (state.prepare_until or 0)
-    if op.result == 0 or not (op.retriable or op.again_at is not None):
-        return True
-    return _commit_again(state, op, out)
-
-
-def _commit_again(state: State, op: Committing, out: Out) -> bool:
-    """A retriable failure: once more after the backoff, as long as the rebalance timeout lasts."""
-    if state.prepare_until is not None and state.now >= state.prepare_until:
-        return True
-    if op.again_at is None:
-        op.again_at = state.now + RETRY_BACKOFF_MS
-    elif op.again_at <= state.now:
-        committing.try_send(state, op, out)
-    if state.rules.blocking_commit:
-        state.block = Block.prepare_commit
-    return False
-
-
-def _prepare_commit(state: State, out: Out) -> bool:
-    op = state.prepare_commit
-    assert op is not None
-    if op.open:
-        return False
-    if op.again_at is not None and op.again_at > state.now and not op.retriable and state.coordinator is None:
-        finding.look_up(state, out)
-        return False
-    if op.result == 0 or not (op.retriable or op.again_at is not None):
-        state.block = Block.polling
-        return True
-    if op.again_at is None:
-        op.again_at = state.now + RETRY_BACKOFF_MS
-    if op.again_at > state.now:
-        return False
-    if state.coordinator is None:
-        finding.look_up(state, out)
-        return False
-    committing.try_send(state, op, out)
-    return not op.open
-
-
-def is_lost(state: State) -> bool:
-    """Whether the membership is gone: in 2.6 neither generation nor id, since then one of them (M76)."""
-    no_generation, no_id = state.generation.number == -1, not state.generation.member_id
-    return (no_generation and no_id) if state.rules.lost_needs_both else (no_generation or no_id)
-
-
-def _let_go(state: State, out: Out) -> None:
-    owned = tuple(sorted(state.assigned))
-    if is_lost(state):
-        if owned:
-            tell(state, "lost", owned, Then.joined_prepare, out)
-            return
-    elif not state.cooperative:
-        tell(state, "revoked", owned, Then.joined_prepare, out)
-        return
-    else:
-        going = tuple(tp for tp in owned if tp.topic not in state.topics)
-        if going:
-            tell(state, "revoked", going, Then.joined_prepare, out)
-            return
-    _prepared(state)
-
-
-def _prepared(state: State) -> None:
-    state.leads, state.group_topics = False, frozenset()
-
-
-# -- onJoinComplete
-
-
-def _complete(state: State, out: Out) -> None:
-    data = state.join_done
-    assert data is not None
-    if state.state is not M.stable or state.generation == NO_GENERATION:
-        joining.reset(state, state.reason)
-        _completed(state)
-        return
-    if not state.leads:
-        state.planned = None
-    if joining.chosen_assignor(state) is None:
-        state.thrown = joining.unknown_assignor(state)
-        return
-    state.group_metadata = state.generation
-    if len(data) < 2:
-        state.thrown = ("IllegalStateException", TOO_SHORT.format(len(data)))
-        return
-    try:
-        assigned = Assignment.decode(data).partitions
-    except DecodeError as error:
-        state.thrown = ("SchemaException", str(error))
-        return
-    if not all(_matches(state, tp.topic) for tp in assigned):
-        out.append(
-            c.Report("log", "WARN", f"We received an assignment {list(map(str, assigned))} {MISMATCH}")
-        )
-        joining.want_rejoin(state, NOT_OUR_SUBSCRIPTION)
-        _completed(state)
-        return
-    if state.pattern is not None:
-        met = frozenset(tp.topic for tp in assigned)
-        state.topics, state.joined_topics = state.topics | met, (state.joined_topics or frozenset()) | met
-    state.adopting = tuple(sorted(set(assigned)))
-    owned = set(state.assigned)
-    state.added = tuple(tp for tp in state.adopting if tp not in owned)
-    revoked = tuple(sorted(owned.difference(assigned))) if state.cooperative else ()
-    if revoked:
-        tell(state, "revoked", revoked, Then.complete_revoked, out)
-    else:
-        _adopt(state, out)
-
-
-def _matches(state: State, topic: str) -> bool:
-    if state.pattern is not None:
-        return re.fullmatch(state.pattern, topic) is not None
-    return topic in state.topics
-
-
-def _adopt(state: State, out: Out) -> None:
-    """invokeOnAssignment, assignFromSubscribed, and onPartitionsAssigned of what is new."""
-    assignor = joining.chosen_assignor(state)
-    if assignor is not None:
-        state.previous[assignor.name] = (state.adopting, state.generation.number)
-    if isinstance(assignor, plugins.OwnAssignor):
-        try:
-            assignor.on_assignment(state.adopting, state.generation.number)
-        except Exception as error:
-            state.raised = state.raised or (type(error).__name__, str(error))
-    if state.auto_commit:
-        state.commit_at = state.now + state.auto_commit_ms
-    state.assigned = {tp: state.assigned.get(tp) or Partition() for tp in state.adopting}
-    state.settled = False
-    tell(state, "assigned", state.added, Then.complete_assigned, out)
-
-
-def _completed(state: State) -> None:
-    state.join_done, state.needs_prepare = None, True
-
-
 # -- the listener
-
-
-def tell(state: State, kind: str, partitions: tuple[TopicPartition, ...], then: Then, out: Out) -> None:
-    state.after = state.block
-    state.block, state.then, state.telling = Block.callback, then, partitions
-    out.append(c.Tell(kind, partitions))
 
 
 def told(state: State, error: tuple[str, str] | None, out: Out) -> None:
@@ -457,20 +267,20 @@ def _remove(state: State, partitions: Iterable[TopicPartition]) -> None:
 
 def _told_prepare(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
     _remove(state, going)
-    _prepared(state)
+    rebalancing.prepared(state)
     if state.raised is not None:
         state.thrown, state.raised = wrapped(state.raised), None
 
 
 def _told_revoked(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
     joining.want_rejoin(state, REVOKED_SOME)
-    _adopt(state, out)
+    rebalancing.adopt(state, out)
 
 
 def _told_assigned(state: State, going: tuple[TopicPartition, ...], out: Out) -> None:
     """With an exception the join isn't done: the next poll completes it once more, with nothing to add."""
     if state.raised is None:
-        _completed(state)
+        rebalancing.completed(state)
     else:
         state.thrown, state.raised = first_raised(state.raised), None
 
@@ -506,62 +316,6 @@ THENS: dict[Then, Callable[[State, tuple[TopicPartition, ...], Out], None]] = {
 }
 
 
-# -- commits of the application
-
-
-def drain(state: State, out: Out) -> None:
-    """invokeCompletedOffsetCommitCallbacks."""
-    while state.finished:
-        op = state.finished.popleft()
-        state.commit_fenced = state.commit_fenced or op.fenced
-        if op.auto:
-            if op.retriable:
-                state.commit_at = state.now + RETRY_BACKOFF_MS
-        else:
-            out.append(c.Committed(op.token, committing.error_of(op)))
-
-
-def commit(state: State, event: c.Commit, out: Out) -> None:
-    offsets = committing.consumed(state)
-    if event.offsets is not None:
-        offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
-    op = Committing(offsets, event.token, told=event.wait, until=state.now + 60_000)
-    drain(state, out)
-    if state.commit_fenced:
-        out.append(c.Committed(event.token, COMMIT_FENCED))
-        return
-    committing.try_send(state, op, out)
-    if event.wait and state.woken:
-        state.woken = False
-        out.append(c.Committed(event.token, WAKEUP))
-        return
-    if event.wait:
-        state.commits.append(op)
-    if not event.wait and op.again_at is not None:
-        state.commits.append(op)
-
-
-def serve_commits(state: State, out: Out) -> None:
-    """commitSync's loop: again what is retriable, until its time is over."""
-    for op in list(state.commits):
-        if op.open:
-            continue
-        waits = op.again_at is not None or op.retriable
-        if op.result == 0 or (op.result is not None and not op.retriable) or state.now >= op.until:
-            state.commits.remove(op)
-            if op.told:
-                drain(state, out)
-                out.append(c.Committed(op.token, committing.error_of(op)))
-        elif not op.told and op.retriable:
-            state.commits.remove(op)
-        elif waits and op.again_at is None:
-            op.again_at = state.now + RETRY_BACKOFF_MS
-        elif state.coordinator is None:
-            finding.look_up(state, out)
-        elif op.again_at is not None and op.again_at <= state.now:
-            committing.try_send(state, op, out)
-
-
 # -- subscribe, unsubscribe, assign, seek
 
 
@@ -592,7 +346,7 @@ def _leave_prepare(state: State, then: Then, go_on: Callable[[State, Out], None]
     owned = tuple(sorted(state.assigned))
     if state.automatic and owned:
         gone = state.generation == NO_GENERATION or state.rebalancing
-        tell(state, "lost" if gone else "revoked", owned, then, out)
+        rebalancing.tell(state, "lost" if gone else "revoked", owned, then, out)
     else:
         go_on(state, out)
 
@@ -639,7 +393,7 @@ def close(state: State, event: c.Close, out: Out) -> None:
         _return(state, out)
     state.closing, state.stay, state.close_until = True, event.stay, state.now + CLOSE_MS
     op = state.prepare_commit = None
-    drain(state, out)
+    committing.drain(state, out)
     offsets = committing.consumed(state) if state.auto_commit and not state.commit_fenced else {}
     if offsets:
         op = state.committing = Committing(offsets, told=True)
@@ -699,7 +453,7 @@ def _end(state: State, out: Out) -> None:
         return
     if state.rules.closes_sessions:
         fetching.close_sessions(state, out)
-    drain(state, out)
+    committing.drain(state, out)
     state.closed, state.block, state.beats = True, Block.nothing, False
     out.append(c.Closed())
 
@@ -711,7 +465,7 @@ def _still(state: State, out: Out) -> bool:
 BLOCKS: dict[Block, Callable[[State, Out], bool]] = {
     Block.nothing: _still,
     Block.polling: _polling,
-    Block.prepare_commit: _prepare_commit,
+    Block.prepare_commit: rebalancing.commit_turn,
     Block.callback: _still,
     Block.close_commit: _close_commit,
     Block.close_leave: _close_leave,

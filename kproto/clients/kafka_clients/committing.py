@@ -16,6 +16,7 @@ from ...error_codes import ErrorCode as E
 from ...group.reasons import COMMIT_WHILE_REBALANCING
 from ...group.subscription import TopicPartition
 from ...messages.offset_commit import OffsetCommitResponse
+from .. import contract as c
 from ..common import Committing as Wire
 from ..common import commit_errors, offset_commit
 from . import finding, plugins
@@ -35,6 +36,8 @@ from .state import (
 )
 
 M = MemberState
+WAKEUP = ("WakeupException", "")
+COMMIT_FENCED = ("FencedInstanceIdException", "Get fenced exception for group.instance.id by a commit")
 REBALANCING = (
     "RebalanceInProgressException",
     "Offset commit cannot be completed since the consumer is undergoing a rebalance for auto partition"
@@ -157,3 +160,59 @@ def error_of(op: Committing) -> tuple[str, str] | None:
         return op.failed
     name = "RetriableCommitFailedException" if op.retriable else exception(op.result or 0)
     return (name, "Offset commit failed with a retriable exception. You should retry committing.")
+
+
+# -- commits of the application
+
+
+def drain(state: State, out: Out) -> None:
+    """invokeCompletedOffsetCommitCallbacks."""
+    while state.finished:
+        op = state.finished.popleft()
+        state.commit_fenced = state.commit_fenced or op.fenced
+        if op.auto:
+            if op.retriable:
+                state.commit_at = state.now + RETRY_BACKOFF_MS
+        else:
+            out.append(c.Committed(op.token, error_of(op)))
+
+
+def commit(state: State, event: c.Commit, out: Out) -> None:
+    offsets = consumed(state)
+    if event.offsets is not None:
+        offsets = {tp: (offset, -1) for tp, offset in event.offsets.items()}
+    op = Committing(offsets, event.token, told=event.wait, until=state.now + 60_000)
+    drain(state, out)
+    if state.commit_fenced:
+        out.append(c.Committed(event.token, COMMIT_FENCED))
+        return
+    try_send(state, op, out)
+    if event.wait and state.woken:
+        state.woken = False
+        out.append(c.Committed(event.token, WAKEUP))
+        return
+    if event.wait:
+        state.commits.append(op)
+    if not event.wait and op.again_at is not None:
+        state.commits.append(op)
+
+
+def serve_commits(state: State, out: Out) -> None:
+    """commitSync's loop: again what is retriable, until its time is over."""
+    for op in list(state.commits):
+        if op.open:
+            continue
+        waits = op.again_at is not None or op.retriable
+        if op.result == 0 or (op.result is not None and not op.retriable) or state.now >= op.until:
+            state.commits.remove(op)
+            if op.told:
+                drain(state, out)
+                out.append(c.Committed(op.token, error_of(op)))
+        elif not op.told and op.retriable:
+            state.commits.remove(op)
+        elif waits and op.again_at is None:
+            op.again_at = state.now + RETRY_BACKOFF_MS
+        elif state.coordinator is None:
+            finding.look_up(state, out)
+        elif op.again_at is not None and op.again_at <= state.now:
+            try_send(state, op, out)

@@ -25,7 +25,7 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
         if state.block is not Block.nothing or state.beats:
             knowing.serve(state, out)
         if state.commits:
-            calling.serve_commits(state, out)
+            committing.serve_commits(state, out)
         calling.run(state, out)
         if state.block is Block.nothing or len(out) == said:
             break
@@ -162,7 +162,7 @@ TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Resume: _resume,
     c.Poll: _poll,
     c.Told: _told,
-    c.Commit: calling.commit,
+    c.Commit: committing.commit,
     c.Store: _store,
     c.Rebalance: _rebalance,
     c.Close: calling.close,
