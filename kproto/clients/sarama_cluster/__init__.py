@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from ...group.subscription import TopicPartition
 from ...messages.fetch import FetchRequest
 from ...messages.find_coordinator import FindCoordinatorRequest
 from ...messages.heartbeat import HeartbeatRequest
@@ -101,6 +102,11 @@ class State(Client):
     def generation(self) -> int:
         """The last generation that was joined."""
         return self.consumer.generation
+
+    @property
+    def works_on(self) -> frozenset[TopicPartition]:
+        """What it consumes: where a cycle failed, not what its last notification said."""
+        return frozenset(self.consumer.partitions)
 
     def leave_request(self, member_id: str) -> LeaveGroupRequest:
         return LeaveGroupRequest(group_id=self.settings.group_id, member_id=member_id)

@@ -91,6 +91,12 @@ class Member(Client):
         return self._joined[1]
 
     @property
+    def leaving(self) -> frozenset[TopicPartition]:
+        """What the machine let go without telling its application, as sarama-cluster does after errors."""
+        works_on: frozenset[TopicPartition] | None = getattr(self.state, "works_on", None)
+        return frozenset() if works_on is None else frozenset(self.owned - works_on)
+
+    @property
     def is_polling(self) -> bool:
         return self._wanted and self.frozen_until is None
 
