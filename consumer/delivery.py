@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from .arguments import rule_of
 from .engine.batches import OutBatch, fate
 
 
@@ -56,6 +57,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """What went wrong, None when nothing did; raises RequestTimedOut after `timeout` seconds."""
+        if timeout is not None:
+            timeout = rule_of("timeout", "float")("timeout", timeout)
         if not self.done():
             self._owner.wait_for(self, timeout)
         return self._error()

@@ -12,6 +12,7 @@ from kproto.errors import ConfigError, IllegalState, NotDelivered, RequestTimedO
 
 from . import clock, lifetimes
 from .addresses import addresses
+from .arguments import rule_of
 from .callbacks import guarded
 from .delivery import Delivery
 from .engine import events as ev
@@ -81,7 +82,11 @@ class Sender:
         return f"{self._records.why}; {trouble}" if trouble else self._records.why
 
     def _flush_timeout(self, timeout: float | None) -> float:
-        return self.options.delivery_timeout_ms / 1000 + 1 if timeout is None else max(0.0, timeout)
+        """Seconds. Raises ConfigError for what is no time."""
+        if timeout is None:
+            return self.options.delivery_timeout_ms / 1000 + 1
+        seconds: float = rule_of("timeout", "float")("timeout", timeout)
+        return seconds
 
     def _still_open(self, limit: float, pending: list[OutBatch]) -> RequestTimedOut:
         records = sum(map(len, pending))

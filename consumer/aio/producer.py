@@ -11,6 +11,8 @@ returned waits for the broker. Leaving the `async with` block flushes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from asyncio import get_running_loop
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from time import time_ns
@@ -47,8 +49,13 @@ class AsyncProducer(Sender):
     """The asyncio twin of `Producer`: same options. Belongs to one running event loop."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
+        try:
+            self._loop = get_running_loop()
+        except RuntimeError:
+            raise IllegalState(
+                "an AsyncProducer needs the running event loop: make it in a coroutine, or use Producer"
+            ) from None
         super().__init__(bootstrap_servers, config, None)
-        self._loop = asyncio.get_running_loop()
         self._streams = Streams(self._happened)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -58,6 +65,12 @@ class AsyncProducer(Sender):
 
     def _stir(self) -> None:
         self._stirred = True
+
+    def _must_be_here(self) -> None:
+        if get_running_loop() is not self._loop:
+            raise IllegalState(
+                "this producer belongs to another event loop, the one it was made in; make one for each loop"
+            )
 
     # ---- sending
 
@@ -71,6 +84,8 @@ class AsyncProducer(Sender):
         headers: Headers = (),
     ) -> Delivery:
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
+        if get_running_loop() is not self._loop:
+            self._must_be_here()
         if type(value) is not bytes and value is not None:
             value = as_bytes("value", value)
         if type(key) is not bytes and key is not None:
@@ -107,6 +122,7 @@ class AsyncProducer(Sender):
         """Queues the rows of a table; see `Producer.send_columns`."""
         from ..sheets import pieces, sheet
 
+        self._must_be_here()
         found = sheet(batch, time_ns() // 1_000_000)
         records = self._records
         topic = topic_name(topic)
@@ -131,6 +147,7 @@ class AsyncProducer(Sender):
 
     async def flush(self, timeout: float | None = None) -> None:
         """Sends everything now and waits until each delivery that is open has ended; see `Producer.flush`."""
+        self._must_be_here()
         limit = self._flush_timeout(timeout)
         deadline = self._loop.time() + limit
         self._records.seal_all()
@@ -208,12 +225,14 @@ class AsyncProducer(Sender):
 
     async def close(self, timeout: float | None = None) -> None:
         """Flushes, within `timeout` seconds, and ends; see `Producer.close`."""
+        self._must_be_here()
+        limit = self._flush_timeout(timeout)
         if self._closed:
             return
         self._closed = True
         self._records.close("this producer is closed; make a new one")
         try:
-            await self.flush(timeout)
+            await self.flush(limit)
         finally:
             self.kill()
 
@@ -226,8 +245,9 @@ class AsyncProducer(Sender):
         for action in self._end(why, crash):
             if isinstance(action, ev.CallBack):
                 guarded(action.callback)
-        self._changed.set()
-        self._streams.close()
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._changed.set()
+            self._streams.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -261,10 +261,10 @@ class Producer(Sender):
         Raises what `flush` raises, after the producer has ended: RequestTimedOut for records that stayed
         behind, NotDelivered for those that failed. Callbacks have been called then.
         """
+        limit = self._flush_timeout(timeout)
         if self._closed:
             return
         self._closed = True
-        limit = self._flush_timeout(timeout)
         end = time.monotonic() + limit
         self._records.close("this producer is closed; make a new one")
         try:

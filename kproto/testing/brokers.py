@@ -173,7 +173,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _answers(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 60) -> bool:
+def _answers(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 240) -> bool:
     """Wait until the broker answers Metadata with itself in it."""
     from consumer import Cluster
 

@@ -308,6 +308,28 @@ def test_deliveries_end_in_time_while_the_broker_is_silent_and_say_why(server: S
     producer.kill()
 
 
+@pytest.mark.parametrize("timeout", [-1, float("nan"), True, "1"])
+def test_what_is_no_time_is_refused_and_changes_nothing(broker: str, timeout: Any) -> None:
+    with Producer(broker) as producer:
+        delivery = producer.send("t", b"x")
+        for wait in (producer.flush, producer.close, delivery.result, delivery.exception):
+            with pytest.raises(ConfigError, match="a number of seconds"):
+                wait(timeout)
+        producer.flush(float("inf"))
+        assert delivery.result(float("inf")).offset is not None
+        producer.send("t", b"y")
+
+    async def story() -> None:
+        async with AsyncProducer(broker) as producer:
+            await producer.send("t", b"x")
+            for wait in (producer.flush, producer.close):
+                with pytest.raises(ConfigError, match="a number of seconds"):
+                    await wait(timeout)
+            await producer.send("t", b"y")
+
+    asyncio.run(story())
+
+
 def test_a_crash_of_the_thread_ends_every_delivery_and_close_tells_it(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -475,3 +497,21 @@ def test_an_error_in_the_block_is_not_hidden_by_what_was_not_delivered(
     with pytest.raises(KeyError):
         fail()
     assert "1 records were not delivered" in caplog.text
+
+
+def test_an_asyncio_producer_says_to_which_loop_it_belongs(broker: str) -> None:
+    async def made() -> AsyncProducer:
+        producer = AsyncProducer(broker)
+        await (await producer.send("t", b"x"))
+        return producer
+
+    async def used(act: Callable[[], Any]) -> None:
+        with pytest.raises(IllegalState, match="belongs to another event loop"):
+            await act()
+
+    with pytest.raises(IllegalState, match="needs the running event loop"):
+        AsyncProducer(broker)
+    producer = asyncio.run(made())
+    for act in (lambda: producer.send("t", b"y"), producer.flush, producer.close):
+        asyncio.run(used(act))
+    producer.kill()
