@@ -426,7 +426,14 @@ class ConsumerCalls(Shell):
         """What the group committed for these partitions, or for those assigned; None for no commit."""
         wanted = list(self._engine.partitions if partitions is None else partitions)
         core = self._engine.core
-        plan = plans.committed_offsets(core.view, self._group_id(), wanted, core.clock)
+        plan = plans.committed_offsets(
+            core.view,
+            self._group_id(),
+            wanted,
+            core.clock,
+            coordinator=self._engine.coordinator.node,
+            by_name=self.options.as_java,
+        )
         return await self._run(plan, timeout)
 
     def _group_id(self) -> str:

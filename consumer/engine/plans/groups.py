@@ -54,14 +54,23 @@ def committed_offsets(
     group: str,
     partitions: Iterable[TopicPartition] | None,
     clock: Callable[[], int],
+    *,
+    coordinator: int | None = None,
+    by_name: bool = False,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
-    """What the group committed; None for a partition without a commit. All partitions when none are named."""
+    """What the group committed; None for a partition without a commit. All partitions when none are named.
+
+    `coordinator` is asked first, where one is known; `by_name` never uses topic ids (up to v9).
+    """
     wanted = None if partitions is None else list(partitions)
     while True:
-        node = yield from find_coordinator(view, group, clock)
+        node, coordinator = coordinator, None
+        if node is None:
+            node = yield from find_coordinator(view, group, clock)
         if wanted is None:
             yield from read_metadata(view, None, clock)
-        most = 9 if wanted is None else most_for_ids(view, (partition.topic for partition in wanted), 9)
+        named = wanted is None or by_name
+        most = 9 if named else most_for_ids(view, (partition.topic for partition in wanted or ()), 9)
         [call] = yield [Ask(offset_fetch_request(group, wanted, view), node=node, max_version=most)]
         if lost(call):
             yield Rest(str(call.error))
