@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+LOOK_S = 1.0
+"""How often who waits for an item looks whether the loop is still there."""
 
 
 class LoopThread(Generic[T]):
@@ -49,10 +53,25 @@ class LoopThread(Generic[T]):
             return await anext(items)
 
         while not self.ended:
+            work = following()
             try:
-                yield asyncio.run_coroutine_threadsafe(following(), self._loop).result()
+                future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            except RuntimeError:  # it ended just now
+                work.close()
+                return
+            try:
+                while not future.done() and not self.ended:
+                    wait([future], LOOK_S)
+            except BaseException:  # Ctrl-C: what comes is for whoever asks next
+                future.cancel()
+                raise
+            if not future.done():
+                return
+            try:
+                item = future.result()
             except StopAsyncIteration:
                 return
+            yield item
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
         """Lets the last thing run there, and ends the thread."""

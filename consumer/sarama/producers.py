@@ -92,7 +92,7 @@ class AsyncSyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await self._producer.__aexit__(kind, error, trace)
 
 
 class AsyncQueueProducer:
@@ -197,7 +197,12 @@ class AsyncQueueProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except KprotoError as also:
+            if error is None:
+                raise
+            log.error("%s: %s", self._producer.options.client_id, also)  # the block's own error is seen
 
 
 async def _sent(producer: AsyncProducer, message: ProducerMessage) -> Delivery:

@@ -80,7 +80,7 @@ class SyncProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._producer.__exit__(kind, error, trace)
 
 
 class QueueProducer:
@@ -206,7 +206,12 @@ class QueueProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except KprotoError as also:
+            if error is None:
+                raise
+            log.error("%s: %s", self._producer.options.client_id, also)  # the block's own error is seen
 
 
 def _sent(producer: Producer, message: ProducerMessage) -> Delivery:

@@ -120,6 +120,16 @@ def test_errors_that_nobody_reads_are_raised_by_close(server: Server) -> None:
         producer.input(message())
 
 
+def test_the_blocks_own_error_is_seen(server: Server) -> None:
+    def work() -> None:
+        with QueueProducer(server.bootstrap, **SHORT) as producer:
+            producer.input(message(topic="nowhere"))
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        work()
+
+
 def test_async_close_lets_the_readers_end_when_all_is_told(server: Server) -> None:
     producer = QueueProducer(server.bootstrap, return_successes=True, linger_ms=300)
     for _ in range(10):
@@ -185,6 +195,16 @@ def test_the_one_with_queues_in_asyncio(server: Server) -> None:
         assert [error.message for error in failed] == [lost]
 
     asyncio.run(main())
+
+
+def test_in_asyncio_the_blocks_own_error_is_seen(server: Server) -> None:
+    async def main() -> None:
+        async with AsyncQueueProducer(server.bootstrap, **SHORT) as producer:
+            await producer.input(message(topic="nowhere"))
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        asyncio.run(main())
 
 
 def test_in_asyncio_errors_that_nobody_reads_are_raised_by_close(server: Server) -> None:
