@@ -65,44 +65,51 @@ class ConsumerConfig(TypedDict, total=False):
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer's options with their defaults: Java's, but for those that are explained here."""
 
-    group_id: str | None = None
+    group_id: str | None = None  # Without one: no group, no commits, `assign` only.
+    # A static member (KIP-345): it comes back within the session timeout without a rebalance.
     group_instance_id: str | None = None
-    client_id: str = "kproto"
+    client_id: str = "kproto"  # What brokers' logs and quotas call this client.
     # Java's list the other way round. Cooperative rebalances need every assignor here to be cooperative
     # (as in Java): say "cooperative-sticky" alone once no member of the group needs range any more.
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
-    auto_offset_reset: str = "latest"
+    auto_offset_reset: str = "latest"  # Where a partition without a commit starts.
     # For a partition that came into being after the group's first assignment: "latest" would lose the records
     # that were written before the group saw it.
     on_new_partition: str = "earliest"
     # "" = as auto_offset_reset. A position below the log's start or above its end.
     on_out_of_range: str = ""
-    session_timeout_ms: int = 45_000
+    session_timeout_ms: int = 45_000  # Without a heartbeat for so long the group goes on without this member.
+    # At most a third of the session timeout, so that one that is lost does no harm.
     heartbeat_interval_ms: int = 3_000
+    # An application that is away from poll for longer loses its partitions.
     max_poll_interval_ms: int = 300_000
-    max_poll_records: int = 500
+    max_poll_records: int = 500  # Of one poll; what was fetched beyond it stays in memory for the next one.
+    # What poll returned counts as processed at the next poll, and is committed by a timer.
     enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
+    auto_commit_interval_ms: int = 5_000  # How often.
+    # How late a new partition, or a topic that a pattern matches, may be noticed.
     metadata_max_age_ms: int = 300_000
-    fetch_min_bytes: int = 1
+    fetch_min_bytes: int = 1  # The broker answers when it has so much, or after fetch_max_wait_ms.
+    # Of one answer of one broker; a first batch that is larger comes all the same.
     fetch_max_bytes: int = 50 * 1024 * 1024
-    max_partition_fetch_bytes: int = 1024 * 1024
-    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1024 * 1024  # The same for one partition.
+    fetch_max_wait_ms: int = 500  # How long the broker may wait for fetch_min_bytes.
+    # "read_committed": nothing of a transaction before it has ended, nothing of an aborted one.
     isolation_level: str = "read_uncommitted"
-    check_crcs: bool = True
+    check_crcs: bool = True  # A batch whose checksum is wrong raises, and none of it is returned.
     # Bytes that one batch may decompress to. None: 1 GiB, if they look like records. Java has no bound.
     max_decompressed_bytes: int | None = None
-    client_rack: str = ""
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    socket_connection_setup_timeout_ms: int = 10_000
+    client_rack: str = ""  # With it a broker may send to a replica that is nearer (KIP-392).
+    request_timeout_ms: int = 30_000  # How long one request may be open.
+    default_api_timeout_ms: int = 60_000  # How long a call without a timeout of its own may take.
+    retry_backoff_ms: int = 100  # The first pause before a request is tried again; then it doubles.
+    retry_backoff_max_ms: int = 1_000  # The longest of these pauses. Each is spread by 20 %.
+    reconnect_backoff_ms: int = 50  # The first pause before a broker is connected to again.
+    reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
+    socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
     # Java creates what it subscribes to; a misspelt name should not make a topic.
     allow_auto_create_topics: bool = False
-    exclude_internal_topics: bool = True
+    exclude_internal_topics: bool = True  # A pattern does not match __consumer_offsets and its kind.
     # "java": what is committed when, and what silence means, as in Java; see docs/differences.md.
     policy: str = "kproto"
 
@@ -139,28 +146,30 @@ class ProducerConfig(TypedDict, total=False):
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults: Java's, but for those that are explained here."""
 
-    client_id: str = "kproto"
+    client_id: str = "kproto"  # What brokers' logs and quotas call this client.
+    # Who has to have a record before it counts: "all" replicas in sync (-1), the leader (1), nobody (0).
     acks: int = -1
-    compression_type: str = "none"
-    compression_level: int | None = None
+    compression_type: str = "none"  # none, gzip, snappy, lz4 or zstd; each batch is compressed as a whole.
+    compression_level: int | None = None  # None: the codec's own.
     # Java's 16 KiB dates from one request per batch; larger batches cost nothing until they fill.
     batch_size: int = 128 * 1024
-    linger_ms: int = 5
-    buffer_memory: int = 32 * 1024 * 1024
-    max_block_ms: int = 60_000
-    delivery_timeout_ms: int = 120_000
-    request_timeout_ms: int = 30_000
-    max_request_size: int = 1024 * 1024
-    max_in_flight_requests_per_connection: int = 5
+    linger_ms: int = 5  # How long a batch waits for more, unless it is full.
+    buffer_memory: int = 32 * 1024 * 1024  # Bytes that may wait in this process; `send` waits for room.
+    max_block_ms: int = 60_000  # How long `send` may wait, for room or to know the topic.
+    delivery_timeout_ms: int = 120_000  # From `send` to the end: then the delivery fails.
+    request_timeout_ms: int = 30_000  # How long one request may be open.
+    max_request_size: int = 1024 * 1024  # Bytes of one request, and of one record.
+    max_in_flight_requests_per_connection: int = 5  # Requests that wait for an answer at once, in order.
+    # A batch that is sent again is written once, and in order. Needs acks="all".
     enable_idempotence: bool = True
     # Java lets brokers create what it writes to; a misspelt name should not make a topic.
     allow_auto_create_topics: bool = False
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    metadata_max_age_ms: int = 300_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1_000
-    socket_connection_setup_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100  # The first pause before a request is tried again; then it doubles.
+    retry_backoff_max_ms: int = 1_000  # The longest of these pauses. Each is spread by 20 %.
+    metadata_max_age_ms: int = 300_000  # How late a new partition may be noticed.
+    reconnect_backoff_ms: int = 50  # The first pause before a broker is connected to again.
+    reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
+    socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
 
 
 def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:

@@ -40,7 +40,7 @@ class Note:
 
 def notes(struct: type[Struct]) -> dict[str, Note]:
     """The note of every field, in declared order; an empty one where the source says nothing."""
-    said = _comments(struct.__module__).get(struct.__name__, {})
+    said = comments(struct.__module__).get(struct.__name__, {})
     return {field.name: Note(said.get(field.name, "")) for field in struct.__fields__}
 
 
@@ -134,8 +134,8 @@ def _kind_name(kind: Primitive | type[Struct]) -> str:
 
 
 @cache
-def _comments(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> what its comments say, for all the classes of a module."""
+def comments(module: str) -> dict[str, dict[str, str]]:
+    """Class -> name -> what the comments say, for all that the classes of a module declare or assign."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):
@@ -149,15 +149,21 @@ def _comments(module: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
-            found[node.name] = {
-                part.target.id: _said(part, beside, alone)
-                for part in node.body
-                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
-            }
+            of = found[node.name] = {}
+            for part in node.body:
+                for target in _targets(part):
+                    if isinstance(target, ast.Name):
+                        of[target.id] = _said(part, beside, alone)
     return found
 
 
-def _said(part: ast.AnnAssign, beside: dict[int, str], alone: dict[int, str]) -> str:
+def _targets(part: ast.stmt) -> list[ast.expr]:
+    if isinstance(part, ast.AnnAssign):
+        return [part.target]
+    return part.targets if isinstance(part, ast.Assign) else []
+
+
+def _said(part: ast.stmt, beside: dict[int, str], alone: dict[int, str]) -> str:
     """Above and beside of one field, as one text."""
     above: list[str] = []
     line = part.lineno - 1

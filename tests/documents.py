@@ -1,0 +1,101 @@
+"""The blocks of the documentation, and how they are run: as tests of what they say.
+
+A page's blocks of Python run in their order, in one namespace. `test_...` functions in them are called with
+what pytest would give them: a fresh `kafka`. Of a console block each `$ kproto ...` runs, and prints what
+stands below it (`...` is any lines). A comment above a block says what it needs:
+
+    <!-- needs: clients -->     only where these judges are: `clients`, `spark`
+    <!-- script -->             a script for sh, which takes a while
+    <!-- not run: why -->
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kproto import running
+from kproto.cli import main
+from kproto.testing.kafka import Kafka
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "lessons" not in path.parts]
+_BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]+?) -->\n)?```(?P<kind>python|console|sh)\n(?P<code>.*?)^```$", re.M | re.S
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `needs` is a judge or "", `kind` what it is written in."""
+
+    page: str
+    line: int
+    kind: str
+    code: str
+    mark: str
+
+    @property
+    def needs(self) -> str:
+        return self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
+
+    @property
+    def runs(self) -> bool:
+        return not self.mark.startswith("not run: ")
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    text = path.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("code"))
+        name = path.relative_to(DOCS.parent).as_posix()
+        yield Block(name, line, found["kind"], found["code"], found["mark"] or "")
+
+
+def run_python(found: list[Block]) -> None:
+    """The blocks of one page, one after the other, and the tests that they declare."""
+    names: dict[str, object] = {"__name__": "documented"}
+    for block in found:
+        before = set(names)
+        # Lines in a traceback are those of the page.
+        source = "\n" * block.line + block.code
+        exec(compile(source, block.page, "exec"), names)
+        for name in sorted(set(names) - before):
+            test = names[name]
+            if name.startswith("test_") and callable(test):
+                _call(test)
+
+
+def _call(test: Callable[..., object]) -> None:
+    """As pytest does it: `kafka` is a broker for this test alone."""
+    if hasattr(test, "hypothesis") or not inspect.signature(test).parameters:
+        test()
+        return
+    assert list(inspect.signature(test).parameters) == ["kafka"]
+    with running(settings={"group.min.session.timeout.ms": "100"}) as server:
+        kafka = Kafka(server.bootstrap)
+        try:
+            test(kafka)
+        finally:
+            kafka.close()
+
+
+def run_console(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each `$ kproto ...` of a console block; what is shown below it has to come out, in this order."""
+    for part in re.split(r"(?m)^\$ ", block.code)[1:]:
+        command, _, shown = part.partition("\n")
+        words = shlex.split(command, comments=True)
+        assert words[0] == "kproto", f"{block.page}:{block.line}: {command}"
+        code = main(words[1:])
+        out = capsys.readouterr()
+        assert code in (0, 1), out.err
+        printed = iter(out.out.splitlines())
+        for line in shown.splitlines():
+            if line not in ("...", ""):
+                assert any(line == other for other in printed), f"{block.page}: {command}: {line!r}"

@@ -1,0 +1,184 @@
+"""The documentation says what is so: its blocks run, its links lead somewhere, what is made is whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.documents import DOCS, PAGES, Block, blocks, run_console, run_python
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+
+
+def name(of: Any) -> str:
+    return of.relative_to(DOCS).as_posix() if isinstance(of, Path) else f"{of.page}:{of.line}"
+
+
+@cache
+def hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def made() -> dict[str, str]:
+    return dict(hooks().generated())
+
+
+def python_of(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.kind == "python" and block.runs and not block.needs]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=name)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_python(python_of(page))
+
+
+CONSOLES = [block for block in BLOCKS if block.kind == "console" and block.runs]
+
+
+@pytest.mark.parametrize("block", CONSOLES, ids=name)
+def test_a_command_prints_what_the_page_shows(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    run_console(block, capsys)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.mark == "script"], ids=name)
+def test_a_script_runs(block: Block, tmp_path: Path) -> None:
+    command = tmp_path / "bin" / "kproto"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m kproto "$@"\n')
+    command.chmod(0o755)
+    env = {
+        **os.environ,
+        "PATH": f"{command.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(DOCS.parent),
+    }
+    script = f"set -eu\n{block.code}"
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, check=True, timeout=100)
+
+
+def test_a_script_or_a_command_is_run_or_says_why_not() -> None:
+    known = ("needs: clients", "needs: spark", "script", "not run: ", "")
+    for block in BLOCKS:
+        assert block.mark.startswith(known), f"{block.page}:{block.line}: {block.mark}"
+        if block.kind == "sh":
+            assert block.mark == "script" or not block.runs, f"{block.page}:{block.line}"
+
+
+def anchors(text: str) -> set[str]:
+    """The ids of a page's headings, as MkDocs makes them."""
+    found = set()
+    for heading in re.findall(r"(?m)^#+ (.+)$", text):
+        given = re.search(r"\{ #([\w-]+) \}", heading)
+        plain = re.sub(r"[^\w\s-]", "", heading.split("{")[0]).strip().lower()
+        found.add(given[1] if given else re.sub(r"[-\s]+", "-", plain))
+    return found
+
+
+def test_every_link_between_pages_leads_to_a_heading() -> None:
+    texts = {page.relative_to(DOCS).as_posix(): page.read_text() for page in DOCS.rglob("*.md")} | made()
+    for page, text in texts.items():
+        plain = re.sub(r"(?ms)^```.*?^```", "", text)
+        for link in re.findall(r"\]\(([^)\s]+)\)", plain):
+            if re.match(r"\w+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
+            if target.endswith(".md"):
+                assert target in texts, f"{page}: {link}"
+                assert not anchor or anchor in anchors(texts[target]), f"{page}: {link}"
+            else:
+                assert (DOCS / target).exists(), f"{page}: {link}"
+
+
+def test_the_options_page_has_every_option_with_what_it_is_for() -> None:
+    from consumer.options import ConsumerConfig, ProducerConfig
+
+    text = made()["reference/options.md"]
+    for option in (*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__):
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{option}` |"))
+        assert row.split("|")[-2].strip(), f"{option}: what for?"
+
+
+def test_the_client_page_has_what_the_second_door_gives() -> None:
+    import kproto
+
+    text = made()["reference/client.md"]
+    for public in kproto.__all__:
+        if public not in ("__version__", "TopicPartition"):
+            assert f"## {public}\n" in text, public
+    assert "`poll(timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]`" in text
+    assert "`await poll(" in text
+
+
+def test_the_command_line_page_has_every_command() -> None:
+    from kproto import cli
+
+    text = made()["reference/cli.md"]
+    for command in cli._NAMES:
+        assert f"## kproto {command}\n" in text
+
+
+def test_the_errors_page_has_every_code_and_class() -> None:
+    from kproto import errors
+    from kproto.error_codes import ErrorCode
+
+    text = made()["reference/errors.md"]
+    assert all(f"`{code.name}`" in text for code in ErrorCode)
+    assert all(f"### {cls.__name__}\n" in text for cls in errors.KprotoError.__subclasses__())
+
+
+def test_the_protocol_has_a_page_for_every_message() -> None:
+    from kproto.messages.index import API_NAMES
+
+    assert {f"protocol/{api}.md" for api in API_NAMES.values()} <= set(made())
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (DOCS.parent / "mkdocs.yml").read_text()
+    for page in {page.relative_to(DOCS).as_posix() for page in PAGES} | set(made()):
+        assert page in text or page.startswith("protocol/"), page
+
+
+def cited() -> set[str]:
+    """The names of rules in the source, in its tests and in the other pages: such as M10 and I7."""
+    root = DOCS.parent
+    files = [path for room in ("kproto", "consumer", "tests", "docs") for path in (root / room).rglob("*.py")]
+    pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "rules"]
+    text = "\n".join(path.read_text() for path in [*files, *pages] if path.name != "documents.py")
+    return set(re.findall(r"\b(?:[RM]\d{1,3}|I\d{1,2})\b", text))
+
+
+def test_every_rule_that_is_cited_is_defined() -> None:
+    defined = {**hooks().rules("member"), **hooks().rules("invariants")}
+    assert cited() - set(defined) == set()
+    assert all(defined.values())
+
+
+def test_every_rule_that_is_defined_is_cited() -> None:
+    defined = {**hooks().rules("member"), **hooks().rules("invariants")}
+    assert set(defined) - cited() - {"I4", "I9", "I11", "I16", "I17", "I19"} == set()
+
+
+def test_every_story_that_is_cited_exists() -> None:
+    from kproto.scenarios import scenarios
+
+    told = {story.id for story in scenarios()} | set(hooks().SAID)
+    told |= {id.rstrip("abcdefghijklmnopqrstuvwxyz") for id in told}  # S3-19a is a branch of S3-19
+    room = DOCS.parent / "kproto"
+    text = "\n".join(path.read_text() for path in [*room.rglob("*.py"), *DOCS.rglob("*.md")])
+    assert set(re.findall(r"\bS[0-3]-\d+\b", text)) - told == set()
