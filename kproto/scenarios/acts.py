@@ -4,7 +4,7 @@ as requests and notes for a sequence diagram.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ..clients.index import CLIENTS
@@ -52,11 +52,20 @@ def moments_of(act: Act) -> list[Moment]:
     """Those of one world, in the order of time."""
     found = list(act.moments)
     reading: set[tuple[str, TopicPartition]] = set()
-    for at, one in enumerate(act.stage.seen):
+    for at, one in enumerate(_seen(act)):
         what = _said(one, reading)
         if what is not None:
             found.append(Moment(one.at - act.started, one.who, what, at + 0.5))
     return sorted(found, key=lambda one: (one.at, one.order))
+
+
+def _seen(act: Act) -> Iterator[Seen]:
+    """What the applications saw; the end of one that was closing is no death."""
+    closing: set[str] = set()
+    for one in act.stage.seen:
+        if one.what == "closing":
+            closing.add(one.who)
+        yield one._replace(what="closed") if one.what == "killed" and one.who in closing else one
 
 
 def shortened(found: Sequence[Moment]) -> list[Moment]:
@@ -96,7 +105,7 @@ def events(act: Act) -> list[GroupEvent]:
         if isinstance(one.request, JoinGroupRequest)
     ]
     started: set[str] = set()
-    for one in act.stage.seen:
+    for one in _seen(act):
         kind = _KINDS.get(one.what)
         if kind is None or (kind == "started" and one.who in started):
             continue

@@ -38,7 +38,7 @@ def text(scenario: Scenario, told: Told) -> list[str]:
         "",
         *_tables(told),
         "What came out:",
-        *[f"  {name:<34} {_value(value)}" for name, value in told.results.items()],
+        *[f"  {name:<{_wide(told)}} {_value(value)}" for name, value in told.results.items()],
         *[f"  {'yes' if one.holds else 'NO '}  {one.text}" for one in told.claims],
         "",
         *[row for why in told.because for row in _paragraph("Why:", why)],
@@ -119,6 +119,11 @@ def requests(told: Told) -> list[str]:
 
 
 # -- inside -----------------------------------------------------------------------------------------------
+
+
+def _wide(told: Told) -> int:
+    """Columns for the names of results."""
+    return max(34, *(len(name) for name in told.results)) if told.results else 34
 
 
 def _tables(told: Told) -> list[str]:
