@@ -1,6 +1,6 @@
 """The pages of docs/lessons as they are run: each `console` block is a session, each picture a command's.
 
-    python -m tests.lessons        # writes the outputs and pictures anew
+    python -m tests.lessons [001 ...]      # writes the outputs and pictures anew, of all pages or these
 
 A line that begins with "$ " is a command, what follows is its output. It is `kproto ...`, perhaps with a pipe
 behind it. What a command writes is kept when a page shows it (`--svg NAME.svg`).
@@ -13,6 +13,7 @@ import io
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,23 +51,23 @@ def output(command: str, room: Path) -> str:
     told = out.getvalue()
     if pipe:
         told = subprocess.run(pipe, shell=True, check=True, input=told, text=True, capture_output=True).stdout
-    return "".join(f"{line.rstrip()}\n" for line in told.splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in told.rstrip().splitlines())
 
 
-def write() -> None:
-    """Run everything, and write what came out into the pages."""
+def write(begins: tuple[str, ...]) -> None:
+    """Run what stands on these pages, and write what came out into them."""
     with tempfile.TemporaryDirectory() as name:
         room = Path(name)
-        for page in pages():
+        for page in (one for one in pages() if one.name.startswith(begins or ("",))):
             text = page.read_text()
             for block in BLOCK.findall(text):
                 said = [part.partition("\n")[0] for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
                 text = text.replace(block, "".join(f"$ {one}\n{output(one, room)}" for one in said), 1)
             page.write_text(text)
-            print(page.name)
+            print(page.name, flush=True)
         for picture in room.glob("*.svg"):
             (ROOM / picture.name).write_bytes(picture.read_bytes())
 
 
 if __name__ == "__main__":
-    write()
+    write(tuple(sys.argv[1:]))

@@ -51,7 +51,7 @@ def moments(told: Told) -> list[Moment]:
 def moments_of(act: Act) -> list[Moment]:
     """Those of one world, in the order of time."""
     found = list(act.moments)
-    reading: set[tuple[str, TopicPartition]] = set()
+    reading: dict[tuple[str, TopicPartition], int] = {}
     for at, one in enumerate(_seen(act)):
         what = _said(one, reading)
         if what is not None:
@@ -141,18 +141,21 @@ def _of(one: Moment, act: Act) -> str:
     return one.what if one.who in act.stage.clients or not one.who else f"{one.who}: {one.what}"
 
 
-def _said(one: Seen, reading: set[tuple[str, TopicPartition]]) -> str | None:
+def _said(one: Seen, reading: dict[tuple[str, TopicPartition], int]) -> str | None:
+    """In words, what is worth telling; `reading` has the offset up to which each was told or followed."""
     partitions = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(one.partitions)) or "nothing"
     match one.what:
         case "assigned":
             return f"is assigned {partitions}"
         case "revoked" | "lost":
-            reading -= {(one.who, tp) for tp in one.partitions}
+            for tp in one.partitions:
+                reading.pop((one.who, tp), None)
             return f"{'gave back' if one.what == 'revoked' else 'lost'} {partitions}"
         case "delivered":
-            first = [tp for tp in one.partitions if (one.who, tp) not in reading]
-            reading |= {(one.who, tp) for tp in first}
-            return f"reads {partitions} from offset {one.detail[0]} on" if first else None
+            (tp,) = one.partitions
+            goes_on = one.detail[0] >= reading.get((one.who, tp), one.detail[0] + 1)
+            reading[one.who, tp] = one.detail[-1] + 1
+            return None if goes_on else f"reads {partitions} from offset {one.detail[0]} on"
         case "raised":
             return f"poll raises {one.detail}"
         case "sought":

@@ -9,6 +9,7 @@ import pytest
 
 from kproto.cli import main
 from kproto.scenarios import acts, find
+from kproto.scenarios.frame import Moment
 from kproto.testing.world.trace import exchanges
 
 STORY = "S2-37"
@@ -70,3 +71,28 @@ def test_each_run_of_a_story_is_told_by_itself(capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     assert out.index("Run 1 of 2, librdkafka:") < out.index("Run 2 of 2, kproto:")
     assert "Who owned what in run 2" in out
+
+
+def test_commits_that_follow_each_other_are_told_once_with_the_last() -> None:
+    several = [Moment(at, "g", f"has committed t-0 at {at}") for at in range(4)]
+    told = acts.shortened([*several, Moment(9, "a", "closing"), several[0]])
+    assert [one.what for one in told] == [
+        "has committed t-0 at 0",
+        "3 times more; the last: has committed t-0 at 3",
+        "closing",
+        "has committed t-0 at 0",
+    ]
+
+
+def test_reading_from_another_offset_is_told_again() -> None:
+    told = [one.what for one in acts.moments(find("S0-4").run())]
+    assert [what for what in told if what.startswith("reads")] == [
+        "reads test-0 from offset 5 on",
+        "reads test-0 from offset 2 on",
+    ]
+
+
+def test_who_closes_was_not_killed() -> None:
+    told = find("S3-21").run()
+    assert [one.what for one in acts.moments(told) if one.what in ("closed", "killed")] == ["closed"]
+    assert [one.kind for one in acts.events(told.acts[0])][-2:] == ["left", "ended"]
