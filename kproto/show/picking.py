@@ -7,7 +7,7 @@
 
 Rules
 1. JoinGroup, SyncGroup, LeaveGroup, and whatever fails are drawn. Of each other API, a client's first is,
-   and again the first behind each of its JoinGroups; Metadata also where it says something new.
+   and again the first behind each of its JoinGroups; of what tells offsets and metadata, each new answer.
 2. Heartbeats that are fine, fetches without records, and what introduces a connection are only counted. What
    fails in the same way time and again is drawn twice, then counted.
 3. A rebalance lasts from the first JoinGroup until each who has joined has its part, has left or has died.
@@ -31,7 +31,9 @@ MOST = 240
 """Exchanges that are drawn."""
 _ALWAYS = {"JoinGroup", "SyncGroup", "LeaveGroup"}
 _NEVER = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "Heartbeat"}
-_ONCE = {"Metadata", "FindCoordinator"}
+_NEWS = {"Metadata", "OffsetFetch", "ListOffsets"}
+"""What tells something else each time."""
+_ONCE = ("Metadata", "FindCoordinator")
 """What is not news behind a JoinGroup."""
 _PAUSE = 250
 """So long (ms) must nothing be drawn before it is said what went on meanwhile."""
@@ -143,15 +145,16 @@ class Picker:
         self._said[who, one.api] = (said, times + 1 if said == before else 1)
         known = self._seen.setdefault(who, set())
         if one.api == "JoinGroup":
-            known &= _ONCE
+            known -= {one for one in known if not one.startswith(_ONCE)}
         if failure(one):
             return said != before or times < 2
         if one.api in _ALWAYS:
             return True
         if one.api in _NEVER or is_quiet(one):
             return False
-        new = one.api not in known or (one.api == "Metadata" and said != before)
-        known.add(one.api)
+        news = f"{one.api} {said}" if one.api in _NEWS else one.api
+        new = news not in known
+        known.add(news)
         return new
 
     def _turn(self, who: str, one: Exchange) -> None:
