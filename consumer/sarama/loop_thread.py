@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import wait
 from typing import Any, Generic, TypeVar
 
+from kproto.errors import IllegalState
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -37,7 +39,10 @@ class LoopThread(Generic[T]):
         return self._loop.is_closed()
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
-        """Lets it run there and waits for it."""
+        """Lets it run there and waits for it. Raises IllegalState when the loop has ended."""
+        if self.ended:
+            work.close()
+            raise IllegalState("this client is closed; make a new one")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

@@ -121,6 +121,9 @@ def test_what_cannot_be_consumed_is_refused(server: Server) -> None:
             consumers.consume_partition("t", 0, NEWEST)
     with pytest.raises(IllegalState, match="closed"):
         consumers.consume_partition("t", 0)
+    with pytest.raises(IllegalState, match="closed"):
+        consumers.pause_all()
+    consumers.close()
     with pytest.raises(ConfigError, match="group_id"):
         PartitionConsumers(server.bootstrap, group_id="g")
     with pytest.raises(ConfigError, match="auto_offset_reset"):
