@@ -191,7 +191,7 @@ def what_is_committed_was_delivered(world: World) -> None:
     """I14: below a committed offset there is no record that no member of the group was given."""
     groups = {name: client.group for name, client in world.clients.items()}
     given: dict[tuple[str, TopicPartition], set[int]] = {}
-    excused: set[tuple[str, TopicPartition]] = set()
+    excused = _passed_over_by_others(world)
     for seen in world.seen:
         if seen.what == "stored":
             for partition, offset in seen.detail.items():
@@ -362,7 +362,7 @@ def every_record_was_delivered(world: World) -> None:
         if not any(one.alive and one.is_polling and not one.is_over for one in members):
             continue
         given: dict[TopicPartition, set[int]] = {}
-        skipped: set[TopicPartition] = set()
+        skipped = {partition for name, partition in _passed_over_by_others(world) if name == group}
         for seen in world.seen:
             client = world.clients.get(seen.who)
             if client is None or client.group != group:
@@ -507,6 +507,30 @@ def _stories(world: World) -> Iterator[tuple[str, list[Seen]]]:
         if seen.who in stories:
             stories[seen.who].append(seen)
     yield from ((name, story) for name, story in stories.items() if any(s.what == "assigned" for s in story))
+
+
+def _passed_over_by_others(world: World) -> set[tuple[str, TopicPartition]]:
+    """Where a member of another client committed what it had not given: librdkafka commits what stands in a
+    batch that it has not returned yet.
+    """
+    found: set[tuple[str, TopicPartition]] = set()
+    if not any(isinstance(client, Member) for client in world.clients.values()):
+        return found
+    owners: dict[tuple[str | None, TopicPartition], object] = {}
+    given: dict[tuple[str | None, TopicPartition], set[int]] = {}
+    for seen in world.seen:
+        client = world.clients.get(seen.who)
+        if seen.what == "stored":
+            for partition, offset in seen.detail.items():
+                key = (seen.who, partition)
+                missing = _missing(world, partition, given.get(key, set()), offset)
+                if missing is not None and isinstance(owners.get(key), Member):
+                    found.add(key)
+        elif client is not None and seen.what == "assigned":
+            owners.update(((client.group, partition), client) for partition in seen.partitions)
+        elif client is not None and seen.what == "delivered":
+            given.setdefault((client.group, seen.partitions[0]), set()).update(seen.detail)
+    return found
 
 
 def _readable(world: World, partition: TopicPartition, offset: int) -> int:
