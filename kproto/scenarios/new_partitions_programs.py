@@ -134,7 +134,7 @@ def two_loops(told: Told) -> None:
     told.result("notifications", [_notification(one.name, one.text) for one in member.reports])
     names = [one.name for one in member.reports if one.kind == "notification"]
     told.claim("start and OK take turns", names == ["rebalance start", "rebalance OK"] * 2)
-    last = [one.text for one in member.reports][-1]
+    last = "".join([one.text for one in member.reports][-1:])
     told.claim(
         "the last one says what was released, and what is current", "released" in last and "current" in last
     )

@@ -7,13 +7,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from consumer.sarama.messages import must_return
+
 from ..clients import contract, sarama
 from ..clients.common import Committing, offset_commit
+from ..error_codes import ErrorCode
+from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..messages.fetch import FetchRequest, FetchResponse
 from ..messages.list_offsets import ListOffsetsRequest
 from ..messages.offset_commit import OffsetCommitRequest
-from ..testing.world import Member, World
+from ..messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ..testing.world import Client, Member, Producer, World
+from ..wire.message import Message
 from .frame import Told, offsets, scenario
 from .sarama_walk import T0, T1, USUAL
 from .sarama_walk import sarama as member_of_sarama
@@ -332,3 +343,79 @@ def describe_group(told: Told) -> None:
     later = describe(world, "g1")
     told.result("lag later", [one.lag for one in later])
     told.claim("the lag is what was not read", sum(one.lag for one in later) == 5)
+
+
+# -- the producer -----------------------------------------------------------------------------------------
+
+
+@scenario(
+    "S3-23",
+    "The sync producer: Return.Successes, RequiredAcks, and the place of a key",
+    says="Return.Successes has to be true; RequiredAcks 0 answers nothing, 1 when the leader has it, -1 when "
+    "all in-sync "
+    "replicas have; SendMessage returns partition and offset, or an error that is printed.",
+    given="kproto's producer, which is behind its SyncProducer in sarama's manner, on three partitions",
+    when="a message with the key k1 is sent twice with each RequiredAcks; then the broker refuses one",
+    then="without Return.Successes there is no sync producer; -1 and 1 know the offset, 0 does not; each k1 "
+    "goes to one "
+    "partition, whoever sends it; the refusal is an error of the message, and the next one goes through",
+)
+def sync_producer(told: Told) -> None:
+    refused = ""
+    try:
+        must_return(False, True)
+    except ConfigError as error:
+        refused = str(error)
+    told.result("Return.Successes false", refused)
+    told.claim("Return.Successes has to be true", "return_successes" in refused)
+    world = told.world({"t": 3})
+    places: set[int] = set()
+    for acks in ("all", 1, 0):
+        producer = world.producer(client_id=f"acks-{acks}", acks=acks, enable_idempotence=False, linger_ms=0)
+        sent = [producer.deliver("t", "v1", key="k1") for _ in range(2)]
+        world.run(1_000)
+        found = [one.result() for one in sent]
+        places |= {one.partition for one in found}
+        told.result(f"acks {acks}", [f"{one.partition}/{one.offset}" for one in found])
+        known = [one.offset is not None and one.offset >= 0 for one in found]
+        told.claim(
+            f"acks {acks}: the offset is {'known' if acks else 'not known'}", known == [bool(acks)] * 2
+        )
+    told.claim("one partition for the key, whoever sends", len(places) == 1)
+    last = TopicPartition("t", places.pop())
+    told.claim("six messages are there, also those of acks 0", world.log(last).end_offset == 6)
+    world.tamper = _no_writing
+    failed = producer_of(world).deliver("t", "v1", key="k1")
+    world.run(1_000)
+    world.tamper = None
+    told.result("refused", str(failed.exception()))
+    told.claim("the refusal is the message's error", "TOPIC_AUTHORIZATION_FAILED" in str(failed.exception()))
+    after = producer_of(world).deliver("t", "v1", key="k1")
+    world.run(1_000)
+    told.claim("the next one goes through", after.exception() is None)
+
+
+def producer_of(world: World) -> Producer:
+    """The one that waits for all replicas."""
+    found = world.clients["acks-all"]
+    assert isinstance(found, Producer)
+    return found
+
+
+def _no_writing(client: Client, request: Message, version: int) -> Message | None:
+    if not isinstance(request, ProduceRequest):
+        return None
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
+                    for one in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )

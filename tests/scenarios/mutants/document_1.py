@@ -1,13 +1,82 @@
-"""Document 001: who looks for new partitions, and where those begin."""
+"""Document 001: who looks for new partitions, where those begin, and the programs around five clients."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from consumer.engine import finding
+from kproto.clients import contract as c
+from kproto.clients import kafka_go, sarama, sarama_cluster
 from kproto.clients.kafka_go import generation
-from kproto.clients.kafka_go import state as kafka_go
-from tests.scenarios.mutants.mutant import Mutant, Table
+from kproto.clients.kafka_go import state as of_kafka_go
+from kproto.clients.librdkafka import conf, knowing
+from kproto.clients.librdkafka.state import State
+from kproto.clients.sarama import leaving
+from kproto.clients.sarama.offsets import Managed
+from kproto.clients.sarama.session import Session
+from kproto.clients.sarama_cluster import plan
+from kproto.clients.sarama_cluster.consumer import Consumer as ClusterConsumer
+from tests.scenarios.mutants.mutant import Mutant, Table, nothing
+
+of_sarama = import_module("kproto.clients.sarama.settings")  # the package has a function of that name
+_mark, _divide, _start = Managed.mark, plan.divide, kafka_go.start
+
+
+def _at_the_end(finder: Any, state: Any, *, others: bool) -> None:
+    state.find_out(finding.Reset(finder._timestamp("latest"), "no committed offset: latest", False))
+
+
+def _more_partitions(consumer: Any) -> bool:
+    held = [one.topic for one in consumer.partitions]
+    return any(len(consumer.client.metadata.partitions(topic)) > held.count(topic) for topic in held)
+
+
+def _by_turns(strategy: str, *what: Any) -> Any:
+    return _divide("roundrobin", *what)
+
+
+def _watches(config: Any) -> Any:
+    return _start(replace(config, watch=True))
+
+
+def _names_only(state: Any, event: Any) -> None:
+    state.consumer.subscribe(event.topics)
+
+
+BLIND = Mutant("a leader that doesn't look at partitions", Session, "watch_partitions", nothing)
+NOT_NEW = Mutant("a new partition is one like the others", finding.Finder, "_without_commit", _at_the_end)
+SEES = Mutant("a watch for partitions, too", ClusterConsumer, "new_topics", _more_partitions)
+WATCHES = Mutant("kafka-go's watcher is on", kafka_go, "start", _watches)
+NOT_THE_NEXT = Mutant("a mark of the last", Managed, "mark", lambda one, at, *rest: _mark(one, at - 1))
 
 MUTANTS: Table = {
+    "S1-1": WATCHES,
+    "S1-2": BLIND,
+    "S1-3": BLIND,
+    "S1-4": BLIND,
+    "S1-5": Mutant("Close without LeaveGroup", leaving, "leave", leaving.close),
+    "S1-6": NOT_THE_NEXT,
+    "S1-7": Mutant("a Version that means nothing", sarama, "versions_of", lambda kafka: sarama.VERSIONS),
+    "S1-8": Mutant("a pause that is not taken", sarama.TABLE, c.Pause, nothing),
+    "S1-9": SEES,
+    "S1-10": SEES,
+    "S1-11": Mutant("round robin, whatever is said", plan, "divide", _by_turns),
+    "S1-12": Mutant("no notifications", ClusterConsumer, "notify", nothing),
+    "S1-13": NOT_THE_NEXT,
     "S1-14": Mutant("a watcher that sees nothing", generation, "_watched", lambda watcher, answer: False),
-    "S1-15": Mutant("a queue without a bound", kafka_go, "_number", lambda config, name, default: 100_000),
-    "S1-16": Mutant("LastOffset that means the first", kafka_go, "LAST", kafka_go.FIRST),
+    "S1-15": Mutant("a queue without a bound", of_kafka_go, "_number", lambda config, name, default: 100_000),
+    "S1-16": Mutant("LastOffset that means the first", of_kafka_go, "LAST", of_kafka_go.FIRST),
+    "S1-17": Mutant("metadata that changes nothing", knowing, "metadata_changed", nothing),
+    "S1-18": Mutant("ends that nobody is told", State, "partition_eof", False),
+    "S1-19": Mutant("another name of another property", conf.ALIASES, "sasl.mechanism", "sasl.username"),
+    "S1-20": Mutant("latest means the oldest", of_sarama, "NEWEST", of_sarama.OLDEST),
+    "S1-21": Mutant("earliest means the newest", of_sarama, "OLDEST", of_sarama.NEWEST),
+    "S1-22": NOT_NEW,
+    "S1-23": NOT_NEW,
+    "S1-24": Mutant("a second, whatever duration is said", finding, "duration_ms", lambda spec: 1_000),
+    "S1-25": WATCHES,
+    "S1-26": NOT_NEW,
+    "S1-27": Mutant("a whitelist that is not looked at", sarama_cluster.TABLE, c.Subscribe, _names_only),
 }

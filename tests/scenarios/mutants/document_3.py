@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
+from consumer.engine import partitioning
 from kproto.clients.sarama import balance, fanout, joining, leaving, opening, partition, session
 from kproto.clients.sarama.application import Application
 from kproto.clients.sarama.errors import Trouble
@@ -19,6 +21,13 @@ _request, _parse, _finish = fanout._request, partition.parse, joining._finish
 _push, _mark, _tell, _feed = Feeder.push, Managed.mark, Application.tell, PartitionConsumer.feed
 _manage, _commit, _assignments = Offsets.__init__, Offsets.request, balance.assignments
 _begin, _answered = joining.Join.__init__, (joining._join_answered, joining._sync_answered)
+
+
+_numbers = count()
+
+
+def _next_place(key: bytes) -> int:
+    return next(_numbers)
 
 
 def _everything_to_all(plan: Any, members: Any, counts: Any) -> None:
@@ -160,6 +169,7 @@ MUTANTS: Table = {
     "S3-20": Mutant("no heartbeats", Heartbeat.TABLE["elapsed"], session.H.waiting, nothing),
     "S3-21": TICKS,
     "S3-22": Mutant("Close without LeaveGroup", leaving, "leave", leaving.close),
+    "S3-23": Mutant("a key without a place", partitioning, "murmur2", _next_place),
     "S3-24": NOT_THE_NEXT,
     "S3-25": Mutant("an id without the client's", coordinator, "_new_member_id", lambda call: call.random_id),
 }

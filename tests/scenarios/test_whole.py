@@ -1,0 +1,33 @@
+"""Documents 000, 001 and 003 are told from the first entry to the last; a mutant breaks each of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.scenarios import scenarios
+from tests.scenarios.mutants import document_0, document_1, document_3
+from tests.scenarios.mutants.mutant import Table
+
+WHOLE = {
+    "S0": [f"S0-{number}" for number in range(1, 21)],
+    "S1": [f"S1-{number}" for number in range(1, 28)],
+    "S3": [
+        *(f"S3-{number}" for number in range(1, 19)),
+        *(f"S3-19{letter}" for letter in "abcdefghijklm"),
+        *(f"S3-{number}" for number in range(20, 26)),
+    ],
+}
+"""The entries of each document."""
+
+
+@pytest.mark.parametrize("document", WHOLE)
+def test_every_entry_of_the_document_is_a_story_and_nothing_else_is(document: str) -> None:
+    assert [one.id for one in scenarios() if one.id.startswith(f"{document}-")] == WHOLE[document]
+
+
+@pytest.mark.parametrize(
+    ("document", "table"),
+    [("S0", document_0.MUTANTS), ("S1", document_1.MUTANTS), ("S3", document_3.MUTANTS)],
+)
+def test_every_story_has_its_mutant(document: str, table: Table) -> None:
+    assert sorted(table) == sorted(WHOLE[document])
