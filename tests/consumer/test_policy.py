@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from consumer.engine import plans
 from consumer.options import consumer_options
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, Fenced
+from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
@@ -21,6 +23,7 @@ from kproto.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.sync_group import SyncGroupRequest
 from tests.consumer.world import Client, Consumer, World, tp
 
@@ -157,6 +160,30 @@ def test_new_partitions_start_where_every_partition_does() -> None:
     assert consumer_options({"policy": "java"}).on_new_partition == "latest"
     assert consumer_options({"policy": "java", "on_new_partition": "earliest"}).on_new_partition == "earliest"
     assert consumer_options({}).on_new_partition == "earliest"
+
+
+@pytest.mark.parametrize(("asked_first", "look_ups"), [("the coordinator", 0), ("another broker", 1)])
+def test_committed_offsets_are_asked_of_whom_is_known_and_by_names(asked_first: str, look_ups: int) -> None:
+    world = World({"t": 2}, brokers=2)
+    member = reading(world, **JAVA).member
+    member.commit({tp("t", 0): 7})
+    world.run(500)
+    core, node = member.engine.core, member.engine.coordinator.node
+    assert node is not None
+    if asked_first == "another broker":
+        node = 3 - node
+    before = len(world.asked(member, FindCoordinatorRequest))
+    plan = plans.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, coordinator=node, by_name=True)
+    token = member.run(plan)
+    assert world.run(until=lambda: token in member.done)
+    found, error = member.done[token]
+    assert error is None
+    assert found[tp("t", 0)].offset == 7
+    assert len(world.asked(member, FindCoordinatorRequest)) - before == look_ups
+    versions = [
+        one[2] for one in world.requests if one[0] is member and isinstance(one[1], OffsetFetchRequest)
+    ]
+    assert max(versions) == 9
 
 
 def test_silence_for_longer_than_the_session_loses_nothing() -> None:
