@@ -30,7 +30,7 @@ from kproto.errors import (
     UnsupportedVersion,
 )
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kproto.messages.headers import decode_response, decode_response_views, encode_request
+from kproto.messages.headers import decode_response, decode_response_views, request_pieces
 from kproto.messages.index import API_NAMES, response_class
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
@@ -191,7 +191,7 @@ class Connection:
             request = ApiVersionsRequest()
         self._negotiating = version
         self._next_correlation += 1
-        return frame(encode_request(request, version, self._next_correlation, self.client_id))
+        return frame(*request_pieces(request, version, self._next_correlation, self.client_id))
 
     def ask(self, call: Call) -> bytes:
         call.address = self.address
@@ -224,7 +224,8 @@ class Connection:
             if call.prepared is not None:
                 call.request = call.prepared.build(version)
             assert call.request is not None
-            body = encode_request(call.request, version, self._next_correlation + 1, self.client_id)
+            pieces = request_pieces(call.request, version, self._next_correlation + 1, self.client_id)
+            data = frame(*pieces)
         except (UnsupportedVersion, EncodeError) as error:
             call.error = error
             self.finished.append(call)
@@ -236,7 +237,7 @@ class Connection:
             self.finished.append(call)
         else:
             self.in_flight.append((self._next_correlation, call))
-        return frame(body)
+        return data
 
     def received(self, data: bytes) -> bytes:
         """Feeds bytes. Raises DecodeError when they can't be an answer: then call `broken` and close."""

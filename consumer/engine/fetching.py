@@ -89,7 +89,8 @@ class Fetcher:
         if before is not None and before != node:
             self._nodes[before].forget(partition)
             del self._at[partition]
-        self._note_full(state)
+        if state.chunks or partition in self._full_at:
+            self._note_full(state)
         if node is None:
             return
         core = self._core

@@ -81,6 +81,13 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
     Raises EncodeError and UnsupportedVersion as `Message.encode` does, and EncodeError for a message
     that has no API key.
     """
+    return b"".join(request_pieces(request, version, correlation_id, client_id))
+
+
+def request_pieces(
+    request: Message, version: int, correlation_id: int, client_id: str | None
+) -> tuple[bytes, bytes]:
+    """The same, header and body each for itself: for `frame`, as a body may be long."""
     api_key = request.__api_key__
     if api_key is None:
         raise EncodeError(type(request).__name__, version, "", "not a request: it has no API key")
@@ -90,7 +97,7 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
         correlation_id=correlation_id,
         client_id=client_id,
     )
-    return header.encode(request_header_version(type(request), version)) + request.encode(version)
+    return header.encode(request_header_version(type(request), version)), request.encode(version)
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:

@@ -162,7 +162,10 @@ def _small(
 
 def _pick(table: Any, indices: Sequence[int]) -> Sequence[Any]:
     """What the table has for each index; IndexError and KeyError are LookupErrors."""
-    return itemgetter(*indices)(table) if len(indices) > 1 else [table[index] for index in indices]
+    first, count = indices[0], len(indices)
+    if first == indices[count >> 1] == indices[-1] and indices.count(first) == count:
+        return [table[first]] * count
+    return itemgetter(*indices)(table)
 
 
 _WIDER = (64, 8192)  # from these on a varint takes one byte more

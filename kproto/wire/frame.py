@@ -19,12 +19,13 @@ MAX_FRAME_SIZE = 100 * 1024 * 1024
 _SIZE = struct.Struct(">i")
 
 
-def frame(body: bytes) -> bytes:
-    """`body` with its size in front. Raises EncodeError if that doesn't fit an int32."""
+def frame(*body: bytes) -> bytes:
+    """A body, given in pieces, with its size in front. Raises EncodeError if that doesn't fit an int32."""
+    size = sum(map(len, body))
     try:
-        return _SIZE.pack(len(body)) + body
+        return b"".join((_SIZE.pack(size), *body))
     except struct.error:
-        raise EncodeError("frame", -1, "size", f"{len(body)} bytes; a size is an int32") from None
+        raise EncodeError("frame", -1, "size", f"{size} bytes; a size is an int32") from None
 
 
 class Frames:

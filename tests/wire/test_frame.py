@@ -12,6 +12,7 @@ from kproto.wire.frame import Frames, Gathered, frame
 
 def test_a_frame_is_an_int32_size_and_the_body() -> None:
     assert frame(b"abc") == b"\x00\x00\x00\x03abc"
+    assert frame(b"a", b"", b"bc") == b"\x00\x00\x00\x03abc"
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6), st.lists(st.integers(0, 120), max_size=6))
