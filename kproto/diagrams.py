@@ -25,17 +25,20 @@ _RIGHT, _TOP, _BAR, _GAP = 24, 64, 9, 22
 _LABEL = 72  # the room that the label of a generation takes
 _STILL = "standing still"  # the lane of partitions that nobody reads
 _STEPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
+_LANES = """
+svg text { font: 12px system-ui, sans-serif; fill: currentColor }
+.dim { opacity: .65 }
+.lane { fill: currentColor; opacity: .05 } .generation { stroke: currentColor; opacity: .3 }
+.edge { stroke: currentColor } .rejoining { fill: currentColor; opacity: .5 }
+.grown { stroke: #3a9e6e; stroke-width: 1.5; stroke-dasharray: 5 4 }
+.killed { stroke: #c4524f; stroke-width: 2.5 }
+"""
 _STYLE = """
 body { font: 14px/1.5 system-ui, sans-serif; margin: 0; background: var(--paper); color: var(--ink) }
 main { max-width: 1120px; margin: 2em auto; padding: 0 1em }
 h1 { font-size: 1.4em; margin-bottom: 0 }
 h2 { font-size: 1.15em; margin: 2em 0 0 } svg { max-width: 100%; height: auto }
-svg text { font: 12px system-ui, sans-serif; fill: currentColor }
-.dim { opacity: .65 } .narrow { display: none }
-.lane { fill: currentColor; opacity: .05 } .generation { stroke: currentColor; opacity: .3 }
-.edge { stroke: currentColor } .rejoining { fill: currentColor; opacity: .5 }
-.grown { stroke: #3a9e6e; stroke-width: 1.5; stroke-dasharray: 5 4 }
-.killed { stroke: #c4524f; stroke-width: 2.5 }
+.narrow { display: none }
 .table { overflow-x: auto }
 table { border-collapse: collapse; margin: 1em 0 } td, th { padding: .15em .8em; text-align: right }
 th { border-bottom: 1px solid #8888; white-space: nowrap }
@@ -59,7 +62,7 @@ def page(title: str, facts: Sequence[str], parts: Sequence[str]) -> str:
         [
             "<!doctype html><html lang=en><meta charset=utf-8>",
             "<meta name=viewport content='width=device-width, initial-scale=1'>",
-            f"<title>{escape(title)}</title><style>{COLOURS}{_STYLE}{SEQUENCE}</style>",
+            f"<title>{escape(title)}</title><style>{COLOURS}{_LANES}{_STYLE}{SEQUENCE}</style>",
             f"<main><h1>{escape(title)}</h1>{told}",
             *parts,
             "</main></html>\n",
@@ -81,6 +84,20 @@ def section(events: Sequence[GroupEvent]) -> str:
             f"<div class=table>{_table(events, wide.partitions)}</div></section>",
         ]
     )
+
+
+def picture(events: Sequence[GroupEvent], width: int = NARROW) -> str:
+    """The group's life as a file of its own, an SVG. Raises ValueError when nothing happened."""
+    if not events:
+        raise ValueError("a timeline needs at least one event")
+    found = _Drawing(events, width)
+    found.svg()
+    found.root.set("xmlns", "http://www.w3.org/2000/svg")
+    paper = Element("rect", {"width": "100%", "height": "100%", "style": "fill: var(--paper)"})
+    style = Element("style")
+    style.text = f"{COLOURS}{_LANES}svg {{ color: var(--ink) }}\n"
+    found.root[0:0] = [style, paper]
+    return tostring(found.root, encoding="unicode") + "\n"
 
 
 def conversation(picked: Picked) -> str:

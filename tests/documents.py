@@ -58,8 +58,8 @@ def blocks(path: Path) -> Iterator[Block]:
         yield Block(name, line, found["kind"], found["code"], found["mark"] or "")
 
 
-def run_python(found: list[Block]) -> None:
-    """The blocks of one page, one after the other, and the tests that they declare."""
+def run_python(found: list[Block]) -> dict[str, object]:
+    """The blocks of one page, one after the other, and the tests that they declare; returns their names."""
     names: dict[str, object] = {"__name__": "documented"}
     for block in found:
         before = set(names)
@@ -70,6 +70,7 @@ def run_python(found: list[Block]) -> None:
             test = names[name]
             if name.startswith("test_") and callable(test):
                 _call(test)
+    return names
 
 
 def _call(test: Callable[..., object]) -> None:

@@ -1,4 +1,4 @@
-"""README's first look is run as it stands."""
+"""README's blocks run as they stand, its picture is what the command draws, its links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,30 +8,40 @@ from pathlib import Path
 import pytest
 
 from kproto.cli import main
+from tests.documents import Block, run_python
 
-TEXT = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^### (.+?)$.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    ("title", "code"), [b for b in BLOCKS if b[0] != "Spark"], ids=lambda part: part[:12]
-)
-def test_the_first_look_runs(title: str, code: str) -> None:
-    names: dict[str, object] = {}
-    exec(compile(code, f"README: {title}", "exec"), names)
+@pytest.mark.parametrize(("title", "code"), BLOCKS, ids=lambda part: part[:12])
+def test_a_block_runs(title: str, code: str) -> None:
+    names = run_python([Block(f"README: {title}", 0, "python", code, "")])
     if "seen" in names:
         seen = names["seen"]
         assert isinstance(seen, list)
         assert len(seen) == 100
 
 
-def test_the_first_look_has_all_rooms() -> None:
-    assert len(BLOCKS) == 8
+def test_four_of_the_five_readers_have_a_block() -> None:
+    assert len(BLOCKS) == 4
+    assert len(re.findall(r"^### You ", TEXT, re.MULTILINE)) == 5
 
 
-def test_the_table_of_versions_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["versions"]) == 0
-    assert f"```text\n{capsys.readouterr().out}```" in TEXT
+def test_a_tired_person_reads_it_to_the_end() -> None:
+    assert len(TEXT.splitlines()) < 150
+
+
+def test_the_picture_is_what_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--life", str(tmp_path / "life.svg")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'life.svg'}\n"
+    assert (tmp_path / "life.svg").read_text() == (ROOT / "docs" / "life.svg").read_text()
+
+
+def test_every_link_leads_somewhere() -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", TEXT):
+        assert (ROOT / link.partition("#")[0]).exists(), link
 
 
 def test_the_dissection_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

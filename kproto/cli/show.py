@@ -27,6 +27,12 @@ def add(commands: Commands) -> None:
     show.add_argument(
         "--html", type=Path, metavar="DIR", help="write the guide to all messages into this directory"
     )
+    show.add_argument(
+        "--life",
+        type=Path,
+        metavar="FILE",
+        help="a group's life as a picture (SVG): members come, one dies, the topic grows",
+    )
     show.set_defaults(run=_show)
 
 
@@ -42,24 +48,36 @@ def _show(options: argparse.Namespace) -> int:
     from ..errors import ConfigError
     from ..show import guide
 
+    for word, path in (("--html", options.html), ("--life", options.life)):
+        if path is not None and (options.message or options.version is not None):
+            raise ConfigError(word, str(path), "it is about no single message: name none")
     if options.html is not None:
-        if options.message or options.version is not None:
-            raise ConfigError("--html", str(options.html), "the guide holds all messages: name none")
-        try:
-            options.html.mkdir(parents=True, exist_ok=True)
-            for name, html in guide.pages():
-                (options.html / name).write_text(html, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(
-                "--html", str(options.html), f"{error.strerror}: a directory to write in"
-            ) from None
-        print(options.html / "index.html")
-        return 0
+        return _written("--html", options.html / "index.html", dict(guide.pages()))
+    if options.life is not None:
+        from ..scenarios.life import drawn
+
+        return _written("--life", options.life, {options.life.name: drawn()})
     if options.message is None:
-        raise ConfigError("MESSAGE", "", "one such as JoinGroup or JoinGroupRequest; or --html DIR")
+        raise ConfigError(
+            "MESSAGE", "", "one such as JoinGroup or JoinGroupRequest; or --html DIR, or --life FILE"
+        )
     versions = guide.messages_of(options.message)[0].__versions__
     if options.version is not None and options.version not in versions:
         raise ConfigError("--version", options.version, f"{options.message} has the versions {versions}")
     width = max(60, shutil.get_terminal_size((110, 24)).columns)
     print(guide.text(options.message, options.version, width), end="")
+    return 0
+
+
+def _written(word: str, told: Path, files: dict[str, str]) -> int:
+    """Writes the files beside `told`, and says where that is."""
+    from ..errors import ConfigError
+
+    try:
+        told.parent.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (told.parent / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(word, str(told), f"a place to write in ({error.strerror})") from None
+    print(told)
     return 0

@@ -118,7 +118,7 @@ def test_also_what_is_no_api_can_be_shown(capsys: pytest.CaptureFixture[str]) ->
     [
         (["JoinGroup", "--version", "12"], "JoinGroup has the versions 0-9"),
         ([], "one such as JoinGroup"),
-        (["JoinGroup", "--html", "guide"], "the guide holds all messages"),
+        (["JoinGroup", "--html", "guide"], "it is about no single message"),
     ],
 )
 def test_what_can_not_be_shown_is_said(
@@ -131,4 +131,4 @@ def test_what_can_not_be_shown_is_said(
 def test_a_guide_that_can_not_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["show", "--html", str(tmp_path / "file")]) == 2
-    assert "a directory to write in" in capsys.readouterr().err
+    assert "a place to write in" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""A group's life in one picture: the one on top of README. `kproto show --life FILE` draws it again.
+
+A member reads six partitions. Two more come, one dies, the topic grows: all in virtual time, so
+the picture is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from .. import diagrams
+from ..testing.world import World
+from . import acts
+from .frame import Act
+
+_OPTIONS = {
+    "group_id": "readers",
+    "auto_offset_reset": "earliest",
+    "partition_assignment_strategy": "cooperative-sticky",
+    "session_timeout_ms": 3_000,
+    "heartbeat_interval_ms": 500,
+    "metadata_max_age_ms": 1_000,
+}
+
+
+def played() -> Act:
+    """The world when all is over."""
+    world = World({"flights": 6}, seed=7, settings={"group.initial.rebalance.delay.ms": "0"})
+    act = Act(world, world.now)
+    world.join("a", topics=["flights"], **_OPTIONS)
+    world.run(2_000)
+    world.join("b", topics=["flights"], **_OPTIONS)
+    world.run(2_000)
+    world.join("c", topics=["flights"], **_OPTIONS)
+    world.run(3_000)
+    world.kill("b")
+    world.run(5_000)
+    world.grow("flights", 8)
+    world.run(3_000)
+    return act
+
+
+def drawn() -> str:
+    """The picture, an SVG."""
+    return diagrams.picture(acts.events(played()), 820)
