@@ -165,7 +165,8 @@ def _pick(table: Any, indices: Sequence[int]) -> Sequence[Any]:
     first, count = indices[0], len(indices)
     if first == indices[count >> 1] == indices[-1] and indices.count(first) == count:
         return [table[first]] * count
-    return itemgetter(*indices)(table)
+    picked: Sequence[Any] = itemgetter(*indices)(table)
+    return picked
 
 
 _WIDER = (64, 8192)  # from these on a varint takes one byte more
