@@ -127,8 +127,8 @@ def exchanges(act: Act) -> list[Exchange]:
 def picked(act: Act) -> Picked | None:
     """What a sequence diagram shows; None for a world that kept no trace, or in which nobody asked."""
     picker = Picker(lambda one: one.client, began=act.started)
-    for one in exchanges(act):
-        picker.take(one)
+    for exchange in exchanges(act):
+        picker.take(exchange)
     for one in moments_of(act):
         if not _commits(one):  # that is a request
             at = one.at + act.started

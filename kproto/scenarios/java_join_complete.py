@@ -116,7 +116,11 @@ def group_metadata(told: Told) -> None:
     first = member_of(world)
     world.run(4_000)
     heard: list[tuple[str, int]] = []
-    first.listener = lambda kind, partitions: heard.append((kind, first.state.group_metadata.number))
+
+    def listener(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
+        heard.append((kind, first.state.group_metadata.number))
+
+    first.listener = listener
     member_of(world, "b")
     world.run(5_000, until=lambda: first.state.generation.number == 2)
     between: tuple[int, int] = (first.state.generation.number, first.state.group_metadata.number)

@@ -58,7 +58,7 @@ class Program:
     _failed: str = ""
 
     def __post_init__(self) -> None:
-        config = {**USUAL, "auto_commit_ms": self.commit_ms, "extra": {"Once": True}}
+        config: dict[str, Any] = {**USUAL, "auto_commit_ms": self.commit_ms, "extra": {"Once": True}}
         self.member = join(self.world, self.name, "sarama", **config)
         self.member.poll_timeout_ms = 500
         self.world.later(10, self._look)

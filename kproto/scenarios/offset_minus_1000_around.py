@@ -182,9 +182,9 @@ def properties(told: Told) -> None:
     told.result("read, ends told, commits", [len(member.records), len(ends), len(stored)])
     told.claim("it runs as configured", (offsets(member, TP), len(ends)) == (list(range(COMMITTED, END)), 1))
     told.claim("nothing is committed", not stored)
-    contexts = conf.read({"debug": CONTEXTS}).properties["debug"]
+    contexts: Any = conf.read({"debug": CONTEXTS}).properties["debug"]
     told.result("debug contexts", contexts)
-    told.claim("each context of the comment is one", isinstance(contexts, tuple) and len(contexts) == 20)
+    told.claim("each context of the comment is one", len(contexts) == 20 and type(contexts) is tuple)
     other = {
         name.replace("metadata.broker.list", "bootstrap.servers"): GET_CONSUMER[name] for name in GET_CONSUMER
     }
