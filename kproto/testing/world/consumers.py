@@ -175,6 +175,9 @@ class Consumer(Client):
     def _reported(self, change: GroupChange) -> None:
         self.changes.append(change)
         self.world.note(self.name, "report", change)
+        if change.kind in ("reset", "truncated"):
+            for partition in change.partitions:
+                self.positions.pop(partition, None)  # what was handed out of it is no matter for commits now
         if change.kind == "reset":
             self.saw("reset", change.partitions, (change.offset, change.reason))
 
