@@ -1,11 +1,10 @@
-"""kproto's consumer in one group with other clients: it keeps every claim, and nothing is lost.
+"""kproto's consumer in one group with each of the other clients: they share, and hand over what is committed.
 
-The others are machines that do what their originals do; the claims are about kproto's members.
+What befalls such groups is in tests/testing/test_mixed.py.
 """
 
 from __future__ import annotations
 
-from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +12,7 @@ import pytest
 
 from kproto.clients import java, java_2_6, kafka_go, librdkafka, sarama
 from kproto.group.subscription import TopicPartition
-from kproto.testing.invariants import ALWAYS, check
-from kproto.testing.schedules import QUICK, rest
+from kproto.testing.schedules import QUICK
 from kproto.testing.world import Consumer, Member, World
 
 OTHERS: dict[str, tuple[ModuleType, dict[str, Any]]] = {
@@ -45,46 +43,6 @@ def theirs(world: World, kind: str, **options: Any) -> Member:
     machine, own = OTHERS[kind]
     made: Member = world.join(kind, machine, topics=["t"], **{**USUAL, **own, **options})
     return made
-
-
-def story(kind: str, seed: int, *, turns: int = 5) -> World:
-    """Two of kproto's and another client share a group, and things happen to them."""
-    random = Random(f"{kind}/{seed}")
-    world = World({"t": 6}, seed=seed, brokers=2, latency=(1, 9), trace=False)
-    world.watch(*ALWAYS)
-    members: list[Consumer | Member] = [ours(world, "one"), theirs(world, kind), ours(world, "two")]
-    for turn in range(turns):
-        for partition in range(6):
-            world.write("t", partition, f"{turn}", "x")
-        world.run(random.randint(100, 4_000))
-        befalls = random.randrange(6)
-        if befalls == 0:
-            world.elect("t", random.randrange(6), random.randint(1, 2))
-        elif befalls == 1:
-            world.move_coordinator("g", random.randint(1, 2), loading_ms=random.choice((0, 300)))
-        elif befalls == 2:
-            world.fault(random.choice(("stall", "cut", "half_close")), random.choice(members), lasts=1_000)
-        elif befalls == 3 and world.clients["two"].alive:
-            members[2].close()
-        elif befalls == 4:
-            members[0].rejoin()
-        else:
-            world.run(8_000)
-    rest(world)
-    return world
-
-
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kind", OTHERS)
-def test_beside_another_client_every_claim_is_kept(kind: str, seed: int) -> None:
-    check(story(kind, seed))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", OTHERS)
-def test_beside_another_client_every_claim_is_kept_for_long(kind: str) -> None:
-    for seed in range(2, 12):
-        check(story(kind, seed, turns=12))
 
 
 @pytest.mark.parametrize("kind", OTHERS)
