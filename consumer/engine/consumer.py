@@ -492,6 +492,8 @@ AFTER_THE_END = (
     ev.ListenerReturned,
 )
 
+QUIET = (Data, ev.PollBegan, ev.PollEnded)
+
 
 def step(engine: Engine, event: Event, now: int) -> list[Action]:
     """Lets `event` happen at `now` and returns what to do, in order.
@@ -505,8 +507,9 @@ def step(engine: Engine, event: Event, now: int) -> list[Action]:
         raise IllegalState("this consumer is closed; make a new one")
     engine.time_passes()
     TABLE[type(event)](engine, event)
-    # Bytes that complete no answer change nothing that the parts could act on.
-    quiet = isinstance(event, Data) and not core.network.finished and core.network.connected()
+    # Bytes that complete no answer change nothing that the parts could act on. Nor does the end of a poll; a
+    # `Take` comes right behind its beginning.
+    quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.touched:
         engine.settle()
     core.actions.extend(core.network.actions)
