@@ -137,9 +137,12 @@ def test_the_errors_page_has_every_code_and_class() -> None:
     from kproto import errors
     from kproto.error_codes import ErrorCode
 
+    classes = [
+        cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.KprotoError)
+    ]
     text = made()["reference/errors.md"]
     assert all(f"`{code.name}`" in text for code in ErrorCode)
-    assert all(f"### {cls.__name__}\n" in text for cls in errors.KprotoError.__subclasses__())
+    assert all(f"### {cls.__name__}\n" in text for cls in classes)
 
 
 def test_the_protocol_has_a_page_for_every_message() -> None:

@@ -202,7 +202,7 @@ class ReadMessage:
 
 @scenario(
     "S1-18",
-    "confluent-kafka's ReadMessage: a timeout is no error, other errors pass by, events are thrown away, "
+    "confluent-kafka's ReadMessage: a timeout is no error, others pass by, events are thrown away, "
     "fatal is fatal",
     says="ReadMessage(1 s) in a loop: a message is printed, a timeout ignored, any other error printed, as "
     "the client "

@@ -17,6 +17,7 @@ from kproto.clients.kafka_clients import (
     joining,
     machine,
     plugins,
+    rebalancing,
 )
 from kproto.clients.kafka_clients.measuring import PollTimes
 from kproto.clients.kafka_clients.state import Block, State, Then
@@ -26,10 +27,10 @@ from tests.scenarios.mutants.mutant import Mutant, Table, nothing
 _known = options._known
 _poll, _complete, _adopt, _told, _tell = (
     calling.poll,
-    calling._complete,
-    calling._adopt,
+    rebalancing.complete,
+    rebalancing.adopt,
     calling.told,
-    calling.tell,
+    rebalancing.tell,
 )
 _needs_join, _by_timer = calling.needs_join, committing.by_timer
 _fetch, _beat, _found = fetching.serve, beating.serve, finding.found_coordinator
@@ -111,11 +112,11 @@ def _growth_is_not_seen(state: State) -> bool:
 
 
 def _everything_is_given_back(state: State, out: Any) -> None:
-    calling.tell(state, "revoked", tuple(sorted(state.assigned)), Then.joined_prepare, out)
+    rebalancing.tell(state, "revoked", tuple(sorted(state.assigned)), Then.joined_prepare, out)
 
 
 def _nothing_is_given_back(state: State, out: Any) -> None:
-    calling._prepared(state)
+    rebalancing.prepared(state)
 
 
 def _gone_before_it_is_told(state: State, kind: str, partitions: Any, then: Then, out: Any) -> None:
@@ -190,11 +191,11 @@ def _the_timer_goes_on(state: State, out: Any) -> None:
 
 
 def _no_rejoin(state: State, going: Any, out: Any) -> None:
-    calling._adopt(state, out)
+    rebalancing.adopt(state, out)
 
 
 COMMITS_OFTEN = Mutant("commits twice a second", committing, "by_timer", _twice_a_second)
-ALL_GIVEN_BACK = Mutant("cooperative as eager", calling, "_let_go", _everything_is_given_back)
+ALL_GIVEN_BACK = Mutant("cooperative as eager", rebalancing, "_let_go", _everything_is_given_back)
 
 MUTANTS: Table = {
     "S2-1": Mutant("a group that isn't seen", options, "_known", _without_the_group),
@@ -216,33 +217,35 @@ MUTANTS: Table = {
     "S2-15": Mutant("an end that isn't recorded", PollTimes, "ended", nothing),
     "S2-16": Mutant("commits of a thread's", beating, "serve", _by_a_thread),
     "S2-17": COMMITS_OFTEN,
-    "S2-18": Mutant("a whole interval after any error", calling, "RETRY_BACKOFF_MS", 5_000),
+    "S2-18": Mutant("a whole interval after any error", committing, "RETRY_BACKOFF_MS", 5_000),
     "S2-19": COMMITS_OFTEN,
     "S2-20": Mutant("consumers elsewhere", zookeeper, "ids_path", lambda group: f"/groups/{group}"),
     "S2-21": Mutant("consumers that never let go", zookeeper, "_release", nothing),
     "S2-22": Mutant("a coordinator elsewhere", finding, "found_coordinator", _somewhere_else),
     "S2-23": Mutant("growth that isn't seen", calling, "needs_join", _growth_is_not_seen),
     "S2-24": Mutant("one rebalance timeout for all", State, "max_poll_ms", property(lambda state: 300_000)),
-    "S2-25": Mutant("no commit before a join", calling, "_committed_before_join", lambda state, out: True),
-    "S2-26": Mutant("nothing is ever lost", calling, "is_lost", lambda state: False),
-    "S2-27": Mutant("gone before it is told", calling, "tell", _gone_before_it_is_told),
-    "S2-28": Mutant("nothing given back before a join", calling, "_let_go", _nothing_is_given_back),
-    "S2-29": Mutant("who led leads on", calling, "_prepared", nothing),
+    "S2-25": Mutant(
+        "no commit before a join", rebalancing, "_committed_before_join", lambda state, out: True
+    ),
+    "S2-26": Mutant("nothing is ever lost", rebalancing, "is_lost", lambda state: False),
+    "S2-27": Mutant("gone before it is told", rebalancing, "tell", _gone_before_it_is_told),
+    "S2-28": Mutant("nothing given back before a join", rebalancing, "_let_go", _nothing_is_given_back),
+    "S2-29": Mutant("who led leads on", rebalancing, "prepared", nothing),
     "S2-30": Mutant("the cause itself", calling, "wrapped", lambda cause: cause),
-    "S2-31": Mutant("everybody watches", calling, "_complete", _all_watch),
+    "S2-31": Mutant("everybody watches", rebalancing, "complete", _all_watch),
     "S2-32": Mutant("any assignor is ours", joining, "chosen_assignor", lambda state: state.assignors[0]),
-    "S2-33": Mutant("groupMetadata as it was", calling, "_complete", _as_whom_it_was),
-    "S2-34": Mutant("too short is empty", calling, "_complete", _too_short_is_empty),
-    "S2-35": Mutant("any assignment matches", calling, "_matches", lambda state, topic: True),
-    "S2-36": Mutant("all is new", calling, "_adopt", _all_is_new),
+    "S2-33": Mutant("groupMetadata as it was", rebalancing, "complete", _as_whom_it_was),
+    "S2-34": Mutant("too short is empty", rebalancing, "complete", _too_short_is_empty),
+    "S2-35": Mutant("any assignment matches", rebalancing, "_matches", lambda state, topic: True),
+    "S2-36": Mutant("all is new", rebalancing, "adopt", _all_is_new),
     "S2-37": Mutant("no rejoin after revoked", calling.THENS, Then.complete_revoked, _no_rejoin),
     "S2-38": ALL_GIVEN_BACK,
-    "S2-39": Mutant("eager compares, too", calling, "_complete", _eager_compares_too),
-    "S2-40": Mutant("a subscription that isn't extended", calling, "_complete", _not_extended),
-    "S2-41": Mutant("what onAssignment raises is dropped", calling, "_adopt", _what_it_raises_is_dropped),
-    "S2-42": Mutant("a timer that goes on", calling, "_adopt", _the_timer_goes_on),
-    "S2-43": Mutant("all begins anew", calling, "_adopt", _all_begins_anew),
-    "S2-44": Mutant("nothing isn't told", calling, "tell", _nothing_is_not_told),
+    "S2-39": Mutant("eager compares, too", rebalancing, "complete", _eager_compares_too),
+    "S2-40": Mutant("a subscription that isn't extended", rebalancing, "complete", _not_extended),
+    "S2-41": Mutant("what onAssignment raises is dropped", rebalancing, "adopt", _what_it_raises_is_dropped),
+    "S2-42": Mutant("a timer that goes on", rebalancing, "adopt", _the_timer_goes_on),
+    "S2-43": Mutant("all begins anew", rebalancing, "adopt", _all_begins_anew),
+    "S2-44": Mutant("nothing isn't told", rebalancing, "tell", _nothing_is_not_told),
     "S2-45": Mutant("the last exception is thrown", calling, "told", _the_last_is_thrown),
     "S2-46": ALL_GIVEN_BACK,
     "S2-47": COMMITS_OFTEN,
