@@ -6,12 +6,14 @@ the picture is the same on every machine.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import diagrams
 from ..testing.world import World
 from . import acts
 from .frame import Act
 
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     "group_id": "readers",
     "auto_offset_reset": "earliest",
     "partition_assignment_strategy": "cooperative-sticky",
