@@ -1,0 +1,185 @@
+"""An unclean election on a real Kafka cuts a log; whoever had read what was cut is told of it.
+
+Two brokers and a controller. A topic's follower dies, the leader takes ten more records and dies, and the
+follower comes back alone: it leads, and those ten are gone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Cluster, Consumer, Producer, TopicPartition
+from kproto.errors import KprotoError, LogTruncated
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.testing import brokers
+from tests.conformance import judges
+
+pytestmark = pytest.mark.kafka
+
+T0 = TopicPartition("t", 0)
+CONTROLLER = 3
+PATIENCE = 240.0
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+class Nodes:
+    """Brokers 1 and 2, and the controller: processes that are killed with -9 and started again."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.ports = {node: judges.free_port() for node in (1, 2, CONTROLLER)}
+        self._scratch = scratch
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        java = [judges.java(), "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        self._run = [*java, "-cp", judges.kafka_jars()]
+        for node, port in self.ports.items():
+            role = "controller" if node == CONTROLLER else "broker"
+            name = "CONTROLLER" if node == CONTROLLER else "PLAINTEXT"
+            settings = {
+                **brokers._COMMON,
+                "process.roles": role,
+                "node.id": str(node),
+                "controller.quorum.voters": f"{CONTROLLER}@127.0.0.1:{self.ports[CONTROLLER]}",
+                "listeners": f"{name}://127.0.0.1:{port}",
+                "log.dirs": str(scratch / f"logs-{node}"),
+                "broker.session.timeout.ms": "2000",
+                "broker.heartbeat.interval.ms": "300",
+                "unclean.leader.election.enable": "true",
+                "unclean.leader.election.interval.ms": "1000",
+            }
+            if node == CONTROLLER:
+                del settings["inter.broker.listener.name"]
+            self._config(node).write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            order = ["kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ"]
+            made = subprocess.run(
+                [*self._run, *order, "-c", str(self._config(node))], capture_output=True, text=True
+            )
+            if made.returncode:
+                judges.missing(f"three Kafkas: {made.stdout[-300:]}{made.stderr[-300:]}")
+
+    def _config(self, node: int) -> Path:
+        return self._scratch / f"{node}.properties"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.ports[1]},127.0.0.1:{self.ports[2]}"
+
+    def start(self, *nodes: int) -> None:
+        for node in nodes:
+            with open(self._scratch / f"{node}.log", "a") as log:
+                order = [*self._run, "kafka.Kafka", str(self._config(node))]
+                self._running[node] = subprocess.Popen(order, stdout=log, stderr=log)
+
+    def kill(self, *nodes: int) -> None:
+        for node in nodes:
+            process = self._running.pop(node, None)
+            if process is not None:
+                process.kill()
+                process.wait()
+
+
+class Cut:
+    """A cluster whose log was cut at 10, and what two consumers were told that had read up to 20."""
+
+    def __init__(self, nodes: Nodes, stack: ExitStack) -> None:
+        self.nodes = nodes
+        nodes.start(CONTROLLER, 1, 2)
+        stack.callback(nodes.kill, 1, 2, CONTROLLER)
+        self.cluster: Cluster = stack.enter_context(Cluster(nodes.bootstrap, request_timeout_ms=5_000))
+        until(lambda: self._brokers() == {1, 2}, "both brokers are there")
+        self.cluster.create_topics({"t": 1}, replication_factor=2)
+        self.old = self.leader()
+        new = 3 - self.old
+        until(lambda: len(self._in_sync()) == 2, "both are in sync")
+        with Producer(nodes.bootstrap, acks="all") as careful:
+            self._write(careful, *range(10))
+        producer = stack.enter_context(Producer(nodes.bootstrap, acks=1, enable_idempotence=False))
+        nodes.kill(new)
+        until(lambda: self._in_sync() == [self.old], "the follower is out")
+        self._write(producer, *range(10, 20))
+        reads = {"auto_offset_reset": "none", "metadata_max_age_ms": 1_000, "client_id": "none"}
+        self.strict: Consumer = stack.enter_context(Consumer(nodes.bootstrap, **reads))
+        self.lenient: Consumer = stack.enter_context(
+            Consumer(nodes.bootstrap, **{**reads, "auto_offset_reset": "earliest", "client_id": "earliest"})
+        )
+        self.changes: list[Any] = []
+        self.lenient.events(self.changes.append)
+        for one in (self.strict, self.lenient):
+            one.assign({T0: 0})
+            found: list[int] = []
+            until(lambda one=one, found=found: self._read(one, found) == 20, "twenty are read")  # type: ignore[misc]
+        nodes.kill(self.old)
+        nodes.start(new)
+        until(lambda: self.leader() == new, "the follower leads")
+        self._write(producer, "a", "b", "c")
+
+    def _brokers(self) -> set[int]:
+        with suppress(KprotoError):
+            answer: Any = self.cluster.request(MetadataRequest(topics=[]))
+            return {broker.node_id for broker in answer.brokers}
+        return set()
+
+    def _entry(self) -> Any:
+        answer: Any = self.cluster.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+        return answer.topics[0].partitions[0]
+
+    def _in_sync(self) -> list[int]:
+        with suppress(KprotoError, IndexError):
+            return list(self._entry().isr_nodes)
+        return []
+
+    def leader(self) -> int:
+        with suppress(KprotoError, IndexError):
+            return int(self._entry().leader_id)
+        return -1
+
+    def _write(self, producer: Producer, *values: object) -> None:
+        for delivery in [producer.send("t", str(value).encode(), partition=0) for value in values]:
+            delivery.result()
+
+    def _read(self, one: Consumer, found: list[int]) -> int:
+        found += [record.offset for record in one.poll(0.2)]
+        return len(found)
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cut]:
+    with ExitStack() as stack:
+        yield Cut(Nodes(tmp_path_factory.mktemp("nodes")), stack)
+
+
+def test_without_a_policy_it_is_raised_with_where_the_logs_part(cut: Cut) -> None:
+    told: list[LogTruncated] = []
+
+    def polled() -> bool:
+        try:
+            assert [record.offset for record in cut.strict.poll(0.2)] == []
+        except LogTruncated as error:
+            told.append(error)
+        return bool(told)
+
+    until(polled, "LogTruncated")
+    assert (told[0].partition, told[0].position, told[0].diverging_offset) == (str(T0), 20, 10)
+    cut.strict.seek(T0, 10)
+    found: list[Any] = []
+    until(lambda: bool(found.extend(cut.strict.poll(0.2)) or len(found) >= 3), "what came instead")
+    assert [(record.offset, record.value) for record in found] == [(10, b"a"), (11, b"b"), (12, b"c")]
+
+
+def test_with_a_policy_it_is_reported_and_what_came_instead_is_read(cut: Cut) -> None:
+    found: list[Any] = []
+    until(lambda: bool(found.extend(cut.lenient.poll(0.2)) or len(found) >= 3), "what came instead")
+    assert [(record.offset, record.value) for record in found] == [(10, b"a"), (11, b"b"), (12, b"c")]
+    assert [change.kind for change in cut.changes if change.kind in ("truncated", "reset")] == ["truncated"]
