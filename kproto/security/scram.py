@@ -1,0 +1,266 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) as Kafka speaks them: no channel binding.
+
+Rules that hold here:
+
+* The password never travels, and the server proves that it knows it, too: a client that gets no right
+  signature at the end fails, whatever the server said before.
+* A client does at least 4096 iterations, as RFC 7677 asks, and at most `MOST_ITERATIONS`: a server may not
+  make it hash for minutes. Kafka allows 16384 at most.
+* Names are written with =2C for a comma and =3D for an equals sign. Kafka prepares neither names nor
+  passwords (no SASLprep), so we don't either: what it hashed is what we hash.
+* Proofs are compared in constant time. A user that doesn't exist and one whose proof is wrong are told apart
+  by nobody: both are refused by the same words, at the same message, after the same work.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from .exchange import Accepted, Challenge, Refused, SaslFailed
+
+HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+LEAST_ITERATIONS: Final = 4096
+MOST_ITERATIONS: Final = 262_144
+
+_HEADER: Final = "n,,"
+_TOLD: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
+_BASE64: Final = "[A-Za-z0-9+/]*={0,2}"
+_NONCE: Final = r"[\x21-\x2B\x2D-\x7E]+"
+_FIRST: Final = re.compile(
+    rf"(?:m=[^,]*,)?r=({_NONCE}),s=({_BASE64}),i=([0-9]{{1,9}})(?:,.*)?",
+    re.DOTALL,
+)
+_FINAL: Final = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?", re.DOTALL)
+_CLIENT_FIRST: Final = re.compile(
+    rf"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<name>[^,]*),r=(?P<nonce>{_NONCE})(?P<rest>(?:,.*)?))",
+    re.DOTALL,
+)
+_CLIENT_FINAL: Final = re.compile(
+    rf"(?P<bare>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE})(?:,.*)?),p=(?P<proof>{_BASE64})",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a server keeps of a password: nobody can log in with it elsewhere, and it is in no repr."""
+
+    salt: bytes = field(repr=False)
+    iterations: int
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """The salted password, which everything else is made of: `iterations` hashes, the expensive part."""
+    return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+
+
+def credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> Credential:
+    """What a server keeps, from a salted password."""
+    name = HASHES[mechanism]
+    stored_key = hashlib.new(name, _hmac(name, salted_password, b"Client Key")).digest()
+    return Credential(salt, iterations, stored_key, _hmac(name, salted_password, b"Server Key"))
+
+
+class ScramClient:
+    """The client's half. `nonce`: printable, without commas, random, 128 bits or more.
+
+    `salt_password(salt, iterations)` replaces `salted`, for who remembers its results.
+    """
+
+    __slots__ = ("_bare", "_hash", "_nonce", "_salt", "_server_key", "_state", "_transcript", "mechanism")
+
+    def __init__(
+        self,
+        mechanism: str,
+        username: str,
+        password: str,
+        nonce: str,
+        *,
+        salt_password: Callable[[bytes, int], bytes] | None = None,
+    ) -> None:
+        self.mechanism = mechanism
+        self._hash = HASHES[mechanism]
+        self._nonce = nonce
+        self._bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+        self._salt = salt_password or (lambda salt, rounds: salted(mechanism, password, salt, rounds))
+        self._server_key = b""
+        self._transcript = b""
+        self._state = self._first
+
+    def begin(self) -> bytes:
+        return (_HEADER + self._bare).encode()
+
+    def answer(self, challenge: bytes) -> bytes | None:
+        return self._state(challenge)
+
+    def _first(self, challenge: bytes) -> bytes | None:
+        found = _FIRST.fullmatch(_text(challenge))
+        if found is None:
+            raise SaslFailed("the broker's first SCRAM message makes no sense")
+        nonce, iterations = found[1], int(found[3])
+        if challenge.startswith(b"m="):
+            raise SaslFailed("the broker asks for a SCRAM extension that nobody knows")
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise SaslFailed("the broker answers with a SCRAM nonce that is not ours")
+        if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+            allowed = f"allowed are {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
+            raise SaslFailed(f"the broker asks for {iterations} SCRAM iterations; {allowed}")
+        salt = _unbase64(found[2])
+        if not salt:
+            raise SaslFailed("the broker's SCRAM salt is empty or no base64")
+        password = self._salt(salt, iterations)
+        bare = f"c={_base64(_HEADER.encode())},r={nonce}"
+        self._transcript = b",".join((self._bare.encode(), challenge, bare.encode()))
+        client_key = _hmac(self._hash, password, b"Client Key")
+        signature = _hmac(self._hash, hashlib.new(self._hash, client_key).digest(), self._transcript)
+        self._server_key = _hmac(self._hash, password, b"Server Key")
+        self._state = self._final
+        return f"{bare},p={_base64(_xor(client_key, signature))}".encode()
+
+    def _final(self, challenge: bytes) -> bytes | None:
+        found = _FINAL.fullmatch(_text(challenge))
+        if found is None:
+            raise SaslFailed("the broker's last SCRAM message makes no sense")
+        if found[1] is not None:
+            raise SaslFailed(f"the broker says {found[1]!r}")
+        expected = _hmac(self._hash, self._server_key, self._transcript)
+        if not hmac.compare_digest(expected, _unbase64(found[2]) or b""):
+            raise SaslFailed("the broker can't prove that it knows the password: is it the one you mean?")
+        self._state = self._over
+        return None
+
+    def _over(self, challenge: bytes) -> bytes | None:
+        raise SaslFailed("the broker goes on behind the end of the SCRAM exchange")
+
+
+class ScramServer:
+    """The broker's half. `look_up` gives a user's credential, or None; `nonce` as for clients.
+
+    `decoy` gives the credential that a stranger is asked about, always the same for a name, so that the
+    answers to one look like those to anybody else.
+    """
+
+    __slots__ = (
+        "_decoy",
+        "_first",
+        "_hash",
+        "_known",
+        "_look_up",
+        "_name",
+        "_nonce",
+        "_real",
+        "_state",
+        "mechanism",
+    )
+
+    def __init__(
+        self,
+        mechanism: str,
+        look_up: Callable[[str], Credential | None],
+        nonce: str,
+        decoy: Callable[[str], Credential],
+    ) -> None:
+        self.mechanism = mechanism
+        self._hash = HASHES[mechanism]
+        self._look_up = look_up
+        self._nonce = nonce
+        self._decoy = decoy
+        self._known: Credential | None = None
+        self._real = False
+        self._name = ""
+        self._first = b""
+        self._state: Callable[[bytes], Challenge | Accepted | Refused] = self._begin
+
+    def take(self, response: bytes) -> Challenge | Accepted | Refused:
+        return self._state(response)
+
+    def _refused(self, why: str) -> Refused:
+        self._state = lambda response: self._refused("the exchange is over")
+        return Refused(_TOLD.format(self.mechanism), why)
+
+    def _begin(self, response: bytes) -> Challenge | Accepted | Refused:
+        found = _CLIENT_FIRST.fullmatch(_text(response))
+        if found is None:
+            return self._refused("the first SCRAM message makes no sense")
+        name = _name(found["name"])
+        if name is None:
+            return self._refused("a SCRAM name with a bad escape")
+        if found["authzid"] and _name(found["authzid"]) != name:
+            return self._refused(f"{name!r} wants to be somebody else")
+        if ",tokenauth=true" in found["rest"]:
+            return self._refused("delegation tokens are not served")
+        self._name = name
+        looked_up = self._look_up(name)
+        self._real = looked_up is not None
+        known = self._known = looked_up or self._decoy(name)
+        self._nonce = found["nonce"] + self._nonce
+        challenge = f"r={self._nonce},s={_base64(known.salt)},i={known.iterations}".encode()
+        self._first = found["bare"].encode() + b"," + challenge
+        self._state = self._end
+        return Challenge(challenge)
+
+    def _end(self, response: bytes) -> Challenge | Accepted | Refused:
+        found = _CLIENT_FINAL.fullmatch(_text(response))
+        if found is None:
+            return self._refused("the last SCRAM message makes no sense")
+        known = self._known
+        assert known is not None
+        transcript = self._first + b"," + found["bare"].encode()
+        signature = _hmac(self._hash, known.stored_key, transcript)
+        proof = _unbase64(found["proof"]) or b""
+        key = _xor(proof, signature) if len(proof) == len(signature) else bytes(len(signature))
+        right = hmac.compare_digest(hashlib.new(self._hash, key).digest(), known.stored_key)
+        if found["nonce"] != self._nonce:
+            return self._refused("a SCRAM nonce that is not ours")
+        if (_unbase64(found["binding"]) or b"")[:2] != b"n,":
+            return self._refused("channel binding was asked for, and there is none")
+        if not self._real:
+            return self._refused(f"there is no user {self._name!r} with {self.mechanism}")
+        if not right:
+            return self._refused(f"a wrong password for {self._name!r}")
+        self._state = lambda response: self._refused("the exchange is over")
+        answer = _base64(_hmac(self._hash, known.server_key, transcript))
+        return Accepted(self._name, f"v={answer}".encode())
+
+
+def _hmac(name: str, key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, name)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+
+
+def _text(data: bytes) -> str:
+    """As text; what is no UTF-8 becomes something that no message allows."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _unbase64(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _name(text: str) -> str | None:
+    """A name as it was before it was escaped; None when it can't be."""
+    if not text or re.search(r"=(?!2C|3D)", text):
+        return None
+    return text.replace("=2C", ",").replace("=3D", "=")
