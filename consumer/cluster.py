@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
@@ -31,7 +31,11 @@ from .engine.connection import Prepared
 from .engine.metadata import ClusterView
 from .engine.plans import FetchedBytes, OffsetAt, Plan, Route
 from .engine.requests import CommittedOffset, Offset, triples
+from .security.names import SecurityConfig
 from .shell import Shell
+
+if TYPE_CHECKING:
+    from .security.options import Security
 
 R = TypeVar("R")
 
@@ -48,6 +52,7 @@ class ClusterCalls(Shell):
         client_id: str = "kproto",
         request_timeout_ms: int = 30_000,
         timeout: float = 30.0,
+        **security: Unpack[SecurityConfig],
     ) -> None:
         rule_of("client_id", "str")("client_id", client_id)
         self._engine = ClusterEngine(
@@ -55,6 +60,7 @@ class ClusterCalls(Shell):
             Random(),
             client_id=client_id,
             request_timeout_ms=rule_of("request_timeout_ms", "int")("request_timeout_ms", request_timeout_ms),
+            security=_secured(security),
         )
         self._timeout: float = rule_of("timeout", "float")("timeout", timeout)
         super().__init__(partial(step, self._engine), self._engine.due, client_id)
@@ -262,3 +268,12 @@ class ClusterCalls(Shell):
                 await self._ask(lambda future: ev.Close(future, False, 0))
         finally:
             self._end(now() + 1000)
+
+
+def _secured(given: SecurityConfig) -> Security | None:
+    """What the options say; without any, nothing of TLS and SASL is imported."""
+    if not given:
+        return None
+    from .security.options import known_security
+
+    return known_security(given, "a cluster")

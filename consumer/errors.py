@@ -27,9 +27,32 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
 
+# What a request's subject must be allowed to (KafkaApis).
+_NEEDED: dict[str, str] = {
+    "CreatePartitions": "ALTER on the topic",
+    "CreateTopics": "CREATE on the cluster, or on the topic",
+    "DeleteTopics": "DELETE on the topic",
+    "Fetch": "READ on the topic",
+    "FindCoordinator": "DESCRIBE (or READ) on the group",
+    "Heartbeat": "READ on the group",
+    "InitProducerId": "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
+    "JoinGroup": "READ on the group",
+    "ListOffsets": "DESCRIBE (or READ) on the topic",
+    "Metadata": "DESCRIBE (or READ, or WRITE) on the topic",
+    "OffsetCommit": "READ on the group and on the topic",
+    "OffsetFetch": "DESCRIBE (or READ) on the group and on the topic",
+    "OffsetForLeaderEpoch": "DESCRIBE on the topic",
+    "Produce": "WRITE on the topic",
+    "SyncGroup": "READ on the group",
+}
+
 
 def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     """The exception for an error code that `request` was answered with."""
+    needed = _NEEDED.get(request) if _SUBCLASSES.get(code) is NotAuthorized else None
+    if needed is not None:
+        cure = f"whom the broker takes this client for needs an ACL that allows {needed}"
+        detail = f"{detail}: {cure}" if detail else cure
     kind = _SUBCLASSES.get(code)
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError

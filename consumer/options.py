@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
+
+from .security.names import NAMES, SecurityConfig, shown, unknown_hint
+
+if TYPE_CHECKING:
+    from .security.options import Security
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which checks instance ids too
@@ -25,8 +30,8 @@ _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-class ConsumerConfig(TypedDict, total=False):
-    """Keyword arguments of `Consumer` and `AsyncConsumer`."""
+class ConsumerConfig(SecurityConfig, total=False):
+    """Keyword arguments of `Consumer` and `AsyncConsumer`; those of `SecurityConfig` are among them."""
 
     group_id: str | None
     group_instance_id: str | None
@@ -112,14 +117,16 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclude_internal_topics: bool = True  # A pattern does not match __consumer_offsets and its kind.
     # "java": what is committed when, and what silence means, as in Java; see docs/differences.md.
     policy: str = "kproto"
+    # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
+    security: Security | None = None
 
     @property
     def as_java(self) -> bool:
         return self.policy == "java"
 
 
-class ProducerConfig(TypedDict, total=False):
-    """Keyword arguments of `Producer` and `AsyncProducer`."""
+class ProducerConfig(SecurityConfig, total=False):
+    """Keyword arguments of `Producer` and `AsyncProducer`; those of `SecurityConfig` are among them."""
 
     client_id: str
     acks: str | int
@@ -170,6 +177,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_backoff_ms: int = 50  # The first pause before a broker is connected to again.
     reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
     socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
+    # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
+    security: Security | None = None
 
 
 def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
@@ -259,20 +268,29 @@ T = TypeVar("T")
 
 
 def _known(options: type[Any], given: Mapping[str, Any], what: str) -> dict[str, Any]:
-    names: tuple[str, ...] = options.__struct_fields__
+    names = [*(name for name in options.__struct_fields__ if name != "security"), *NAMES]
     for name, value in given.items():
         if name not in names:
+            if other := unknown_hint(name):
+                raise ConfigError(name, shown(name, value), f"{what} has no such option; {other}")
             from difflib import get_close_matches
 
             near = get_close_matches(name.replace(".", "_"), names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
-            raise ConfigError(name, value, f"{what} has no such option; {hint}")
-    return dict(given)
+            raise ConfigError(name, shown(name, value), f"{what} has no such option; {hint}")
+    own = {name: value for name, value in given.items() if name not in NAMES}
+    secured = {name: value for name, value in given.items() if name in NAMES}
+    if not secured:
+        return own
+    from .security.options import security_options
+
+    return {**own, "security": security_options(secured)}
 
 
 def _check(values: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
     for name, value in values.items():
-        checks[name](name, value)
+        if name != "security":  # checked already
+            checks[name](name, value)
 
 
 def _number(least: int, most: int = 2**31 - 1) -> Check:

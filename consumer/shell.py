@@ -24,7 +24,7 @@ from . import lifetimes
 from .calls import spell, waits
 from .clock import now
 from .engine import events as ev
-from .engine.network import NetworkAction, Open, Shut, Write
+from .engine.network import GetToken, NetworkAction, Open, Shut, Write
 from .records import GroupChange
 
 log = logging.getLogger("kproto.consumer")
@@ -160,7 +160,7 @@ class Shell:
             for event in events:
                 for action in self._step(event, now()):
                     match action:
-                        case Open() | Write() | Shut():
+                        case Open() | Write() | Shut() | GetToken():
                             self._perform(action)
                         case ev.Wake():
                             self._change()

@@ -10,6 +10,7 @@
     ├── ConfigError            an option with a value that is not allowed
     ├── MissingExtra           a codec or column needs a package that is not installed
     ├── ConnectionFailed       nobody answers at that address, or the connection broke
+    ├── AuthenticationFailed   a broker and this client do not let each other in: TLS or SASL
     ├── RequestTimedOut        no answer within request.timeout.ms or the caller's own timeout
     ├── NotDelivered           records that a producer accepted and that were not acknowledged
     ├── IllegalState           a call that doesn't fit the object's state (poll after close, ...)
@@ -56,7 +57,9 @@ class DecodeError(KprotoError):
 
 
 class FrameError(DecodeError):
-    """A frame whose size prefix is negative, or larger than the reader allows."""
+    """A frame whose size prefix is negative, or larger than the reader allows; `size` is what it says."""
+
+    size: int | None = None
 
 
 class RecordError(DecodeError):
@@ -144,6 +147,22 @@ class ConnectionFailed(KprotoError, ConnectionError):
 
     def __str__(self) -> str:
         return f"no broker at {self.address}: {self.detail}"
+
+
+class AuthenticationFailed(KprotoError, PermissionError):
+    """The broker at `address` (HOST:PORT) doesn't let this client in, or the client doesn't trust the broker.
+
+    A password, certificate, token, mechanism or protocol is wrong, and will be so again; `detail` says what
+    helps, and has no secret in it.
+    """
+
+    def __init__(self, address: str, detail: str) -> None:
+        super().__init__(address, detail)
+        self.address = address
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"no way into the broker at {self.address}: {self.detail}"
 
 
 class RequestTimedOut(KprotoError, TimeoutError):

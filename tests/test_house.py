@@ -15,6 +15,7 @@ ORDER = [
     "wire",
     "messages",
     "records",
+    "security",
     "group",
     "clients",
     "broker",

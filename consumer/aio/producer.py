@@ -35,7 +35,7 @@ from ..door import (
     topic_name,
 )
 from ..engine import events as ev
-from ..engine.network import Open, Shut, Write
+from ..engine.network import GetToken, Open, Shut, Write
 from ..engine.producing import step
 from ..options import ProducerConfig
 from ..sending import Sender, unsettled
@@ -193,7 +193,7 @@ class AsyncProducer(Sender):
     def _perform(self, actions: list[ev.Action]) -> None:
         for action in actions:
             match action:
-                case Open() | Write() | Shut():
+                case Open() | Write() | Shut() | GetToken():
                     self._streams.perform(action)
                 case ev.CallBack(callback=callback):
                     guarded(callback)

@@ -11,15 +11,18 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
 from ..engine.network import (
+    CLOSED,
     COMING_S,
     Answer,
     Broken,
     Data,
+    GetToken,
     NetworkAction,
     NetworkEvent,
     Open,
@@ -28,6 +31,14 @@ from ..engine.network import (
     Write,
 )
 from ..resolving import PATIENCE, Failures, Place, in_order, reason
+from ..security.failures import TlsFailed, awaited_answer, no_frames
+
+if TYPE_CHECKING:
+    from ..security.tls import Pipe, Tls
+    from ..security.tokens import TokenSource
+
+TLS_ROOM = 64 * 1024
+"""Bytes of TLS that are read at once."""
 
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 """What opening a connection may raise: no file, a name or port that is none, no thread to ask."""
@@ -40,23 +51,78 @@ class _Protocol(asyncio.BufferedProtocol):
         self.silent = False
         self.said = float("inf")  # when it was said that a long answer is coming, or began to
         self.gathered = Gathered()
-        self.transport: asyncio.BaseTransport | None = None
+        self.pipe: Pipe | None = None
+        self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
+        self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         sock = transport.get_extra_info("socket")
         if sock is not None:
             with contextlib.suppress(OSError):  # dead already: connection_lost comes next
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def begin(self, pipe: Pipe) -> None:
+        """Shakes hands; `Opened` is told when that is over."""
+        self.pipe = pipe
+        self._room = memoryview(bytearray(TLS_ROOM))
+        assert self.transport is not None
+        self.transport.write(pipe.begin())
+
+    def write(self, data: bytes) -> None:
+        assert self.transport is not None
+        if self.pipe is not None:
+            try:
+                data = self.pipe.seal(data)
+            except TlsFailed as error:
+                self._broke(str(error))
+                return
+        self.transport.write(data)
+
+    def close(self) -> None:
+        """Ends in good order, without another word to the owner."""
+        self.silent = True
+        if self.transport is not None:
+            if self.pipe is not None and not self.transport.is_closing():
+                self.transport.write(self.pipe.close())
+            self.transport.close()
+
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.gathered.room()
+        return self.gathered.room() if self._room is None else self._room
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self.pipe is not None and self._room is not None:
+            try:
+                self._through(self.pipe, self._room[:nbytes])
+            except TlsFailed as error:
+                self._broke(str(error), denied=error.final)
+        else:
+            self._took(nbytes)
+
+    def _through(self, pipe: Pipe, data: memoryview) -> None:
+        was_secured = pipe.secured
+        try:
+            pipe.feed(data)
+        finally:  # also the alert that says why
+            out = pipe.outgoing()
+            if out and self.transport is not None:
+                self.transport.write(out)
+        if pipe.secured and not was_secured and not self.silent:
+            self.tell(Opened(self.key))
+        while not self.silent:
+            with self.gathered.room() as room:
+                size = pipe.read_into(room)
+            if not size:
+                return
+            self._took(size)
+
+    def _took(self, nbytes: int) -> None:
         try:
             bodies = self.gathered.took(nbytes)
         except FrameError as error:
-            self._broke(f"the answer makes no sense: {error}")
+            broken = no_frames(self.key, error)
+            self._broke(broken.why, denied=broken.denied)
             return
         for body in bodies:
             if not self.silent:
@@ -71,14 +137,18 @@ class _Protocol(asyncio.BufferedProtocol):
             self.said = min(self.said, at)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._broke("the broker closed the connection" if exc is None else reason(exc))
+        end = CLOSED if self.pipe is None else self.pipe.end()
+        self._broke(end if exc is None else reason(exc))
 
-    def _broke(self, why: str) -> None:
+    def _broke(self, why: str, *, denied: bool = False) -> None:
         if not self.silent:
             self.silent = True
-            self.tell(Broken(self.key, why))
-        if isinstance(self.transport, asyncio.Transport):
-            self.transport.abort()
+            self.tell(Broken(self.key, why, denied))
+        if self.transport is not None:
+            if denied:
+                self.transport.close()  # the alert is still to be sent
+            else:
+                self.transport.abort()
 
 
 class Streams:
@@ -92,15 +162,22 @@ class Streams:
 
     def perform(self, action: NetworkAction) -> None:
         match action:
-            case Open(key=key, host=host, port=port):
-                self._opening[key] = asyncio.get_running_loop().create_task(self._open(key, host, port))
+            case Open(key=key, host=host, port=port, tls=tls):
+                self._opening[key] = asyncio.get_running_loop().create_task(self._open(key, host, port, tls))
             case Write(key=key, data=data):
                 if key in self._transports:
-                    self._transports[key][0].write(data)
+                    self._transports[key][1].write(data)
             case Shut(key=key):
                 self._shut(key)
+            case GetToken(key=key, source=source):
+                self._opening[key] = asyncio.get_running_loop().create_task(self._get_token(key, source))
 
-    async def _open(self, key: int, host: str, port: int) -> None:
+    async def _get_token(self, key: int, source: TokenSource) -> None:
+        event = await awaited_answer(key, source)
+        self._opening.pop(key, None)
+        self._tell(event)
+
+    async def _open(self, key: int, host: str, port: int, tls: Tls | None) -> None:
         try:
             answer = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except _ERRORS as error:
@@ -124,10 +201,20 @@ class Streams:
                 self._opening.pop(key, None)
                 if not opened[1].silent:  # else it broke already, and that was told
                     self._transports[key] = opened
-                    self._tell(Opened(key))
+                    self._begin(key, host, opened[1], tls)
                 return
             self._failures.failed((host, port), place)
         self._failed(key, why)
+
+    def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
+        if tls is None:
+            self._tell(Opened(key))
+            return
+        try:
+            protocol.begin(tls.pipe(host))
+        except (ValueError, TlsFailed) as error:
+            self._shut(key)
+            self._tell(Broken(key, str(error), True))
 
     async def _connect(
         self, key: int, place: Place, patience: float | None
@@ -157,8 +244,7 @@ class Streams:
             opening.cancel()
         known = self._transports.pop(key, None)
         if known is not None:
-            known[1].silent = True
-            known[0].close()
+            known[1].close()
 
     def close(self, *, abort: bool = False) -> None:
         """Closes everything; with `abort` without sending what is still to be sent."""

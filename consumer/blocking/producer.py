@@ -39,7 +39,7 @@ from ..door import (
 )
 from ..engine import events as ev
 from ..engine.batches import fate
-from ..engine.network import Open, Shut, Write
+from ..engine.network import GetToken, Open, Shut, Write
 from ..engine.producing import step
 from ..options import ProducerConfig
 from ..sending import EXIT_SECONDS, Sender, unsettled
@@ -233,7 +233,7 @@ class Producer(Sender):
     def _perform(self, actions: list[ev.Action]) -> None:
         for action in actions:
             match action:
-                case Open() | Write() | Shut():
+                case Open() | Write() | Shut() | GetToken():
                     self._sockets.perform(action)
                 case ev.CallBack(callback=callback):
                     callback()

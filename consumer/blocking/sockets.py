@@ -12,8 +12,10 @@ Rules that hold here:
 * Bytes are received where they stay (`Gathered`), so the engine sees whole answers, and once a second that a
   long one is coming (`Data` without bytes).
 
-`wake` may be called from any thread; everything else belongs to one thread at a time. TLS and SASL would wrap
-`_connect`; they are not here yet.
+* Through TLS a connection is `Opened` when the broker has shown its certificate. Tokens are asked for in a
+  thread of their own.
+
+`wake` may be called from any thread; everything else belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -22,18 +24,22 @@ import contextlib
 import os
 import selectors
 import socket
+import threading
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
 from .. import clock
 from ..engine.network import (
+    CLOSED,
     COMING_S,
     Answer,
     Broken,
     Data,
+    GetToken,
     NetworkAction,
     NetworkEvent,
     Open,
@@ -42,6 +48,14 @@ from ..engine.network import (
     Write,
 )
 from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
+from ..security.failures import TlsFailed, answer, no_frames
+
+if TYPE_CHECKING:
+    from ..security.tls import Pipe, Tls
+    from ..security.tokens import TokenSource
+
+TLS_ROOM = 256 * 1024
+"""Bytes of TLS that are read at once."""
 
 MOST_READS = 16
 """Reads of one connection before the others have their turn."""
@@ -53,16 +67,20 @@ class _Socket:
         "gathered",
         "host",
         "pending",
+        "pipe",
         "places",
         "said",
         "sock",
+        "tls",
         "tried",
         "until",
         "why",
     )
 
-    def __init__(self, host: tuple[str, int]) -> None:
+    def __init__(self, host: tuple[str, int], tls: Tls | None) -> None:
         self.host = host
+        self.tls = tls
+        self.pipe: Pipe | None = None
         self.sock: socket.socket | None = None
         self.connected = False
         self.pending = bytearray()
@@ -80,6 +98,8 @@ class Sockets:
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
         self._early: list[NetworkEvent] = []
+        self._tokens: deque[NetworkEvent] = deque()  # from the threads that ask for them
+        self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
         self._failures = Failures()
         self._resolver = Resolver(self.wake)
         self._selector = selectors.DefaultSelector()
@@ -105,8 +125,8 @@ class Sockets:
 
     def perform(self, action: NetworkAction) -> None:
         match action:
-            case Open(key=key, host=host, port=port):
-                self._sockets[key] = _Socket((host, port))
+            case Open(key=key, host=host, port=port, tls=tls):
+                self._sockets[key] = _Socket((host, port), tls)
                 found = self._resolver.ask(key, host, port)
                 if found is not None:
                     self._found(found, self._early)
@@ -114,6 +134,8 @@ class Sockets:
                 self._write(key, data)
             case Shut(key=key):
                 self._shut(key)
+            case GetToken(key=key, source=source):
+                self._get_token(key, source)
 
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
         """What happened, after at most `timeout` seconds (None: until something does). Parts of answers are
@@ -149,6 +171,8 @@ class Sockets:
                 self._read(key, known, known.sock, events)
         for found in self._resolver.take():
             self._found(found, events)
+        while self._tokens:
+            events.append(self._tokens.popleft())
         self._next_places(events)
         return woken
 
@@ -239,7 +263,28 @@ class Sockets:
         known.connected = True
         known.until = float("inf")
         self._failures.worked(known.host)
-        events.append(Opened(key))
+        if known.tls is None:
+            events.append(Opened(key))
+            return
+        try:
+            known.pipe = known.tls.pipe(known.host[0])
+            first = known.pipe.begin()
+        except (ValueError, TlsFailed) as error:
+            self._broke(key, str(error), events, denied=True)
+            return
+        self._send(key, known, sock, first, events)
+
+    # ---- tokens
+
+    def _get_token(self, key: int, source: TokenSource) -> None:
+        def ask() -> None:
+            self._tokens.append(answer(key, source))
+            self.wake()
+
+        try:
+            threading.Thread(target=ask, name="kproto-token", daemon=True).start()
+        except RuntimeError as error:  # no more threads
+            self._early.append(Broken(key, f"no token: {error}"))
 
     # ---- bytes
 
@@ -247,19 +292,30 @@ class Sockets:
         known = self._sockets.get(key)
         if known is None or known.sock is None:
             return
+        if known.pipe is not None:
+            try:
+                data = known.pipe.seal(data)
+            except TlsFailed as error:
+                self._broke(key, str(error), self._early)
+                return
+        self._send(key, known, known.sock, data, self._early)
+
+    def _send(
+        self, key: int, known: _Socket, sock: socket.socket, data: bytes, events: list[NetworkEvent]
+    ) -> None:
         if known.pending:
             known.pending += data
             return
         try:
-            sent = known.sock.send(data)
+            sent = sock.send(data)
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            self._broke(key, reason(error), self._early)
+            self._broke(key, reason(error), events)
             return
         if sent < len(data):
             known.pending += memoryview(data)[sent:]
-            self._watch(key, known.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self._early)
+            self._watch(key, sock, selectors.EVENT_READ | selectors.EVENT_WRITE, events)
 
     def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
         try:
@@ -280,13 +336,16 @@ class Sockets:
             self._broke(key, reason(error), events)
 
     def _read(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
+        if known.pipe is not None:
+            self._read_tls(key, known, known.pipe, sock, events)
+            return
         gathered, before, size = known.gathered, len(events), 0
         try:
             for _ in range(MOST_READS):
                 with gathered.room() as room:
                     size, most = sock.recv_into(room), len(room)
                 if not size:
-                    self._broke(key, "the broker closed the connection", events)
+                    self._broke(key, CLOSED, events)
                     return
                 events.extend(Answer(key, body) for body in gathered.took(size))
                 if size < most:
@@ -294,7 +353,8 @@ class Sockets:
         except BlockingIOError:
             pass
         except FrameError as error:
-            self._broke(key, f"the answer makes no sense: {error}", events)
+            self._shut(key)
+            events.append(no_frames(key, error))
         except (OSError, MemoryError) as error:
             self._broke(key, reason(error), events)
         if len(events) > before:
@@ -306,17 +366,56 @@ class Sockets:
                 known.said = at
             known.said = min(known.said, at)
 
+    def _read_tls(
+        self, key: int, known: _Socket, pipe: Pipe, sock: socket.socket, events: list[NetworkEvent]
+    ) -> None:
+        if self._room is None:
+            self._room = memoryview(bytearray(TLS_ROOM))
+        try:
+            size = sock.recv_into(self._room)
+            if not size:
+                self._broke(key, pipe.end(), events)
+                return
+            was_secured = pipe.secured
+            try:
+                pipe.feed(self._room[:size])
+            finally:  # also the alert that says why
+                if (out := pipe.outgoing()) and key in self._sockets:
+                    self._send(key, known, sock, out, events)
+            if pipe.secured and not was_secured:
+                events.append(Opened(key))
+            while key in self._sockets:
+                with known.gathered.room() as room:
+                    size = pipe.read_into(room)
+                if not size:
+                    return
+                events.extend(Answer(key, body) for body in known.gathered.took(size))
+        except BlockingIOError:
+            return
+        except TlsFailed as error:
+            if key in self._sockets:
+                self._broke(key, str(error), events, denied=error.final)
+        except FrameError as error:
+            self._shut(key)
+            events.append(no_frames(key, error))
+        except (OSError, MemoryError) as error:
+            if key in self._sockets:
+                self._broke(key, reason(error), events)
+
     # ---- the end
 
-    def _broke(self, key: int, why: str, events: list[NetworkEvent]) -> None:
+    def _broke(self, key: int, why: str, events: list[NetworkEvent], *, denied: bool = False) -> None:
         self._shut(key)
-        events.append(Broken(key, why))
+        events.append(Broken(key, why, denied))
 
     def _shut(self, key: int) -> None:
         known = self._sockets.pop(key, None)
         if known is not None:
             if known.sock is not None and not known.connected:
                 self._failed(known, "")  # the next try begins with another address
+            if known.sock is not None and known.pipe is not None and not known.pending:
+                with contextlib.suppress(OSError):
+                    known.sock.send(known.pipe.close())
             self._let_go(known)
 
     def _let_go(self, known: _Socket) -> None:

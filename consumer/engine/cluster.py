@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproto.errors import IllegalState
 
@@ -16,8 +16,11 @@ from . import events as ev
 from .backoff import Backoff
 from .events import Action, Event
 from .metadata import ClusterView
-from .network import Answer, Broken, Data, Network, Opened
+from .network import Answer, Broken, Data, GotToken, Network, NetworkEvent, Opened
 from .runner import Runner
+
+if TYPE_CHECKING:
+    from ..security import Security
 
 # retry.backoff.ms and retry.backoff.max.ms (CommonClientConfigs).
 RETRY_BACKOFF_MS = 100
@@ -28,9 +31,17 @@ class ClusterEngine:
     """Connections to one cluster, and the plans that ask it. Only `step` changes it."""
 
     def __init__(
-        self, bootstrap: Sequence[tuple[str, int]], random: Random, *, client_id: str, request_timeout_ms: int
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        random: Random,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        security: Security | None = None,
     ) -> None:
-        self.network = Network(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        self.network = Network(
+            bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, security=security
+        )
         self.now = 0
         self.closed = False
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
@@ -43,7 +54,7 @@ class ClusterEngine:
     def clock(self) -> int:
         return self.now
 
-    def happened(self, event: Opened | Data | Answer | Broken) -> None:
+    def happened(self, event: NetworkEvent) -> None:
         self.network.happened(event, self.now)
 
     def tick(self, event: ev.Tick) -> None:
@@ -71,6 +82,7 @@ TABLE: dict[type[Any], Callable[[ClusterEngine, Any], None]] = {
     Data: ClusterEngine.happened,
     Answer: ClusterEngine.happened,
     Broken: ClusterEngine.happened,
+    GotToken: ClusterEngine.happened,
     ev.Tick: ClusterEngine.tick,
     ev.Run: ClusterEngine.run,
     ev.Drop: ClusterEngine.drop,

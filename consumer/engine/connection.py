@@ -9,6 +9,8 @@ Rules that hold here:
 * A request waits in `waiting` until the versions are known, because its body may depend on the version.
 * A request that isn't answered in time closes the connection: nobody could tell its late answer from the next
   one's, and a broker that is silent for that long is better asked through a new connection (as Java does).
+* With SASL (`login`) the versions are followed by the exchange, and that by the first request. A session that
+  ends is renewed in between (KIP-368): a broker answers in order, so what is under way is not touched.
 * Nothing here reads a clock or touches a socket: bytes come in and go out, `now` is in milliseconds.
 """
 
@@ -17,11 +19,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from kproto.errors import (
+    AuthenticationFailed,
     ConnectionFailed,
     DecodeError,
     EncodeError,
@@ -34,6 +37,10 @@ from kproto.messages.headers import decode_response, decode_response_views, requ
 from kproto.messages.index import API_NAMES, response_class
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
+
+if TYPE_CHECKING:
+    from ..security import Token
+    from .login import Login
 
 # What brokers see as this client's name in their request metrics (KIP-511).
 SOFTWARE_NAME = "kproto"
@@ -62,7 +69,7 @@ class How(Enum):
 
     answered = "answered"
     silent = "silent"  # no answer: the connection broke, or the time was over
-    refused = "refused"  # by us: no version that both sides know can say it
+    refused = "refused"  # by us: no version that both sides know can say it; or nobody lets us in
     garbled = "garbled"  # the answer can't be read
 
 
@@ -129,7 +136,7 @@ class Call:
         """How the call ended; only to be asked when it is done."""
         if self.error is None:
             return How.answered
-        if isinstance(self.error, (UnsupportedVersion, EncodeError)):
+        if isinstance(self.error, (UnsupportedVersion, EncodeError, AuthenticationFailed)):
             return How.refused
         return How.garbled if isinstance(self.error.__cause__, DecodeError) else How.silent
 
@@ -148,15 +155,22 @@ def api_name(message: type[Message]) -> str:
     return API_NAMES.get(key, message.__name__) if key is not None else message.__name__
 
 
+LOGIN: Final = object()
+"""The `purpose` of a connection's own calls: they are never among the finished ones."""
+
+
 class Connection:
     """The protocol on one connection. The owner moves the bytes and calls, in this order:
 
     `opened()` when the socket is connected, `received(data)` for every chunk or `answered(body)` for every
     whole frame, `broken(why)` when it ends.
     `ask(call)` at any time. Each returns the bytes to write; finished calls are appended to `finished`.
+    With `wants_token` set, a login waits for `log_in(token)`. AuthenticationFailed is an end, as DecodeError.
     """
 
-    def __init__(self, key: int, host: str, port: int, client_id: str, *, deadline: int) -> None:
+    def __init__(
+        self, key: int, host: str, port: int, client_id: str, *, deadline: int, login: Login | None = None
+    ) -> None:
         self.key = key
         self.host = host
         self.port = port
@@ -166,6 +180,9 @@ class Connection:
         self.ready = False
         self.closed = False
         self.is_open = False
+        self.heard = False  # something was answered since it is ready
+        self.wants_token = False
+        self.login = login
         self.versions: dict[int, tuple[int, int]] = {}
         self.caps: Mapping[int, int] = {}
         self.waiting: deque[Call] = deque()
@@ -228,7 +245,8 @@ class Connection:
             data = frame(*pieces)
         except (UnsupportedVersion, EncodeError) as error:
             call.error = error
-            self.finished.append(call)
+            if call.purpose is not LOGIN:
+                self.finished.append(call)
             return b""
         call.version = version
         self._next_correlation += 1
@@ -252,7 +270,16 @@ class Connection:
         """Takes a whole answer in; the records of a fetch point into it. Raises as `received` does."""
         if self._negotiating >= 0:
             return self._negotiated(bytes(body))
-        self._answered(body)
+        login = self.login
+        if login is not None and login.raw and not self.ready and not self.in_flight and not login.done:
+            return self._logged_in(login.answered_raw(bytes(body)))
+        call = self._answered(body)
+        if call.purpose is LOGIN:
+            assert login is not None
+            assert call.response is not None
+            return self._logged_in(login.answered(call.response))
+        self.finished.append(call)
+        self.heard = True
         return b""
 
     def _negotiated(self, body: bytes) -> bytes:
@@ -270,12 +297,63 @@ class Connection:
             raise DecodeError("ApiVersions", version, "error_code", 4, detail)
         self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
         self._negotiating = -1
+        if self.login is None:
+            return self._be_ready()
+        if self.login.needs_token:
+            self.wants_token = True
+            return b""
+        return self.log_in(None)
+
+    def _be_ready(self) -> bytes:
         self.ready = True
         out = [self._send(call) for call in self.waiting]
         self.waiting.clear()
         return b"".join(out)
 
-    def _answered(self, body: bytes | bytearray) -> None:
+    # ---- logging in
+
+    def renew(self, deadline: int) -> bytes:
+        """The session ends soon: log in again, until `deadline` or later. New calls wait meanwhile."""
+        assert self.login is not None
+        # What was asked before is answered before: a JoinGroup may take its time.
+        self.deadline = max(deadline, *(call.deadline + self.patience for _, call in self.in_flight), 0)
+        self.ready = False
+        if self.login.needs_token:
+            self.wants_token = True
+            return b""
+        return self.log_in(None)
+
+    def log_in(self, token: Token | None) -> bytes:
+        assert self.login is not None
+        self.wants_token = False
+        request = self.login.begin(self.versions, token)
+        return self._ask_login(request, self.login.most(request))
+
+    def _ask_login(self, request: Message, most: int | None = None) -> bytes:
+        call = Call(
+            request,
+            node=None,
+            lane=0,
+            deadline=self.deadline,
+            timeout_ms=self.patience,
+            max_version=most,
+            purpose=LOGIN,
+        )
+        call.address = self.address
+        sent = self._send(call)
+        if call.error is not None:
+            raise AuthenticationFailed(self.address, str(call.error))
+        return sent
+
+    def _logged_in(self, after: bytes | None) -> bytes:
+        assert self.login is not None
+        if after is None:
+            return self._be_ready()
+        if self.login.raw:
+            return frame(after)
+        return self._ask_login(self.login.message(after))
+
+    def _answered(self, body: bytes | bytearray) -> Call:
         if not self.in_flight:
             raise DecodeError("ResponseHeader", -1, "correlation_id", 0, "an answer that nobody asked for")
         expected, call = self.in_flight[0]
@@ -287,24 +365,29 @@ class Connection:
         decode = decode_response_views if key == FETCH else decode_response
         _, call.response = decode(body, response_class(key), call.version)
         self.in_flight.popleft()
-        self.finished.append(call)
+        return call
 
     def forget(self, call: Call) -> None:
         """Takes back a call that was not sent yet."""
         self.waiting.remove(call)
 
-    def broken(self, why: str, garbled: DecodeError | None = None) -> None:
-        """The connection is gone: every open call fails. `garbled`: the oldest one's answer can't be read."""
+    def broken(
+        self, why: str, garbled: DecodeError | None = None, denied: AuthenticationFailed | None = None
+    ) -> None:
+        """The connection is gone: every open call fails. `garbled`: the oldest one's answer can't be read.
+        `denied`: nobody lets us in."""
         self.closed = True
         self.ready = False
         if garbled is not None and self.in_flight:
             _, call = self.in_flight.popleft()
-            call.error = ConnectionFailed(self.address, why)
-            call.error.__cause__ = garbled
-            self.finished.append(call)
+            if call.purpose is not LOGIN:
+                call.error = ConnectionFailed(self.address, why)
+                call.error.__cause__ = garbled
+                self.finished.append(call)
         for call in (*(call for _, call in self.in_flight), *self.waiting):
-            call.error = ConnectionFailed(self.address, why)
-            self.finished.append(call)
+            if call.purpose is not LOGIN:
+                call.error = denied or ConnectionFailed(self.address, why)
+                self.finished.append(call)
         self.in_flight.clear()
         self.waiting.clear()
 
@@ -316,7 +399,9 @@ class Connection:
                 call.error = RequestTimedOut(call.name, call.timeout_ms, f"asked {self.address}")
                 late = True
         if late:
-            self.finished.extend(call for _, call in self.in_flight if call.error is not None)
+            self.finished.extend(
+                call for _, call in self.in_flight if call.error is not None and call.purpose is not LOGIN
+            )
             self.in_flight = deque(entry for entry in self.in_flight if entry[1].error is None)
         expired = [call for call in self.waiting if call.deadline <= now]
         for call in expired:

@@ -38,7 +38,7 @@ from .events import Action, Deliver, Done, Event, Raise
 from .fetching import Fetcher
 from .finding import Finder
 from .membership import Membership
-from .network import Answer, Broken, Data, Network, Opened
+from .network import Answer, Broken, Data, GotToken, Network, NetworkEvent, Opened
 from .positions import PartitionState, Reset
 from .requests import timestamp_of
 from .runner import Runner
@@ -70,6 +70,7 @@ class Engine:
             reconnect_backoff_max_ms=options.reconnect_backoff_max_ms,
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
             random=random,
+            security=options.security,
         )
         self.options = options
         self.core: Core[ConsumerOptions] = Core(options, network, wall_offset_ms, random)
@@ -444,7 +445,7 @@ def _must_be_offset(partition: TopicPartition, offset: object, what: str = "offs
         raise ConfigError(what, offset, allowed)
 
 
-def _network(engine: Engine, event: Opened | Data | Answer | Broken) -> None:
+def _network(engine: Engine, event: NetworkEvent) -> None:
     engine.core.network.happened(event, engine.core.now)
 
 
@@ -457,6 +458,7 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
     Data: _network,
     Answer: _network,
     Broken: _network,
+    GotToken: _network,
     ev.Tick: _tick,
     ev.Subscribe: Engine.subscribe,
     ev.Assign: Engine.assign,
@@ -485,6 +487,7 @@ AFTER_THE_END = (
     Data,
     Answer,
     Broken,
+    GotToken,
     ev.Tick,
     ev.Close,
     ev.PollEnded,

@@ -107,7 +107,7 @@ class Coordinator:
                 self._found(found)
                 return
             code, words = found
-            error = broker_error(code, "FindCoordinator", words)
+            error = broker_error(code, "FindCoordinator", words or f"group {core.options.group_id!r}")
             told = to_do(FIND_COORDINATOR, code) is Do.told
         self._not_before = core.now + core.backoff.after(self._failures)
         self._failures += 1

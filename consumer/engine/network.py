@@ -20,17 +20,19 @@ Rules that hold here:
   request's own time is over; each silence makes us more patient with that address. So one connection that
   stalls costs seconds, and a slow broker is not asked in circles. Whoever sends a long answer is not silent.
 * Every call ends: answered, or with an error that names the address.
+* Who is not let in (TLS, SASL) hears of it at once, by AuthenticationFailed, and no other address is tried
+  for the same call: it would be refused there, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kproto.errors import ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
+from kproto.errors import AuthenticationFailed, ConnectionFailed, DecodeError, KprotoError, RequestTimedOut
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.join_group import JoinGroupRequest
@@ -44,7 +46,15 @@ from .backoff import Backoff
 from .connection import Call, Connection, Prepared
 from .metadata import ClusterView
 
+if TYPE_CHECKING:
+    from ..security import Security, Token
+    from ..security.tls import Tls
+    from ..security.tokens import TokenSource
+
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
+
+CLOSED = "the broker closed the connection"
+"""What the owner says in `Broken` when the other side ended the connection in good order."""
 
 # Kafka's defaults (CommonClientConfigs).
 RECONNECT_BACKOFF_MS = 50
@@ -81,11 +91,12 @@ AT_ONCE = frozenset(
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Connect a socket to host:port; answer `Opened(key)` or `Broken(key, why)`."""
+    """Connect a socket to host:port, by TLS if it is given; answer `Opened(key)` or `Broken(key, why)`."""
 
     key: int
     host: str
     port: int
+    tls: Tls | None = None
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -99,6 +110,13 @@ class Shut(msgspec.Struct, frozen=True):
     """Close the socket; nothing more may be said about this key."""
 
     key: int
+
+
+class GetToken(msgspec.Struct, frozen=True):
+    """Ask for a token; answer `GotToken(key, token)` or `Broken(key, why)`."""
+
+    key: int
+    source: TokenSource
 
 
 # ---- what happened
@@ -124,12 +142,20 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Broken(msgspec.Struct, frozen=True):
+    """The connection is gone. `denied`: and the next one will be, too, until somebody changes something."""
+
     key: int
     why: str
+    denied: bool = False
 
 
-NetworkAction = Open | Write | Shut
-NetworkEvent = Opened | Data | Answer | Broken
+class GotToken(msgspec.Struct, frozen=True):
+    key: int
+    token: Token
+
+
+NetworkAction = Open | Write | Shut | GetToken
+NetworkEvent = Opened | Data | Answer | Broken | GotToken
 
 
 class _Peer(msgspec.Struct):
@@ -152,6 +178,7 @@ class Network:
         reconnect_backoff_max_ms: int = RECONNECT_BACKOFF_MAX_MS,
         connection_setup_timeout_ms: int = CONNECTION_SETUP_TIMEOUT_MS,
         random: Random | None = None,
+        security: Security | None = None,
     ) -> None:
         self.bootstrap = list(bootstrap)
         self.client_id = client_id
@@ -161,7 +188,11 @@ class Network:
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
-        self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, random or Random())
+        self._random = random or Random()
+        self._security = security
+        # Connection -> when its SASL session is to be renewed.
+        self._renewals: dict[int, int] = {}
+        self._backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self._random)
         self._setup_timeout = connection_setup_timeout_ms
         self._connections: dict[int, Connection] = {}
         self._lanes: dict[tuple[str, int, int], Connection] = {}
@@ -331,12 +362,20 @@ class Network:
         self._next_key += 1
         host, port = address
         patience = self._patience(address, SETUP_PATIENCE_MS, self._setup_timeout)
-        connection = Connection(self._next_key, host, port, self.client_id, deadline=now + patience)
+        security = self._security
+        login = None
+        if security is not None and security.sasl:
+            from .login import Login  # nobody else pays for it
+
+            login = Login(security, f"{host}:{port}")
+        connection = Connection(
+            self._next_key, host, port, self.client_id, deadline=now + patience, login=login
+        )
         connection.patience = patience
         connection.caps = self.caps
         self._connections[connection.key] = connection
         self._lanes[(host, port, lane)] = connection
-        self.actions.append(Open(connection.key, host, port))
+        self.actions.append(Open(connection.key, host, port, None if security is None else security.tls))
         return connection
 
     # ---- being told
@@ -348,27 +387,72 @@ class Network:
         match event:
             case Opened():
                 self._write(connection, connection.opened())
-            case Data() | Answer():
+            case Data() | Answer() | GotToken():
                 try:
                     was_ready = connection.ready
                     if isinstance(event, Answer):
                         self._write(connection, connection.answered(event.body))
-                    else:
+                    elif isinstance(event, Data):
                         self._write(connection, connection.received(event.data))
+                    elif connection.wants_token:
+                        self._write(connection, connection.log_in(event.token))
                     if connection.ready and not was_ready:
                         self._peers[(connection.host, connection.port)] = _Peer()
+                        self._log_in_later(connection, now)
+                    self._want_token(connection, now)
                 except DecodeError as error:
                     self._collect(connection)
                     self._drop(connection, f"the answer makes no sense: {error}", now, garbled=error)
+                    return
+                except AuthenticationFailed as error:
+                    self._collect(connection)
+                    self._drop(connection, error.detail, now, denied=error)
                     return
                 self._collect(connection)
                 self._watch(connection, now)
                 if isinstance(event, Data) and (head := self._heads.get(connection.key)) is not None:
                     self._heads[connection.key] = (head[0], now)
+            case Broken(why=why, denied=True):
+                denied = AuthenticationFailed(connection.address, why)
+                self._drop(connection, why, now, shut=connection.is_open, denied=denied)
             case Broken(why=why):
-                self._drop(connection, why, now, shut=False)
+                self._drop(connection, self._why(connection, why), now, shut=connection.wants_token)
+
+    def _why(self, connection: Connection, why: str) -> str:
+        """Why a broker may have closed a connection: what is wrong with security is often not said aloud."""
+        if connection.login is not None:
+            return connection.login.broken() or why
+        if connection.is_open and not connection.heard and (why == CLOSED or "reset" in why):
+            if not connection.ready:
+                return f"{why} before its first answer; does this port want TLS (security_protocol)?"
+            return f"{why} on the first request; does this listener want SASL (security_protocol)?"
+        return why
+
+    # ---- sessions that end (KIP-368)
+
+    def _log_in_later(self, connection: Connection, now: int) -> None:
+        if connection.login is not None and (wait := connection.login.renew_after(self._random)):
+            self._renewals[connection.key] = now + wait
+
+    def _want_token(self, connection: Connection, now: int) -> None:
+        if connection.wants_token and self._security is not None and self._security.tokens is not None:
+            # Whoever gives tokens may be slower than brokers.
+            connection.deadline = max(connection.deadline, now + self._setup_timeout)
+            self.actions.append(GetToken(connection.key, self._security.tokens))
+
+    def _renew(self, now: int) -> None:
+        for key in [key for key, at in self._renewals.items() if at <= now]:
+            del self._renewals[key]
+            connection = self._connections[key]
+            try:
+                connection.patience = self.request_timeout_ms
+                self._write(connection, connection.renew(now + self.request_timeout_ms))
+                self._want_token(connection, now)
+            except AuthenticationFailed as error:
+                self._drop(connection, error.detail, now, denied=error)
 
     def tick(self, now: int) -> None:
+        self._renew(now)
         for connection in list(self._connections.values()):
             late = connection.overdue(now)
             self._collect(connection)
@@ -398,6 +482,7 @@ class Network:
         times = [at for c in self._connections.values() if (at := c.next_deadline()) is not None]
         times += [at for c in self._connections.values() if (at := self._silent_at(c)) is not None]
         times += [at for c in self._connections.values() if (at := self._hurried_at(c)) is not None]
+        times += self._renewals.values()
         for call, address in self._parked:
             times.append(min(call.deadline, self._peers.setdefault(address, _Peer()).not_before))
         return min(times, default=None)
@@ -448,12 +533,14 @@ class Network:
         shut: bool = True,
         punish: bool = True,
         garbled: DecodeError | None = None,
+        denied: AuthenticationFailed | None = None,
         silent: bool = False,
     ) -> None:
         was_ready = connection.ready
         address = (connection.host, connection.port)
         del self._connections[connection.key]
         self._heads.pop(connection.key, None)
+        self._renewals.pop(connection.key, None)
         again = address not in self._silences
         if silent:
             self._silences[address] = self._silences.get(address, 0) + 1
@@ -463,11 +550,11 @@ class Network:
             self.actions.append(Shut(connection.key))
         if punish:
             self._leave_alone(address, now)
-        connection.broken(why, garbled)
+        connection.broken(why, garbled, denied)
         for call in connection.finished:
             call.tried.add(address)
             untried = [address for address in self._addresses() if address not in call.tried]
-            elsewhere = call.node is None and not was_ready and bool(untried)
+            elsewhere = call.node is None and not was_ready and bool(untried) and denied is None
             # A question that is asked twice changes nothing; where nobody is at all, we say so after two.
             once_more = silent and call.message.__api_key__ in AT_ONCE and (was_ready or again)
             if (elsewhere or once_more) and call.deadline > now and not self.closed:

@@ -30,7 +30,14 @@ from typing import Any
 from uuid import UUID
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import BrokerError, EncodeError, KprotoError, RequestTimedOut, UnsupportedVersion
+from kproto.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    EncodeError,
+    KprotoError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from kproto.group.subscription import TopicPartition
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import (
@@ -81,6 +88,7 @@ class ProducerEngine:
             reconnect_backoff_max_ms=options.reconnect_backoff_max_ms,
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
             random=random,
+            security=options.security,
         )
         self.options = options
         self.core: Core[ProducerOptions] = Core(options, network, wall_offset_ms, random)
@@ -359,7 +367,7 @@ class ProducerEngine:
         if batch.done:
             return
         batch.why = str(error)
-        if isinstance(error, UnsupportedVersion | EncodeError):
+        if isinstance(error, UnsupportedVersion | EncodeError | AuthenticationFailed):
             self._give_up(batch, error)
         else:
             self.core.view.forget_leader(batch.partition)
@@ -604,10 +612,21 @@ class ProducerEngine:
         elif not stray:
             self.metadata.forget(topic)
 
+    def _let_in_nowhere(self, error: AuthenticationFailed) -> None:
+        """Who waits for metadata would wait in vain: tell whoever sends, and give up what was sent."""
+        for topic in self.metadata.topics:
+            self.records.refuse(topic, error)
+            for lane in list(self._astray.get(topic, ())):
+                for batch in lane.open():
+                    self._give_up(batch, error)
+
     # ---- time
 
     def settle(self) -> None:
         core = self.core
+        for error in core.errors:
+            if isinstance(error, AuthenticationFailed):
+                self._let_in_nowhere(error)
         core.errors.clear()  # who sends is told, from what the metadata says
         self._hear()
         self._look()

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -100,16 +100,27 @@ def named(bootstrap: str) -> Generator[str]:
 
 
 @contextlib.contextmanager
-def jars(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
-    """A broker in a JVM of its own, with `properties` on top of the usual ones; about three seconds."""
+def jars(
+    properties: Mapping[str, str] | None = None,
+    *,
+    version: str = KAFKA,
+    listeners: Mapping[str, int] | None = None,
+    format_options: Sequence[str] = (),
+) -> Generator[str]:
+    """A broker in a JVM of its own, with `properties` on top of the usual ones; about three seconds.
+
+    `listeners` are others than PLAINTEXT, by name, each with its port; `format_options` go to
+    kafka-storage's format, as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]").
+    """
     classpath, command = kafka_jars(version), java()
     with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch:
         port, controller = free_port(), free_port()
+        others = "".join(f",{name}://127.0.0.1:{number}" for name, number in (listeners or {}).items())
         settings = {
             **_COMMON,
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{others}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}{others}",
             "log.dirs": f"{scratch}/logs",
             **(properties or {}),
         }
@@ -117,7 +128,7 @@ def jars(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
         cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
-        tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster]
+        tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster, *format_options]
         made = subprocess.run(tool, capture_output=True, text=True)
         if made.returncode:
             raise BrokerMissing(f"a real Kafka: {made.stdout[-300:]}{made.stderr[-300:]}")

@@ -142,7 +142,9 @@ class Gathered:
             (size,) = _SIZE.unpack_from(first, at)
             if size < 0 or (size > MAX_FRAME_SIZE and self._most < 0 and not found):
                 detail = f"a size of {size}; allowed are 0 to {MAX_FRAME_SIZE}, and more behind a first frame"
-                raise FrameError("frame", -1, "size", at, detail)
+                wrong = FrameError("frame", -1, "size", at, detail)
+                wrong.size = size
+                raise wrong
             stop = at + _SIZE.size + size
             if stop > end:
                 if _SIZE.size + size > len(first):  # it has a room of its own

@@ -1,0 +1,145 @@
+"""SASL on one connection: which messages go out before the first request, and again before the session ends.
+
+Rules that hold here:
+
+* The broker says which mechanisms it has (SaslHandshake), then the mechanism's own messages travel in
+  SaslAuthenticate; before Kafka 1.0 they were frames without a header, and to such a broker they are.
+* A refusal is final, and is told by name with what helps; whether a broker is down is another question.
+* A session that ends (KIP-368) is renewed on the same connection when 85 to 95 % of it are over, as in Java:
+  what was asked before is answered before, what is asked meanwhile waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING
+
+from kproto.error_codes import ErrorCode, describe
+from kproto.errors import AuthenticationFailed
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kproto.security.exchange import SaslClient, SaslFailed
+from kproto.wire.message import Message
+
+if TYPE_CHECKING:
+    from ..security import Security, Token
+
+HANDSHAKE, AUTHENTICATE = 17, 36
+
+# ReauthenticationLatency: between these parts of the session Java renews it.
+RENEW_FROM, RENEW_SPREAD = 0.85, 0.10
+
+
+class _At(Enum):
+    nowhere = "nowhere"
+    handshake = "handshake"
+    exchange = "exchange"
+    done = "done"
+
+
+class Login:
+    """One connection's login: `begin` and `answered` return the next request, None when it is over."""
+
+    def __init__(self, security: Security, address: str) -> None:
+        self._security = security
+        self._address = address
+        self._at = _At.nowhere
+        self._exchange: SaslClient | None = None
+        self._last: bytes | None = None  # what we have to say when the broker's next answer is there
+        # Frames instead of SaslAuthenticate, to a broker that doesn't know it.
+        self.raw = False
+        self.session_ms = 0
+
+    @property
+    def done(self) -> bool:
+        return self._at is _At.done
+
+    @property
+    def needs_token(self) -> bool:
+        return self._security.tokens is not None
+
+    def begin(self, versions: Mapping[int, tuple[int, int]], token: Token | None) -> Message:
+        """The handshake; raises AuthenticationFailed where the broker knows no SASL at all."""
+        if HANDSHAKE not in versions:
+            raise self._refused("this listener knows no SASL; is security_protocol right?")
+        self.raw = AUTHENTICATE not in versions or versions[HANDSHAKE][1] < 1
+        self._exchange = self._security.exchange(token)
+        self._at = _At.handshake
+        return SaslHandshakeRequest(mechanism=self._exchange.mechanism)
+
+    def most(self, message: Message) -> int | None:
+        """The highest version to use: raw frames belong to version 0 of the handshake."""
+        return 0 if self.raw and isinstance(message, SaslHandshakeRequest) else None
+
+    def message(self, data: bytes) -> Message:
+        """A message of the mechanism as a request."""
+        return SaslAuthenticateRequest(auth_bytes=data)
+
+    def answered(self, response: Message) -> bytes | None:
+        """Takes an answer in; returns what to send on, None when the broker has accepted us."""
+        if isinstance(response, SaslHandshakeResponse):
+            return self._shaken(response)
+        assert isinstance(response, SaslAuthenticateResponse)
+        if response.error_code:
+            raise self._refused(self._why(response))
+        after = self._next(bytes(response.auth_bytes))
+        if after is None:
+            self.session_ms = response.session_lifetime_ms
+        return after
+
+    def answered_raw(self, body: bytes) -> bytes | None:
+        """Takes a frame without a header in."""
+        return self._next(body)
+
+    def renew_after(self, random: Random) -> int:
+        """In how many ms the session is to be renewed; 0 for one that doesn't end."""
+        return int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random()))
+
+    def broken(self) -> str:
+        """Why a broker may have closed the connection here."""
+        if self._at is _At.exchange and self.raw:
+            return f"the broker closed the connection on the login of {self._security.user}: wrong password?"
+        return ""
+
+    def _shaken(self, response: SaslHandshakeResponse) -> bytes:
+        assert self._exchange is not None
+        if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            there = ", ".join(sorted(response.mechanisms)) or "none"
+            mechanism = self._exchange.mechanism
+            raise self._refused(f"sasl_mechanism {mechanism} is not offered here; there are: {there}")
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise self._refused(
+                "this listener wants no SASL: security_protocol must be PLAINTEXT (or SSL where it has TLS)"
+            )
+        if response.error_code:
+            raise self._refused(f"the handshake was answered with {describe(response.error_code)}")
+        self._at = _At.exchange
+        return self._exchange.begin()
+
+    def _next(self, challenge: bytes) -> bytes | None:
+        assert self._exchange is not None
+        try:
+            after = self._exchange.answer(challenge)
+        except SaslFailed as error:
+            raise self._refused(str(error)) from None
+        if after is None:
+            self._at = _At.done
+            self._exchange = None
+        return after
+
+    def _why(self, response: SaslAuthenticateResponse) -> str:
+        who = f"{self._security.user} with {self._security.mechanism}"
+        words = response.error_message or describe(response.error_code)
+        if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
+            return f"{who}: {words}"
+        cure = (
+            "has it run out (do the clocks agree?), and is it meant for this cluster?"
+            if self.needs_token
+            else "are sasl_username and sasl_password right?"
+        )
+        return f"the broker refuses {who} ({words}): {cure}"
+
+    def _refused(self, why: str) -> AuthenticationFailed:
+        return AuthenticationFailed(self._address, why)

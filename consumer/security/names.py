@@ -1,0 +1,96 @@
+"""The names of the options of TLS and SASL, and of what others call them: known without importing either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from .secret import HIDDEN, is_secret
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class SecurityConfig(TypedDict, total=False):
+    """Keyword arguments of every client, for TLS and SASL. Certificates and keys: a file's path, or PEM text.
+
+    ssl_cafile: who vouches for the brokers; the system's authorities unless given.
+    ssl_certfile, ssl_keyfile, ssl_password: this client's certificate, its key if that is in a file of its
+    own, and the key's password; ssl_certfile may be PKCS12 (.p12, .pfx), which needs the extra `security`.
+    ssl_context: one's own `ssl.SSLContext` instead of all that.
+    sasl_oauth_token_provider: a function that returns a token, or a `Token` with its end and extensions; it
+    may wait, and be a coroutine in clients for asyncio. Or sasl_oauthbearer_token_endpoint_url with client id
+    and secret (OIDC client credentials).
+    """
+
+    security_protocol: str
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    ssl_min_version: str
+    ssl_context: ssl.SSLContext | None
+    sasl_mechanism: str | None
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_oauth_token_provider: Callable[[], Any] | None
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_client_id: str | None
+    sasl_oauthbearer_client_secret: str | None
+    sasl_oauthbearer_scope: str | None
+    sasl_extensions: Mapping[str, str] | None
+
+
+NAMES: Final = frozenset(SecurityConfig.__annotations__)
+
+# Where people come from: Java and librdkafka (with dots as underscores), kafka-python and aiokafka.
+SPELLINGS: Final[Mapping[str, str]] = {
+    "ssl_ca_location": "ssl_cafile",
+    "ssl_ca_pem": "ssl_cafile, which may be PEM text",
+    "ssl_ca": "ssl_cafile",
+    "ssl_truststore_location": "ssl_cafile, a file of PEM certificates",
+    "ssl_truststore_certificates": "ssl_cafile, which may be PEM text",
+    "ssl_truststore_password": "ssl_cafile, a file of PEM certificates, which needs no password",
+    "ssl_truststore_type": "ssl_cafile, a file of PEM certificates",
+    "ssl_certificate_location": "ssl_certfile",
+    "ssl_certificate_pem": "ssl_certfile, which may be PEM text",
+    "ssl_key_location": "ssl_keyfile",
+    "ssl_key_pem": "ssl_keyfile, which may be PEM text",
+    "ssl_key_password": "ssl_password",
+    "ssl_keystore_location": "ssl_certfile, PEM or PKCS12",
+    "ssl_keystore_certificate_chain": "ssl_certfile, which may be PEM text",
+    "ssl_keystore_key": "ssl_keyfile, which may be PEM text",
+    "ssl_keystore_password": "ssl_password",
+    "ssl_keystore_type": "ssl_certfile, PEM or PKCS12",
+    "ssl_endpoint_identification_algorithm": "ssl_check_hostname, True or False",
+    "enable_ssl_certificate_verification": "ssl_context, your own, if certificates must not be checked",
+    "ssl_protocol": "ssl_min_version",
+    "ssl_enabled_protocols": "ssl_min_version",
+    "ssl_ciphers": "ssl_context, your own",
+    "ssl_crlfile": "ssl_context, your own",
+    "ssl_cipher_suites": "ssl_context, your own",
+    "sasl_mechanisms": "sasl_mechanism",
+    "sasl_plain_username": "sasl_username",
+    "sasl_plain_password": "sasl_password",
+    "sasl_jaas_config": "sasl_username and sasl_password, or consumer.security.client_properties(FILE)",
+    "sasl_oauthbearer_config": "sasl_oauth_token_provider",
+    "oauth_cb": "sasl_oauth_token_provider",
+    "sasl_login_callback_handler_class": "sasl_oauth_token_provider",
+    "sasl_oauthbearer_client_credentials_client_id": "sasl_oauthbearer_client_id",
+    "sasl_oauthbearer_client_credentials_client_secret": "sasl_oauthbearer_client_secret",
+    "sasl_oauthbearer_extensions": "sasl_extensions",
+    "sasl_kerberos_service_name": "another mechanism: Kerberos is not served",
+}
+
+
+def unknown_hint(name: str) -> str | None:
+    """What somebody who comes from another client may have meant by an option; None for who knows."""
+    plain = name.replace(".", "_").lower()
+    meant = SPELLINGS.get(plain)
+    return None if meant is None else f"use {meant}"
+
+
+def shown(name: str, value: object) -> object:
+    """`value` as an error may show it."""
+    return HIDDEN if is_secret(name) or (isinstance(value, str) and "PRIVATE KEY" in value) else value

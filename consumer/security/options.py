@@ -1,0 +1,276 @@
+"""The options of `security_protocol`, TLS and SASL: under Kafka's names, checked before anything connects.
+
+Rules that hold here:
+
+* A value that is a secret, or looks like one by its option's name, is in no error.
+* Files are read, and certificates looked at, when a client is made: what is wrong with them is a ConfigError
+  then, and no handshake that fails later.
+* Spellings of Java, librdkafka and other Python clients are no options, but hints: the error names ours.
+* Host names and certificates are checked unless `ssl_check_hostname=False`, or one's own `ssl_context`, says
+  otherwise; a name that differs is never let pass in silence.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final, cast
+
+from kproto.errors import ConfigError
+from kproto.security.exchange import SaslClient
+from kproto.security.oauthbearer import OAuthBearerClient, wrong_extension
+from kproto.security.plain import PlainClient
+from kproto.security.scram import HASHES, ScramClient, salted
+
+from .names import NAMES, shown, unknown_hint
+from .secret import HIDDEN, Secret
+from .tls import Tls, context
+from .tokens import Endpoint, Token, TokenSource
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
+_MISSING: Final = {
+    "GSSAPI": "Kerberos is not served",
+    "AWS_MSK_IAM": "use OAUTHBEARER with a sasl_oauth_token_provider that signs with aws-msk-iam-sasl-signer",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """How one client gets in. Its repr has no secret, and what has one can't be pickled."""
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str | None = None
+    username: str | None = None
+    password: Secret | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict[str, str])
+    tls: Tls | None = None
+    tokens: TokenSource | None = None
+    # The last salted password: it is what SCRAM spends its time on, for each connection.
+    _salted: dict[tuple[bytes, int], bytes] = field(
+        default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
+    )
+
+    @property
+    def sasl(self) -> bool:
+        return self.mechanism is not None
+
+    @property
+    def user(self) -> str:
+        """Whom errors name."""
+        return f"user {self.username!r}" if self.username else "the token"
+
+    def exchange(self, token: Token | None = None) -> SaslClient:
+        """A new exchange; OAUTHBEARER needs a token."""
+        assert self.mechanism is not None
+        if self.mechanism == "OAUTHBEARER":
+            assert token is not None
+            return OAuthBearerClient(token.value.reveal(), {**self.extensions, **token.extensions})
+        assert self.username is not None
+        assert self.password is not None
+        if self.mechanism == "PLAIN":
+            return PlainClient(self.username, self.password.reveal())
+        nonce, password = secrets.token_urlsafe(24), self.password.reveal()
+        return ScramClient(self.mechanism, self.username, password, nonce, salt_password=self._salt)
+
+    def _salt(self, salt: bytes, iterations: int) -> bytes:
+        found = self._salted.get((salt, iterations))
+        if found is None:
+            assert self.mechanism is not None
+            assert self.password is not None
+            found = salted(self.mechanism, self.password.reveal(), salt, iterations)
+            self._salted.clear()
+            self._salted[salt, iterations] = found
+        return found
+
+    def __reduce__(self) -> Any:
+        if self == PLAINTEXT:
+            return (_plaintext, ())
+        raise TypeError("security can't be pickled: it holds secrets; give its options to whoever needs them")
+
+
+PLAINTEXT: Final = Security()
+
+
+def _plaintext() -> Security:
+    return PLAINTEXT
+
+
+def security_options(given: Mapping[str, Any]) -> Security:
+    """Checks the options in `SecurityConfig`; raises ConfigError for the first thing that is wrong."""
+    values = {name: value for name, value in given.items() if value is not None}
+    for name, value in values.items():
+        _CHECKS[name](name, value)
+    protocol = str(values.get("security_protocol", "PLAINTEXT")).upper()
+    with_tls, with_sasl = protocol.endswith("SSL"), protocol.startswith("SASL")
+    for name in values:
+        if name.startswith("ssl_") and not with_tls:
+            raise _wrong(name, values[name], f"only with security_protocol SSL or SASL_SSL; it is {protocol}")
+        if name.startswith("sasl_") and not with_sasl:
+            allowed = f"only with security_protocol SASL_SSL or SASL_PLAINTEXT; it is {protocol}"
+            raise _wrong(name, values[name], allowed)
+    sasl = _sasl(values) if with_sasl else {}
+    return Security(protocol=protocol, tls=_tls(values) if with_tls else None, **sasl)
+
+
+def known_security(given: Mapping[str, Any], what: str) -> Security:
+    """Like `security_options`, for a client that has no other options by names."""
+    for name, value in given.items():
+        if name not in NAMES:
+            near = get_close_matches(name.replace(".", "_"), NAMES, n=1, cutoff=0.5)
+            hint = unknown_hint(name) or (
+                f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(NAMES))}"
+            )
+            raise ConfigError(name, shown(name, value), f"{what} has no such option; {hint}")
+    return security_options(given)
+
+
+def _wrong(name: str, value: object, allowed: str) -> ConfigError:
+    return ConfigError(name, shown(name, value), allowed)
+
+
+def _tls(values: Mapping[str, Any]) -> Tls:
+    own = values.get("ssl_context")
+    if own is not None:
+        for name in values:
+            if name.startswith("ssl_") and name != "ssl_context":
+                raise _wrong(name, values[name], "not beside ssl_context: say it there")
+        return Tls(own)
+    if "ssl_keyfile" in values and "ssl_certfile" not in values:
+        raise _wrong("ssl_keyfile", values["ssl_keyfile"], "together with ssl_certfile")
+    return Tls(
+        context(
+            cafile=values.get("ssl_cafile"),
+            certfile=values.get("ssl_certfile"),
+            keyfile=values.get("ssl_keyfile"),
+            password=values.get("ssl_password"),
+            check_hostname=values.get("ssl_check_hostname", True),
+            min_version=values.get("ssl_min_version", "TLSv1.2"),
+        )
+    )
+
+
+def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:
+    mechanism = values.get("sasl_mechanism")
+    if mechanism is None:
+        allowed = f"security_protocol {values['security_protocol']} needs one of {', '.join(MECHANISMS)}"
+        raise ConfigError("sasl_mechanism", None, allowed)
+    mechanism = str(mechanism).upper()
+    extensions = dict(values.get("sasl_extensions", {}))
+    oauth = [name for name in values if name.startswith(("sasl_oauth", "sasl_extensions"))]
+    if mechanism == "OAUTHBEARER":
+        for name in ("sasl_username", "sasl_password"):
+            if name in values:
+                raise _wrong(name, values[name], "not with OAUTHBEARER, which sends a token")
+        return {"mechanism": mechanism, "tokens": _tokens(values), "extensions": extensions}
+    if oauth:
+        raise _wrong(oauth[0], values[oauth[0]], f"only with sasl_mechanism OAUTHBEARER; it is {mechanism}")
+    for name in ("sasl_username", "sasl_password"):
+        if not values.get(name):
+            raise _wrong(name, values.get(name), f"sasl_mechanism {mechanism} needs one that is not empty")
+    return {
+        "mechanism": mechanism,
+        "username": values["sasl_username"],
+        "password": Secret(values["sasl_password"]),
+    }
+
+
+def _tokens(values: Mapping[str, Any]) -> TokenSource:
+    provider = values.get("sasl_oauth_token_provider")
+    url = values.get("sasl_oauthbearer_token_endpoint_url")
+    if (provider is None) == (url is None):
+        allowed = "OAUTHBEARER needs either this or sasl_oauthbearer_token_endpoint_url"
+        raise ConfigError("sasl_oauth_token_provider", provider, allowed)
+    if provider is not None:
+        for name in values:
+            if name.startswith("sasl_oauthbearer_"):
+                raise _wrong(name, values[name], "not beside sasl_oauth_token_provider")
+        return TokenSource(provider)
+    for name in ("sasl_oauthbearer_client_id", "sasl_oauthbearer_client_secret"):
+        if not values.get(name):
+            raise _wrong(name, values.get(name), "sasl_oauthbearer_token_endpoint_url needs it")
+    scope = values.get("sasl_oauthbearer_scope")
+    secret = Secret(values["sasl_oauthbearer_client_secret"])
+    endpoint = Endpoint(
+        str(url), values["sasl_oauthbearer_client_id"], secret, scope, values.get("ssl_context")
+    )
+    return TokenSource(endpoint)
+
+
+# ---- checks of single values
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise _wrong(name, value, "a text that is not empty")
+
+
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise _wrong(name, value, "True or False")
+
+
+def _protocol(name: str, value: Any) -> None:
+    if not isinstance(value, str) or value.upper() not in PROTOCOLS:
+        raise ConfigError(name, value, f"allowed: {', '.join(PROTOCOLS)}")
+
+
+def _mechanism(name: str, value: Any) -> None:
+    if not isinstance(value, str) or value.upper() not in MECHANISMS:
+        why = _MISSING.get(value.upper(), "") if isinstance(value, str) else ""
+        raise ConfigError(name, value, f"allowed: {', '.join(MECHANISMS)}" + (f"; {why}" if why else ""))
+
+
+def _min_version(name: str, value: Any) -> None:
+    if value not in ("TLSv1.2", "TLSv1.3"):
+        raise ConfigError(name, value, "allowed: 'TLSv1.2', 'TLSv1.3'; older ones in your own ssl_context")
+
+
+def _context(name: str, value: Any) -> None:
+    if not isinstance(value, ssl.SSLContext):
+        raise ConfigError(name, value, "an ssl.SSLContext")
+
+
+def _callable(name: str, value: Any) -> None:
+    if not callable(value):
+        raise ConfigError(name, HIDDEN, "a function that returns a token")
+
+
+def _url(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value.startswith(("https://", "http://")):
+        raise ConfigError(name, value, "an address such as https://login.example.com/oauth2/token")
+
+
+def _extensions(name: str, value: Any) -> None:
+    allowed = "a mapping of texts to texts"
+    if not isinstance(value, Mapping):
+        raise ConfigError(name, value, allowed)
+    for key, text in cast("Mapping[object, object]", value).items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ConfigError(name, key, allowed)
+        if why := wrong_extension(key, text):
+            raise ConfigError(name, key, why)
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
+    "security_protocol": _protocol,
+    "ssl_cafile": _text,
+    "ssl_certfile": _text,
+    "ssl_keyfile": _text,
+    "ssl_password": _text,
+    "ssl_check_hostname": _flag,
+    "ssl_min_version": _min_version,
+    "ssl_context": _context,
+    "sasl_mechanism": _mechanism,
+    "sasl_username": _text,
+    "sasl_password": _text,
+    "sasl_oauth_token_provider": _callable,
+    "sasl_oauthbearer_token_endpoint_url": _url,
+    "sasl_oauthbearer_client_id": _text,
+    "sasl_oauthbearer_client_secret": _text,
+    "sasl_oauthbearer_scope": _text,
+    "sasl_extensions": _extensions,
+}

@@ -1,0 +1,261 @@
+"""A Java client.properties, as options: what `--command-config` names.
+
+Rules that hold here:
+
+* Only what is about security is taken: serializers, timeouts and the like are the program's own business.
+* What is about security and can't be honoured is a ConfigError, never left out: nobody wants to find out on
+  the wire that a trust store was not read.
+* Stores in PEM and PKCS12 are read (that needs the extra `security`); Java's own JKS is not.
+* JAAS lines are understood for PLAIN, SCRAM and OAUTHBEARER. No value of a secret is in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from kproto.errors import ConfigError, MissingExtra
+
+from .names import NAMES, SecurityConfig, shown, unknown_hint
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_JAAS: Final = re.compile(
+    r"""\s*(?P<module>[\w.$]+)\s+(?P<flag>required|requisite|sufficient|optional)\b(?P<options>.*?);\s*""",
+    re.DOTALL | re.IGNORECASE,
+)
+_JAAS_OPTION: Final = re.compile(
+    r"""\s*([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';]+))""", re.DOTALL
+)
+_MODULES: Final = {
+    "PlainLoginModule": ("PLAIN",),
+    "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "OAuthBearerLoginModule": ("OAUTHBEARER",),
+}
+_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+
+
+def client_properties(path: str | Path) -> SecurityConfig:
+    """The options in a file of Java's properties; raises ConfigError for what can't be read or honoured."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no UTF-8"
+        raise ConfigError(
+            "--command-config", str(path), f"a file of Java's client properties ({why})"
+        ) from None
+    return from_java(read_properties(text))
+
+
+def from_java(properties: Mapping[str, str]) -> SecurityConfig:
+    """Options from properties under Java's names."""
+    left = {name: value for name, value in properties.items() if name.startswith(_PREFIXES) and value != ""}
+    found: dict[str, Any] = {}
+    for java, (ours, read) in _PLAINLY.items():
+        if java in left:
+            found[ours] = read(java, left.pop(java))
+    if "ssl.endpoint.identification.algorithm" in properties:  # the empty text is what switches it off
+        check = properties["ssl.endpoint.identification.algorithm"].lower()
+        left.pop("ssl.endpoint.identification.algorithm", None)
+        if check not in ("", "https"):
+            raise ConfigError("ssl.endpoint.identification.algorithm", check, "https, or empty for no check")
+        if not check:
+            found["ssl_check_hostname"] = False
+    _stores(left, found)
+    _jaas(left, found)
+    protocols = left.pop("ssl.enabled.protocols", "")
+    if protocols and "TLSv1.2" not in protocols:
+        found["ssl_min_version"] = "TLSv1.3"
+    for name in left:
+        plain = name.replace(".", "_")
+        if plain in NAMES:  # ours, with dots
+            found[plain] = left[name]
+        elif name not in _IGNORED:
+            allowed = unknown_hint(plain) or "this client has nothing like it"
+            raise ConfigError(name, shown(name, left[name]), allowed)
+    if not str(found.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
+        found = {name: value for name, value in found.items() if not name.startswith("ssl_")}
+    return cast("SecurityConfig", found)
+
+
+def _as_is(name: str, value: str) -> str:
+    return value
+
+
+_PLAINLY: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
+    "security.protocol": ("security_protocol", _as_is),
+    "sasl.mechanism": ("sasl_mechanism", _as_is),
+    "sasl.oauthbearer.token.endpoint.url": ("sasl_oauthbearer_token_endpoint_url", _as_is),
+    "sasl.oauthbearer.client.credentials.client.id": ("sasl_oauthbearer_client_id", _as_is),
+    "sasl.oauthbearer.client.credentials.client.secret": ("sasl_oauthbearer_client_secret", _as_is),
+    "sasl.oauthbearer.scope": ("sasl_oauthbearer_scope", _as_is),
+}
+# What changes nothing about who is let in: the JVM's providers, and times of Java's login thread.
+_IGNORED: Final = frozenset(
+    {
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.keymanager.algorithm",
+        "ssl.trustmanager.algorithm",
+        "ssl.secure.random.implementation",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.retry.backoff.ms",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.min.time.before.relogin",
+        "security.providers",
+    }
+)
+
+
+def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
+    trust = left.pop("ssl.truststore.location", None)
+    kind = left.pop("ssl.truststore.type", _kind(trust)).upper()
+    password = left.pop("ssl.truststore.password", None)
+    pem = left.pop("ssl.truststore.certificates", None)
+    if pem is not None:
+        found["ssl_cafile"] = pem
+    elif trust is not None:
+        _readable("ssl.truststore.type", trust, kind)
+        found["ssl_cafile"] = _trusted(trust, password) if kind == "PKCS12" else trust
+    own = left.pop("ssl.keystore.location", None)
+    kind = left.pop("ssl.keystore.type", _kind(own)).upper()
+    store_password = left.pop("ssl.keystore.password", None)
+    key_password = left.pop("ssl.key.password", None)
+    chain, key = left.pop("ssl.keystore.certificate.chain", None), left.pop("ssl.keystore.key", None)
+    if own is not None:
+        _readable("ssl.keystore.type", own, kind)
+    if chain is not None or own is not None:
+        found["ssl_certfile"] = chain if chain is not None else own
+        if key is not None:
+            found["ssl_keyfile"] = key
+        wanted = store_password if own is not None and kind == "PKCS12" else key_password or store_password
+        if wanted is not None:
+            found["ssl_password"] = wanted
+
+
+def _kind(path: str | None) -> str:
+    """What Java takes a store for when nobody says: JKS, which reads PKCS12, too; PEM by its name is ours."""
+    if path is not None and path.lower().endswith((".p12", ".pfx")):
+        return "PKCS12"
+    return "PEM" if path is None or path.lower().endswith((".pem", ".crt", ".cer", ".key")) else "JKS"
+
+
+def _readable(name: str, path: str, kind: str) -> None:
+    if kind not in ("PEM", "PKCS12"):
+        raise ConfigError(
+            name,
+            kind,
+            f"PEM or PKCS12: convert {path} by `keytool -importkeystore -deststoretype PKCS12 -destkeystore "
+            "FILE.p12 -srckeystore ...`",
+        )
+
+
+def _trusted(path: str, password: str | None) -> str:
+    """The certificates in a PKCS12 trust store, as PEM text."""
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
+    except ImportError:
+        raise MissingExtra("a PKCS12 trust store", "cryptography", "security") from None
+    try:
+        store = pkcs12.load_pkcs12(Path(path).read_bytes(), None if password is None else password.encode())
+    except OSError as error:
+        raise ConfigError("ssl.truststore.location", path, f"a file ({error.strerror})") from None
+    except ValueError:
+        allowed = "a PKCS12 file, and ssl.truststore.password its password"
+        raise ConfigError("ssl.truststore.location", path, allowed) from None
+    held = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
+    return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in held).decode()
+
+
+def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
+    line = left.pop("sasl.jaas.config", None)
+    if line is None:
+        return
+    module, options = read_jaas(line)
+    mechanisms = next(
+        (known for name, known in _MODULES.items() if module.endswith(f".{name}") or module == name), None
+    )
+    if mechanisms is None:
+        allowed = f"one of {', '.join(_MODULES)}"
+        raise ConfigError("sasl.jaas.config", module, allowed)
+    said = str(found.get("sasl_mechanism", mechanisms[0])).upper()
+    if said not in mechanisms:
+        allowed = f"a module for sasl.mechanism {said}"
+        raise ConfigError("sasl.jaas.config", module, allowed)
+    found.setdefault("sasl_mechanism", said)
+    if said == "OAUTHBEARER":
+        for jaas, ours in (
+            ("clientId", "sasl_oauthbearer_client_id"),
+            ("clientSecret", "sasl_oauthbearer_client_secret"),
+            ("scope", "sasl_oauthbearer_scope"),
+        ):
+            if jaas in options:
+                found.setdefault(ours, options[jaas])
+        extensions = {name[10:]: value for name, value in options.items() if name.startswith("extension_")}
+        if extensions:
+            found["sasl_extensions"] = extensions
+        return
+    for jaas, ours in (("username", "sasl_username"), ("password", "sasl_password")):
+        if jaas not in options:
+            raise ConfigError("sasl.jaas.config", module, f'with {jaas}="..." behind the module\'s name')
+        found[ours] = options[jaas]
+
+
+def read_jaas(line: str) -> tuple[str, dict[str, str]]:
+    """The login module and its options in `MODULE required name="value" ...;`."""
+    whole = _JAAS.fullmatch(line)
+    allowed = 'one module, as in `org...ScramLoginModule required username="alice" password="...";`'
+    if whole is None:
+        raise ConfigError("sasl.jaas.config", shown("password", line), allowed)
+    options: dict[str, str] = {}
+    at, text = 0, whole["options"]
+    while text[at:].strip():
+        option = _JAAS_OPTION.match(text, at)
+        if option is None:
+            raise ConfigError("sasl.jaas.config", shown("password", line), allowed)
+        name, double, single, bare = option.groups()
+        quoted = double if double is not None else single
+        options[name] = bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+        at = option.end()
+    return whole["module"], options
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Java's properties: comments, lines that go on behind a backslash, `=`, `:` or a space in between."""
+    found: dict[str, str] = {}
+    lines = iter(re.split(r"\r\n|\r|\n", text))
+    for line in lines:
+        line = line.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        while (len(line) - len(line.rstrip("\\"))) % 2:
+            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+        at = 0
+        while at < len(line) and line[at] not in "=: \t\f":
+            at += 2 if line[at] == "\\" else 1
+        value = line[at:].lstrip(" \t\f")
+        if value[:1] in ("=", ":"):
+            value = value[1:].lstrip(" \t\f")
+        found[_unescaped(line[:at])] = _unescaped(value)
+    return found
+
+
+def _unescaped(text: str) -> str:
+    def one(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return chr(int(found[1], 16))
+        return _ESCAPES.get(found[2], found[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", one, text)

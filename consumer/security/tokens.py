@@ -1,0 +1,171 @@
+"""Tokens for OAUTHBEARER: where they come from, and how long one is used.
+
+Rules that hold here:
+
+* One token serves all connections of a client until 80 % of its time are over (Java's
+  sasl.login.refresh.window.factor); a token whose end nobody knows is asked for again each time.
+* A function that fails is a connection that fails, with its reason; one that returns no token, or an endpoint
+  that refuses the client (HTTP 400, 401, 403), is refused for good.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from kproto.security.oauthbearer import TokenRefused, is_token, payload, wrong_extension
+
+from .failures import NoToken
+from .secret import Secret
+
+REFRESH_AT: Final = 0.8
+ENDPOINT_TIMEOUT: Final = 10.0
+"""Seconds; as Java's sasl.login.connect.timeout.ms and read.timeout.ms are meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a token provider may return: the token, when it ends (seconds since 1970, as JWT's "exp"), and
+    extensions to send beside it. The token is in no repr."""
+
+    value: Secret
+    expires_at: float | None
+    extensions: Mapping[str, str]
+
+    def __init__(
+        self, value: str, expires_at: float | None = None, extensions: Mapping[str, str] | None = None
+    ) -> None:
+        object.__setattr__(self, "value", Secret(value))
+        object.__setattr__(self, "expires_at", expires_at)
+        object.__setattr__(self, "extensions", dict(extensions or {}))
+
+
+@dataclass(slots=True)
+class TokenSource:
+    """One client's tokens. `blocking` and `awaited` give one that is fresh; they raise NoToken."""
+
+    provider: Callable[[], Any] = field(repr=False)
+    _token: Token | None = field(default=None, repr=False, compare=False)
+    _until: float = field(default=0.0, repr=False, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def blocking(self) -> Token:
+        """Asks in this thread, if need be."""
+        with self._lock:
+            if (token := self._fresh()) is not None:
+                return token
+            try:
+                found = self.provider()
+            except NoToken:
+                raise
+            except Exception as error:
+                raise _failed(error) from None
+            if inspect.isawaitable(found):
+                if inspect.iscoroutine(found):
+                    found.close()
+                raise NoToken("a coroutine gives tokens to clients for asyncio only", final=True)
+            return self._keep(found)
+
+    async def awaited(self) -> Token:
+        """Asks in this loop when the provider is a coroutine function, else in a thread."""
+        import asyncio
+
+        if (token := self._fresh()) is not None:
+            return token
+        if not inspect.iscoroutinefunction(self.provider):
+            return await asyncio.to_thread(self.blocking)
+        try:
+            found = await cast("Awaitable[Any]", self.provider())
+        except NoToken:
+            raise
+        except Exception as error:
+            raise _failed(error) from None
+        return self._keep(found)
+
+    def _fresh(self) -> Token | None:
+        return self._token if self._token is not None and time.time() < self._until else None
+
+    def _keep(self, found: object) -> Token:
+        if isinstance(found, str):
+            found = Token(found)
+        if not isinstance(found, Token):
+            kind = type(found).__name__
+            raise NoToken(
+                f"the token provider returned {kind}, not a text or a consumer.security.Token", final=True
+            )
+        if not is_token(found.value.reveal()):
+            raise NoToken("the token provider returned something that can be no bearer token", final=True)
+        for name, value in found.extensions.items():
+            if why := wrong_extension(name, value):
+                raise NoToken(f"the extension {name!r} of the token: {why}", final=True)
+        ends = found.expires_at if found.expires_at is not None else _ends(found.value.reveal())
+        now = time.time()
+        if ends is not None and ends <= now:
+            ago = f"{now - ends:.0f} s ago by this machine's clock"
+            raise NoToken(f"the token provider returned a token that ran out {ago}", final=True)
+        self._token, self._until = found, 0.0 if ends is None else now + (ends - now) * REFRESH_AT
+        return found
+
+
+def _failed(error: Exception) -> NoToken:
+    # The text of a foreign exception may quote what was sent: only its kind is told.
+    return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
+
+
+def _ends(token: str) -> float | None:
+    try:
+        found = payload(token).get("exp")
+    except TokenRefused:
+        return None
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A token from an OIDC endpoint, by client credentials (RFC 6749, 4.4; KIP-768). Call it."""
+
+    url: str
+    client_id: str
+    client_secret: Secret
+    scope: str | None
+    context: ssl.SSLContext | None = None
+
+    def __call__(self) -> Token:
+        # Only here: it brings half of the standard library along.
+        import urllib.error
+        import urllib.parse
+        import urllib.request
+
+        form = {"grant_type": "client_credentials", **({"scope": self.scope} if self.scope else {})}
+        name, secret = urllib.parse.quote(self.client_id), urllib.parse.quote(self.client_secret.reveal())
+        request = urllib.request.Request(
+            self.url,
+            data=urllib.parse.urlencode(form).encode(),
+            headers={
+                "Accept": "application/json",
+                "Authorization": "Basic " + b64encode(f"{name}:{secret}".encode()).decode(),
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=ENDPOINT_TIMEOUT, context=self.context) as answer:
+                found: Any = json.loads(answer.read(1 << 20))
+        except urllib.error.HTTPError as error:
+            refused = error.code in (400, 401, 403)
+            cure = ": are client id, secret and scope right?" if refused else ""
+            raise NoToken(f"{self.url} answers HTTP {error.code}{cure}", final=refused) from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or type(error).__name__
+            raise NoToken(f"{self.url} can't be asked for a token ({why})", final=False) from None
+        token = found.get("access_token") if isinstance(found, dict) else None
+        if not isinstance(token, str):
+            raise NoToken(f"{self.url} answers without an access_token", final=True)
+        lasts = found.get("expires_in")
+        known = isinstance(lasts, int | float) and not isinstance(lasts, bool)
+        return Token(token, time.time() + lasts if known else None)

@@ -1,0 +1,170 @@
+"""Our clients on a real Kafka that lets in only whom it knows: each protocol, mechanism and refusal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from kproto.errors import KprotoError, NotAuthorized
+from kproto.security.oauthbearer import unsecured_token
+
+secured = pytest.importorskip("tests.conformance.secured")
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with secured.real_kafka(tmp_path_factory.mktemp("secured")) as broker:
+        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
+            cluster.create_topics({"flights": 1})
+        yield broker
+
+
+def token() -> str:
+    return unsecured_token("alice", int(time.time() * 1000), 60_000)
+
+
+async def async_token() -> str:
+    return token()
+
+
+def options(kafka: Any, listener: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"security_protocol": "SSL" if listener == "MTLS" else listener}
+    if listener != "SASL_PLAINTEXT":
+        found["ssl_cafile"] = kafka.certificates.ca
+    if listener == "MTLS":
+        found["ssl_certfile"] = kafka.certificates.client
+    if mechanism == "OAUTHBEARER":
+        found["sasl_oauth_token_provider"] = token
+    elif mechanism:
+        found |= {"sasl_username": "alice", "sasl_password": secured.USERS["alice"]}
+    return found | ({"sasl_mechanism": mechanism} if mechanism else {}) | more
+
+
+WAYS = [
+    ("SSL", ""),
+    *(
+        (listener, mechanism)
+        for listener in ("SASL_PLAINTEXT", "SASL_SSL")
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+    ),
+]
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), WAYS)
+def test_what_is_written_through_each_way_in_is_read_through_it(
+    kafka: Any, listener: str, mechanism: str
+) -> None:
+    place, how = kafka.places[listener], options(kafka, listener, mechanism)
+    said = f"{listener} {mechanism} threads".encode()
+    with Producer(place, **how) as producer:
+        offset = producer.send("flights", said).result(30).offset
+    with Consumer(place, group_id=f"{listener}-{mechanism}", auto_offset_reset="earliest", **how) as consumer:
+        consumer.subscribe(["flights"])
+        assert next(record.value for record in consumer if record.offset == offset) == said
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), WAYS)
+def test_and_so_it_is_by_asyncio(kafka: Any, listener: str, mechanism: str) -> None:
+    place, how = kafka.places[listener], options(kafka, listener, mechanism)
+    if mechanism == "OAUTHBEARER":
+        how["sasl_oauth_token_provider"] = async_token
+    said = f"{listener} {mechanism} asyncio".encode()
+
+    async def both() -> None:
+        async with AsyncProducer(place, **how) as producer:
+            offset = (await (await producer.send("flights", said))).offset
+        async with AsyncConsumer(place, auto_offset_reset="earliest", **how) as consumer:
+            consumer.assign([TopicPartition("flights", 0)])
+            async for record in consumer:
+                if record.offset == offset:
+                    assert record.value == said
+                    break
+
+    asyncio.run(asyncio.wait_for(both(), 60))
+
+
+def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
+    """The broker ends every session after two seconds; this goes on for six, on the same connections."""
+    place, how = kafka.places["SASL_SSL"], options(kafka, "SASL_SSL", "SCRAM-SHA-256")
+    with (
+        Producer(place, linger_ms=0, **how) as producer,
+        Consumer(place, group_id="renewed", auto_offset_reset="latest", **how) as consumer,
+    ):
+        consumer.subscribe(["flights"])
+        reports: list[Any] = []
+        consumer.events(reports.append)
+        while not consumer.assignment():
+            consumer.poll(0.5)
+        consumer.poll(0.5)
+        networks = (producer._engine.core.network, consumer._engine.core.network)
+        before = [set(network._connections) for network in networks]
+        sent, got, end = 0, 0, time.monotonic() + 3 * secured.SESSION_MS / 1000
+        while time.monotonic() < end or got < sent:
+            if time.monotonic() < end:
+                producer.send("flights", b"again").result(30)
+                sent += 1
+            got += len(consumer.poll(0.2))
+        assert [
+            known & set(network._connections) for known, network in zip(before, networks, strict=True)
+        ] == before
+        assert not {"lost", "unreachable"} & {report.kind for report in reports}
+
+
+@pytest.mark.parametrize(
+    ("listener", "how", "words"),
+    [
+        ("SASL_SSL", {"mechanism": "PLAIN", "sasl_password": "wrong"}, "refuses user 'alice' with PLAIN"),
+        (
+            "SASL_SSL",
+            {"mechanism": "SCRAM-SHA-256", "sasl_password": "wrong"},
+            "refuses user 'alice' with SCRAM",
+        ),
+        (
+            "SASL_SSL",
+            {"mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": lambda: "x"},
+            "refuses the token",
+        ),
+        ("SASL_PLAINTEXT", {"mechanism": "PLAIN", "security_protocol": "PLAINTEXT"}, "want SASL"),
+        ("SSL", {"security_protocol": "PLAINTEXT"}, "this port speaks TLS"),
+        ("SSL", {"ssl_cafile": None}, "nobody known vouches"),
+        ("MTLS", {"ssl_certfile": None}, "it may ask for a client certificate"),
+        ("PLAINTEXT", {"security_protocol": "SSL"}, "does this port speak TLS"),
+        ("PLAINTEXT", {"mechanism": "PLAIN", "security_protocol": "SASL_PLAINTEXT"}, "wants no SASL"),
+    ],
+)
+def test_who_is_not_let_in_hears_why(kafka: Any, listener: str, how: dict[str, Any], words: str) -> None:
+    given = options(kafka, listener, **how)
+    if not given["security_protocol"].endswith("SSL"):
+        given = {name: value for name, value in given.items() if not name.startswith("ssl_")}
+    if not given["security_protocol"].startswith("SASL"):
+        given = {name: value for name, value in given.items() if not name.startswith("sasl_")}
+    with (
+        pytest.raises(KprotoError, match=words),
+        Cluster(kafka.places[listener], timeout=20, **given) as cluster,
+    ):
+        cluster.topics()
+
+
+def test_who_comes_with_a_stranger_s_certificate_hears_why(kafka: Any) -> None:
+    given = options(kafka, "MTLS", ssl_certfile=kafka.certificates.stranger)
+    with (
+        pytest.raises(KprotoError, match="refuses this client's certificate"),
+        Cluster(kafka.places["MTLS"], timeout=20, **given) as cluster,
+    ):
+        cluster.topics()
+
+
+def test_who_may_do_nothing_hears_what(kafka: Any) -> None:
+    how = options(kafka, "SASL_SSL", "PLAIN", sasl_username="bob", sasl_password=secured.USERS["bob"])
+    with Consumer(kafka.places["SASL_SSL"], group_id="bobs", **how) as consumer:
+        consumer.subscribe(["flights"])
+        with pytest.raises(NotAuthorized, match=r"flights|bobs"):
+            consumer.poll(20)
+    with Producer(kafka.places["SASL_SSL"], **how) as producer, pytest.raises(NotAuthorized, match="flights"):
+        producer.send("flights", b"x").result(20)

@@ -1,0 +1,94 @@
+"""The options of TLS and SASL: what is allowed, what helps, and that no secret is told."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from consumer import Cluster
+from consumer.options import consumer_options, producer_options
+from consumer.security.names import SPELLINGS
+from kproto.errors import ConfigError
+
+SECRET = "hunter2-hunter2"
+SCRAM = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_username": "alice",
+    "sasl_password": SECRET,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"security_protocol": "TLS"}, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security_protocol": "SASL_SSL"}, "sasl_mechanism=None is not allowed; .* needs one of PLAIN"),
+        ({"sasl_mechanism": "PLAIN"}, "only with security_protocol SASL_SSL"),
+        ({"ssl_cafile": "ca.pem"}, "only with security_protocol SSL or SASL_SSL"),
+        ({**SCRAM, "sasl_username": None}, "SCRAM-SHA-256 needs one that is not empty"),
+        ({**SCRAM, "sasl_mechanism": "GSSAPI"}, "Kerberos is not served"),
+        ({**SCRAM, "sasl_mechanism": "AWS_MSK_IAM"}, "use OAUTHBEARER"),
+        ({**SCRAM, "sasl_mechanism": "OAUTHBEARER"}, "not with OAUTHBEARER"),
+        ({**SCRAM, "sasl_extensions": {"a": "b"}}, "only with sasl_mechanism OAUTHBEARER"),
+        ({"security_protocol": "SSL", "ssl_cafile": "/nowhere/ca.pem"}, "PEM certificates"),
+        ({"security_protocol": "SSL", "ssl_keyfile": "key.pem"}, "together with ssl_certfile"),
+        ({"security_protocol": "SSL", "ssl_certfile": "/nowhere/own.jks"}, "keytool -importkeystore"),
+        ({"security_protocol": "SSL", "ssl_min_version": "SSLv3"}, "TLSv1.2"),
+        ({"security_protocol": "SSL", "ssl_check_hostname": "no"}, "True or False"),
+        ({"security_protocol": "SSL", "ssl_context": 1}, "ssl.SSLContext"),
+        ({"security_protocl": "SSL"}, "did you mean security_protocol"),
+    ],
+)
+def test_wrong_options_are_refused_with_what_helps(given: Any, words: str) -> None:
+    for options in (consumer_options, producer_options, lambda given: Cluster("a:1", **given)):
+        with pytest.raises(ConfigError, match=words):
+            options(given)
+
+
+@pytest.mark.parametrize("name", [*SPELLINGS, *(name.replace("_", ".") for name in SPELLINGS)])
+def test_spellings_of_other_clients_name_ours(name: str) -> None:
+    with pytest.raises(ConfigError, match="use ") as caught:
+        consumer_options({name: SECRET})
+    assert name.replace(".", "_") not in consumer_options({}).__slots__
+    assert ("password" in name or "key" in name) <= (SECRET not in str(caught.value)) or "location" in name
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {**SCRAM, "sasl_pasword": SECRET},
+        {**SCRAM, "sasl.password": SECRET},
+        {**SCRAM, "sasl_jaas_config": SECRET},
+        {**SCRAM, "sasl_password": SECRET.encode()},
+        {"sasl_password": SECRET},
+        {**SCRAM, "sasl_mechanism": "OAUTHBEARER"},
+        {**SCRAM, "sasl_oauthbearer_client_secret": SECRET},
+        {**SCRAM, "security_protocol": "SASL_SSL", "ssl_password": SECRET, "ssl_certfile": "/nowhere"},
+    ],
+)
+def test_no_error_tells_a_secret(given: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        consumer_options(given)
+    assert SECRET not in f"{caught.value} {caught.value!r} {caught.value.args}"
+
+
+def test_options_show_who_comes_but_not_how_it_proves_it() -> None:
+    options = consumer_options(SCRAM)
+    assert "alice" in repr(options)
+    assert SECRET not in repr(options) + repr(options.security.password) + str(options.security.password)
+
+
+def test_options_with_a_secret_can_not_be_pickled() -> None:
+    for what in (consumer_options(SCRAM), consumer_options(SCRAM).security.password):
+        with pytest.raises(TypeError, match="pickled"):
+            pickle.dumps(what)
+
+
+def test_options_without_one_can() -> None:
+    options = consumer_options({"group_id": "g"})
+    assert pickle.loads(pickle.dumps(options)) == copy.copy(options)
+    assert options.security is None

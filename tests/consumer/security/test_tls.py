@@ -1,0 +1,230 @@
+"""TLS over memory: a client's pipe against a server's, certificates made for the test."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer.security.failures import TlsFailed
+from consumer.security.tls import Pipe, Tls, context
+from kproto.errors import ConfigError
+
+trustme = pytest.importorskip("trustme")
+CA = trustme.CA()
+OTHER = trustme.CA()
+ROOM = 1 << 20
+
+
+def pem(made: Any) -> str:
+    return "".join(one.bytes().decode() for one in (made.private_key_pem, *made.cert_chain_pems))
+
+
+def trusting(ca: Any = CA, **options: Any) -> Tls:
+    return Tls(context(cafile=ca.cert_pem.bytes().decode(), **options))
+
+
+class Server:
+    """The broker's end of a pipe."""
+
+    def __init__(
+        self, name: str = "kafka", *, asks: bool = False, newest: bool = True, **options: Any
+    ) -> None:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        CA.issue_cert(name, **options).configure_cert(made)
+        if not newest:
+            made.maximum_version = ssl.TLSVersion.TLSv1_2
+        if asks:
+            made.verify_mode = ssl.CERT_REQUIRED
+            CA.configure_trust(made)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = made.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        self.done = False
+        self.got = b""
+
+    def feed(self, data: bytes) -> bytes:
+        self.incoming.write(data)
+        try:
+            if not self.done:
+                self.tls.do_handshake()
+                self.done = True
+            self.got += self.tls.read(ROOM)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:  # what it says about that is among the outgoing bytes
+            self.done = True
+        return self.outgoing.read()
+
+
+def shake(client: Pipe, server: Server) -> None:
+    data = client.begin()
+    for _ in range(4):
+        back = server.feed(data)
+        if back:
+            client.feed(back)
+        data = client.outgoing()
+
+
+def refused(client: Callable[[], Pipe], server: Server) -> TlsFailed:
+    pipe = client()
+    try:
+        shake(pipe, server)
+        pipe.read_into(memoryview(bytearray(100)))
+    except TlsFailed as error:
+        return error
+    raise AssertionError("it was let in")
+
+
+def test_what_one_side_says_the_other_hears() -> None:
+    client, server = trusting().pipe("kafka"), Server()
+    shake(client, server)
+    assert client.secured
+    said = bytes(range(256)) * 1000
+    sealed = client.seal(said)
+    assert said[:100] not in sealed
+    while sealed:
+        server.feed(sealed[:16_000])
+        sealed = sealed[16_000:]
+    for _ in range(20):
+        server.feed(b"")
+    assert server.got == said
+    server.tls.write(b"answer")
+    client.feed(server.outgoing.read())
+    room = memoryview(bytearray(100))
+    assert bytes(room[: client.read_into(room)]) == b"answer"
+    assert client.read_into(room) == 0
+
+
+def test_bytes_may_come_one_by_one() -> None:
+    client, server = trusting().pipe("kafka"), Server()
+    data = client.begin()
+    while not client.secured:
+        for one in server.feed(data):
+            client.feed(bytes([one]))
+        data = client.outgoing()
+    assert client.secured
+
+
+PAST = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("host", "client", "server", "words"),
+    [
+        ("kafka", {"ca": OTHER}, {}, "nobody known vouches .* set ssl_cafile"),
+        ("other", {}, {}, "not for the host name other: connect by a name that is in it"),
+        ("127.0.0.1", {}, {}, "not for the host name 127.0.0.1"),
+        ("kafka", {}, {"not_before": PAST, "not_after": PAST.replace(year=2021)}, "has expired: renew it"),
+        (
+            "kafka",
+            {"min_version": "TLSv1.3"},
+            {"newest": False},
+            "no TLS version in common .*ssl_min_version",
+        ),
+        ("kafka", {}, {"asks": True}, "it may ask for a client certificate; set ssl_certfile"),
+        ("kafka", {}, {"asks": True, "newest": False}, "it may ask for a client certificate"),
+        (
+            "kafka",
+            {"certfile": pem(OTHER.issue_cert("a@example.com"))},
+            {"asks": True},
+            "refuses this client's certificate .* signed by an authority that the broker trusts",
+        ),
+    ],
+)
+def test_a_handshake_that_fails_says_why_and_what_helps(
+    host: str, client: Any, server: Any, words: str
+) -> None:
+    tls = trusting(**client)
+    failed = refused(lambda: tls.pipe(host), Server(**server))
+    assert failed.final
+    with pytest.raises(TlsFailed, match=words):
+        raise failed
+
+
+@pytest.mark.parametrize("said", [b"\x00\x00\x00\x04abcd" * 8, b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_port_without_tls_is_called_one(said: bytes) -> None:
+    pipe = trusting().pipe("kafka")
+    pipe.begin()
+    with pytest.raises(TlsFailed, match="this port is for clients without it"):
+        pipe.feed(said)
+
+
+def test_a_name_that_differs_is_let_pass_by_who_says_so() -> None:
+    client = trusting(check_hostname=False).pipe("other")
+    shake(client, Server())
+    assert client.secured
+
+
+def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
+    own = CA.issue_cert("client@example.com")
+    own.private_key_pem.write_to_path(tmp_path / "key.pem")
+    chain = "".join(one.bytes().decode() for one in own.cert_chain_pems)
+    for options in ({"certfile": pem(own)}, {"certfile": chain, "keyfile": str(tmp_path / "key.pem")}):
+        client, server = trusting(**options).pipe("kafka"), Server(asks=True)
+        shake(client, server)
+        assert server.tls.getpeercert()
+
+
+def test_a_session_is_resumed() -> None:
+    server = Server()
+    made = server.tls.context
+    tls = trusting()
+    first = tls.pipe("kafka")
+    shake(first, server)
+    first.read_into(memoryview(bytearray(100)))  # the ticket comes behind the handshake
+    first.close()
+    again = Server()
+    again.tls = made.wrap_bio(again.incoming, again.outgoing, server_side=True)
+    second = tls.pipe("kafka")
+    shake(second, again)
+    assert again.tls.session_reused
+
+
+def encrypted() -> str:
+    from cryptography.hazmat.primitives import serialization as form
+
+    own = CA.issue_cert("client@example.com")
+    key = form.load_pem_private_key(own.private_key_pem.bytes(), None)
+    text = key.private_bytes(
+        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.BestAvailableEncryption(b"key-secret")
+    )
+    return text.decode() + own.cert_chain_pems[0].bytes().decode()
+
+
+def test_an_encrypted_key_needs_its_password() -> None:
+    text = encrypted()
+    assert trusting(certfile=text, password="key-secret")
+    for wrong in ("other-secret", None):
+        with pytest.raises(ConfigError, match="ssl_password must be its password") as caught:
+            trusting(certfile=text, password=wrong)
+        assert "secret" not in str(caught.value)
+        assert "PRIVATE" not in str(caught.value)
+
+
+def test_a_pkcs12_file_is_a_certificate_with_its_key(tmp_path: Path) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.serialization import pkcs12
+
+    own = CA.issue_cert("client@example.com")
+    key: Any = form.load_pem_private_key(own.private_key_pem.bytes(), None)
+    certificate = x509.load_pem_x509_certificate(own.cert_chain_pems[0].bytes())
+    how = form.BestAvailableEncryption(b"store-secret")
+    path = tmp_path / "own.p12"
+    path.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, certificate, None, how))
+    client, server = trusting(certfile=str(path), password="store-secret").pipe("kafka"), Server(asks=True)
+    shake(client, server)
+    assert server.tls.getpeercert()
+    with pytest.raises(ConfigError, match="ssl_password its password"):
+        trusting(certfile=str(path), password="wrong")
+
+
+@pytest.mark.parametrize("end", [0, 1, 50])
+def test_a_stream_that_breaks_off_is_told(end: int) -> None:
+    client, server = trusting().pipe("kafka"), Server()
+    client.feed(server.feed(client.begin())[:end])
+    assert "in the middle of the TLS handshake" in client.end()

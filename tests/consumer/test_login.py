@@ -1,0 +1,268 @@
+"""SASL on a connection: before the first request, and again before the session ends."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from consumer.engine.connection import Call, How
+from consumer.engine.metadata import BrokerAddress
+from consumer.engine.network import Broken, Data, GetToken, GotToken, Network, Open, Opened, Shut, Write
+from consumer.security import Token, security_options
+from kproto.errors import AuthenticationFailed, ConnectionFailed
+from kproto.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.headers import decode_request, encode_response
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kproto.security.exchange import Accepted, Challenge, Refused
+from kproto.security.oauthbearer import OAuthBearerServer, unsecured, unsecured_token
+from kproto.security.plain import PlainServer
+from kproto.security.scram import ScramServer, credential, salted
+from kproto.wire.frame import Frames, frame
+from kproto.wire.message import Message
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+MADE = credential("SCRAM-SHA-256", salted("SCRAM-SHA-256", "right", b"salt", 4096), b"salt", 4096)
+SERVERS: dict[str, Callable[[], Any]] = {
+    "PLAIN": lambda: PlainServer({"alice": "right"}.get),
+    "SCRAM-SHA-256": lambda: ScramServer("SCRAM-SHA-256", {"alice": MADE}.get, "n", lambda name: MADE),
+    "OAUTHBEARER": lambda: OAuthBearerServer(unsecured(lambda: int(time.time() * 1000))),
+}
+NOW = {"PLAIN": (17, 0, 1), "AUTHENTICATE": (36, 0, 2)}
+
+
+class Stage:
+    """A network, and a broker that lets in only alice; `raw`: it is older than SaslAuthenticate."""
+
+    def __init__(self, *, raw: bool = False, session_ms: int = 0, sasl: bool = True, **options: Any) -> None:
+        given = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "alice", "sasl_password": "right"}
+        if options.get("sasl_mechanism") == "OAUTHBEARER":
+            given = {"security_protocol": "SASL_PLAINTEXT", "sasl_oauth_token_provider": self.no_token}
+        security = security_options({**given, **options})
+        self.network = Network([("a", 1), ("b", 1)], security=security, random=Random(1))
+        self.network.view.brokers = {1: BrokerAddress(1, "a", 1)}
+        self.raw, self.session_ms, self.sasl = raw, session_ms, sasl
+        self.now = 0
+        self.actions: list[Any] = []
+        self.frames = Frames()
+        self.server: Any = None
+        self.bare = False
+        self.silent = False
+        self.seen: list[str] = []
+
+    @staticmethod
+    def no_token() -> str:
+        raise AssertionError("the engine asks by an action")
+
+    def ask(self) -> Call:
+        call = self.network.ask(HEARTBEAT, self.now, node=1)
+        self.run()
+        return call
+
+    def happened(self, event: Any) -> None:
+        self.network.happened(event, self.now)
+        self.run()
+
+    def tick(self, now: int) -> None:
+        self.now = now
+        self.network.tick(now)
+        self.run()
+
+    def run(self) -> None:
+        while self.network.actions:
+            actions, self.network.actions = self.network.actions, []
+            self.actions += actions
+            for action in actions:
+                if isinstance(action, Open):
+                    self.network.happened(Opened(action.key), self.now)
+                elif isinstance(action, Write):
+                    for body in self.frames.feed(action.data):
+                        if not self.silent:
+                            self.serve(action.key, body)
+
+    def serve(self, key: int, body: bytes) -> None:
+        if self.bare:
+            self.seen.append("frame")
+            step = self.server.take(body)
+            self.bare = isinstance(step, Challenge)
+            event = Broken(key, "closed") if isinstance(step, Refused) else Data(key, frame(step.data))
+            self.network.happened(event, self.now)
+            return
+        envelope = decode_request(body)
+        self.seen.append(type(envelope.request).__name__.removesuffix("Request"))
+        answer = self.answer(envelope.request, envelope.version)
+        self.bare = self.raw and isinstance(envelope.request, SaslHandshakeRequest)
+        correlation = envelope.header.correlation_id
+        self.network.happened(
+            Data(key, frame(encode_response(answer, envelope.version, correlation))), self.now
+        )
+
+    def answer(self, request: Message, version: int) -> Message:
+        match request:
+            case ApiVersionsRequest():
+                known = [(12, 0, 4), *([(17, 0, 0 if self.raw else 1)] if self.sasl else [])]
+                known += [] if self.raw else [(36, 0, 2)]
+                keys = [
+                    ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in known
+                ]
+                return ApiVersionsResponse(error_code=0, api_keys=keys)
+            case SaslHandshakeRequest(mechanism=mechanism):
+                if mechanism not in SERVERS:
+                    return SaslHandshakeResponse(error_code=33, mechanisms=list(SERVERS))
+                self.server = SERVERS[mechanism]()
+                return SaslHandshakeResponse(error_code=0, mechanisms=list(SERVERS))
+            case SaslAuthenticateRequest(auth_bytes=data):
+                step = self.server.take(bytes(data))
+                if isinstance(step, Refused):
+                    return SaslAuthenticateResponse(error_code=58, error_message=step.told, auth_bytes=b"")
+                session = self.session_ms if isinstance(step, Accepted) else 0
+                return SaslAuthenticateResponse(
+                    error_code=0, error_message=None, auth_bytes=step.data, session_lifetime_ms=session
+                )
+            case _:
+                return HeartbeatResponse(throttle_time_ms=0, error_code=0)
+
+    def denied(self, call: Call) -> str:
+        assert isinstance(call.error, AuthenticationFailed)
+        assert call.how is How.refused
+        return call.error.detail
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+@pytest.mark.parametrize("raw", [False, True])
+def test_the_first_request_is_asked_behind_the_login(mechanism: str, raw: bool) -> None:
+    stage = Stage(sasl_mechanism=mechanism, raw=raw)
+    assert stage.ask().response is not None
+    step, steps = "frame" if raw else "SaslAuthenticate", 1 if mechanism == "PLAIN" else 2
+    assert stage.seen == ["ApiVersions", "SaslHandshake", *[step] * steps, "Heartbeat"]
+
+
+def test_a_token_is_asked_for_when_it_is_needed() -> None:
+    stage = Stage(sasl_mechanism="OAUTHBEARER")
+    call = stage.ask()
+    [wanted] = [action for action in stage.actions if isinstance(action, GetToken)]
+    assert stage.seen == ["ApiVersions"]
+    token = Token(unsecured_token("alice", int(time.time() * 1000), 60_000))
+    stage.happened(GotToken(wanted.key, token))
+    assert call.response is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sasl_mechanism": "PLAIN", "sasl_password": "wrong"}, "'alice' with PLAIN .*are sasl_username"),
+        ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_password": "wrong"}, "invalid credentials"),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-512"},
+            "not offered here; there are: OAUTHBEARER, PLAIN, SCRAM-SHA-256",
+        ),
+        ({"sasl_mechanism": "PLAIN", "sasl": False}, "knows no SASL"),
+        ({"sasl_mechanism": "PLAIN", "raw": True, "sasl_password": "wrong"}, None),
+    ],
+)
+def test_who_is_refused_hears_why(options: Any, words: str | None) -> None:
+    stage = Stage(**options)
+    call = stage.ask()
+    if words is None:  # an old broker only closes
+        assert isinstance(call.error, ConnectionFailed)
+        assert "wrong password?" in str(call.error)
+    else:
+        with pytest.raises(AuthenticationFailed, match=words):
+            raise call.error or AssertionError
+        assert call.how is How.refused
+
+
+def test_who_is_refused_by_one_address_is_not_tried_at_the_next() -> None:
+    stage = Stage(sasl_mechanism="PLAIN", sasl_password="wrong")
+    call = stage.network.ask(HEARTBEAT, 0)
+    stage.run()
+    assert "refuses user" in stage.denied(call)
+    assert [action.host for action in stage.actions if isinstance(action, Open)] == ["a"]
+
+
+def test_a_token_that_can_not_be_had_closes_the_connection() -> None:
+    stage = Stage(sasl_mechanism="OAUTHBEARER")
+    call = stage.ask()
+    key = next(action.key for action in stage.actions if isinstance(action, GetToken))
+    stage.happened(Broken(key, "the provider is down"))
+    assert isinstance(call.error, ConnectionFailed)
+    assert Shut(key) in stage.actions
+
+
+def test_a_session_is_renewed_on_the_same_connection_before_it_ends() -> None:
+    stage = Stage(sasl_mechanism="SCRAM-SHA-256", session_ms=10_000)
+    stage.ask()
+    due = stage.network.next_deadline()
+    assert due is not None
+    assert 8_500 <= due <= 9_500
+    stage.seen.clear()
+    stage.tick(due)
+    assert stage.seen == ["SaslHandshake", "SaslAuthenticate", "SaslAuthenticate"]
+    assert stage.ask().response is not None
+    assert sum(isinstance(action, Open) for action in stage.actions) == 1
+    again = stage.network.next_deadline()
+    assert again is not None
+    assert again >= due + 8_500
+
+
+def test_what_is_under_way_is_answered_before_a_renewal_and_what_is_new_behind_it() -> None:
+    stage = Stage(sasl_mechanism="PLAIN", session_ms=10_000)
+    stage.ask()
+    stage.silent = True
+    before = stage.ask()
+    stage.tick(9_500)
+    written = len([action for action in stage.actions if isinstance(action, Write)])
+    after = stage.ask()
+    assert len([action for action in stage.actions if isinstance(action, Write)]) == written
+    stage.silent = False
+    bodies = [
+        body
+        for action in stage.actions[-2:]
+        if isinstance(action, Write)
+        for body in Frames().feed(action.data)
+    ]
+    for body in bodies:  # what the broker finds when it wakes up
+        stage.serve(1, body)
+        stage.run()
+    assert before.response is not None
+    assert after.response is not None
+    assert stage.seen[-4:] == ["Heartbeat", "SaslHandshake", "SaslAuthenticate", "Heartbeat"]
+
+
+def test_a_renewal_that_is_refused_is_the_end() -> None:
+    stage = Stage(sasl_mechanism="PLAIN", session_ms=10_000)
+    stage.ask()
+    SERVERS["PLAIN"], kept = lambda: PlainServer({}.get), SERVERS["PLAIN"]
+    try:
+        stage.tick(9_500)
+        call = stage.ask()
+        stage.tick(10_000)
+    finally:
+        SERVERS["PLAIN"] = kept
+    assert call.done
+    assert "refuses user" in stage.denied(call)
+
+
+def test_a_broker_that_goes_silent_in_the_middle_of_a_login_is_left() -> None:
+    stage = Stage(sasl_mechanism="PLAIN")
+    stage.silent = True
+    call = stage.ask()
+    stage.tick(3_000)
+    assert Shut(1) in stage.actions
+    assert isinstance(call.error, ConnectionFailed)
+
+
+def test_no_action_and_no_event_shows_a_secret() -> None:
+    secret = "hunter2-hunter2"
+    token = Token(secret)
+    stage = Stage(sasl_mechanism="SCRAM-SHA-256", sasl_password=secret)
+    call = stage.ask()
+    shown = f"{stage.actions!r} {call!r} {call.error} {GotToken(1, token)!r} {stage.network._security!r}"
+    assert secret not in shown
+    assert base64.b64encode(secret.encode()).decode() not in shown

@@ -1,0 +1,95 @@
+"""PLAIN and OAUTHBEARER, both halves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.security.exchange import Accepted, Challenge, Refused, SaslFailed
+from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured, unsecured_token
+from kproto.security.plain import PlainClient, PlainServer
+
+USERS = {"alice": "right"}
+NOW = 1_700_000_000_000
+
+
+def plain(name: str, password: str) -> object:
+    return PlainServer(USERS.get).take(PlainClient(name, password).begin())
+
+
+def test_plain_lets_in_who_knows_the_password() -> None:
+    assert plain("alice", "right") == Accepted("alice")
+
+
+def test_plain_refuses_a_wrong_password_and_a_stranger_by_the_same_words() -> None:
+    wrong, stranger = plain("alice", "left"), plain("eve", "right")
+    assert isinstance(wrong, Refused)
+    assert isinstance(stranger, Refused)
+    assert wrong.told == stranger.told == "Authentication failed: Invalid username or password"
+
+
+@given(st.binary())
+def test_plain_lets_nobody_in_by_accident(said: bytes) -> None:
+    assert isinstance(PlainServer(USERS.get).take(said), Refused)
+
+
+def test_plain_lets_nobody_be_somebody_else() -> None:
+    assert isinstance(PlainServer(USERS.get).take(b"bob\0alice\0right"), Refused)
+
+
+def test_a_client_of_plain_answers_no_question() -> None:
+    with pytest.raises(SaslFailed):
+        PlainClient("alice", "right").answer(b"?")
+
+
+def oauth(token: str, skew_ms: int = 0) -> tuple[object, object]:
+    """What the broker says first, and what when the client has answered that."""
+    server = OAuthBearerServer(unsecured(lambda: NOW, allowed_skew_ms=skew_ms))
+    client = OAuthBearerClient(token, {"tenant": "a b"})
+    first = server.take(client.begin())
+    if not isinstance(first, Challenge):
+        return first, None
+    after = client.answer(first.data)
+    assert after == b"\x01"
+    return first, server.take(after)
+
+
+def test_a_token_that_holds_lets_in_until_it_ends() -> None:
+    token = unsecured_token("alice", NOW, 60_000)
+    assert oauth(token)[0] == Accepted("alice", b"", NOW + 60_000)
+
+
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        (unsecured_token("alice", NOW - 120_000, 60_000), "ran out 60 s ago"),
+        (unsecured_token("alice", NOW + 90_000, 60_000), "holds in 90 s only; do the clocks agree"),
+        (unsecured_token("", NOW, 60_000), "sub"),
+        ("abc", "no JWT"),
+        ("a.b.c", "no JWT"),
+        ("eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "signed"),
+    ],
+)
+def test_a_token_that_does_not_hold_is_refused_behind_a_challenge(token: str, why: str) -> None:
+    first, end = oauth(token)
+    assert first == Challenge(b'{"status": "invalid_token"}')
+    assert isinstance(end, Refused)
+    assert why in end.why
+
+
+def test_clocks_may_differ_by_what_is_allowed() -> None:
+    token = unsecured_token("alice", NOW - 70_000, 60_000)
+    assert isinstance(oauth(token, 20_000)[0], Accepted)
+
+
+@given(st.binary() | st.binary().map(lambda rest: b"n,,\x01auth=Bearer " + rest + b"\x01\x01"))
+def test_oauthbearer_lets_nobody_in_by_accident(said: bytes) -> None:
+    assert not isinstance(OAuthBearerServer(unsecured(lambda: NOW)).take(said), Accepted)
+
+
+def test_a_client_says_once_that_it_understood() -> None:
+    client = OAuthBearerClient("t")
+    assert client.answer(b"{}") == b"\x01"
+    with pytest.raises(SaslFailed):
+        client.answer(b"{}")

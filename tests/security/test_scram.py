@@ -1,0 +1,120 @@
+"""SCRAM, both halves, against the examples of the RFCs and against each other."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kproto.security.exchange import Accepted, Challenge, Refused, SaslFailed
+from kproto.security.scram import MOST_ITERATIONS, Credential, ScramClient, ScramServer, credential, salted
+
+MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+
+
+@cache
+def kept(mechanism: str, password: str, salt: bytes = b"salt") -> Credential:
+    return credential(mechanism, salted(mechanism, password, salt, 4096), salt, 4096)
+
+
+def server(mechanism: str, users: dict[str, str]) -> ScramServer:
+    credentials = {name: kept(mechanism, password) for name, password in users.items()}
+    return ScramServer(mechanism, credentials.get, "server", lambda name: kept(mechanism, "nobody's"))
+
+
+def log_in(client: ScramClient, broker: ScramServer) -> Accepted | Refused:
+    challenge = broker.take(client.begin())
+    if isinstance(challenge, Refused):
+        return challenge
+    assert isinstance(challenge, Challenge)
+    answer = client.answer(challenge.data)
+    assert answer is not None
+    end = broker.take(answer)
+    assert not isinstance(end, Challenge)
+    if isinstance(end, Accepted):
+        assert client.answer(end.data) is None
+    return end
+
+
+def test_the_example_of_rfc_7677() -> None:
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    assert client.begin() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    answer = client.answer(f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
+    proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    assert answer == f"c=biws,r={nonce},p={proof}".encode()
+    assert client.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@settings(max_examples=10)
+@given(name=NAMES, password=NAMES)
+def test_whoever_knows_the_password_gets_in(mechanism: str, name: str, password: str) -> None:
+    client = ScramClient(mechanism, name, password, "client")
+    end = log_in(client, server(mechanism, {name: password}))
+    assert isinstance(end, Accepted)
+    assert end.principal == name
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_and_an_unknown_user_are_refused_by_the_same_words(mechanism: str) -> None:
+    broker = {"alice": "right"}
+    wrong = log_in(ScramClient(mechanism, "alice", "wrong", "c"), server(mechanism, broker))
+    stranger = log_in(ScramClient(mechanism, "eve", "right", "c"), server(mechanism, broker))
+    assert isinstance(wrong, Refused)
+    assert isinstance(stranger, Refused)
+    assert wrong.told == stranger.told
+    assert (wrong.why, stranger.why) == (
+        "a wrong password for 'alice'",
+        f"there is no user 'eve' with {mechanism}",
+    )
+
+
+def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
+    client = ScramClient("SCRAM-SHA-256", "alice", "right", "c")
+    client.begin()
+    client.answer(b"r=cs,s=c2FsdA==,i=4096")
+    with pytest.raises(SaslFailed, match="can't prove"):
+        client.answer(b"v=" + b"A" * 43 + b"=")
+
+
+@pytest.mark.parametrize("iterations", [1, 4095, MOST_ITERATIONS + 1, 999_999_999])
+def test_a_client_hashes_neither_too_little_nor_for_minutes(iterations: int) -> None:
+    client = ScramClient("SCRAM-SHA-512", "alice", "right", "c")
+    with pytest.raises(SaslFailed, match="iterations"):
+        client.answer(f"r=cs,s=c2FsdA==,i={iterations}".encode())
+
+
+@pytest.mark.parametrize(
+    "challenge",
+    [b"r=cs,s=,i=4096", b"r=c,s=c2FsdA==,i=4096", b"r=x,s=c2FsdA==,i=4096", b"m=x,r=cs,s=c2FsdA==,i=4096"],
+)
+def test_a_challenge_that_breaks_the_rules_ends_the_exchange(challenge: bytes) -> None:
+    with pytest.raises(SaslFailed):
+        ScramClient("SCRAM-SHA-256", "alice", "right", "c").answer(challenge)
+
+
+@given(st.lists(st.binary(max_size=80), max_size=3))
+def test_whatever_a_broker_says_a_client_fails_in_order(challenges: list[bytes]) -> None:
+    client = ScramClient("SCRAM-SHA-256", "alice", "right", "c")
+    for challenge in challenges:
+        with pytest.raises(SaslFailed):
+            client.answer(challenge)
+
+
+@given(st.lists(st.binary(max_size=80) | st.just(b"n,,n=alice,r=c"), min_size=1, max_size=3))
+def test_whatever_a_client_says_a_broker_never_lets_it_in_without_a_proof(said: list[bytes]) -> None:
+    broker = server("SCRAM-SHA-256", {"alice": "right"})
+    assert not any(isinstance(broker.take(one), Accepted) for one in said)
+
+
+def test_nobody_gets_in_as_somebody_else() -> None:
+    broker = server("SCRAM-SHA-256", {"alice": "right", "bob": "right"})
+    assert isinstance(broker.take(b"n,a=bob,n=alice,r=c"), Refused)
+
+
+def test_a_credential_shows_nothing() -> None:
+    assert repr(kept("SCRAM-SHA-256", "right")) == "Credential(iterations=4096)"
