@@ -423,6 +423,10 @@ class Network:
         if connection.login is not None:
             return connection.login.broken() or why
         if connection.is_open and not connection.heard and (why == CLOSED or "reset" in why):
+            if not connection.ready and self._security is not None and self._security.tls is not None:
+                return (
+                    f"{why} before its first answer; does it trust this client's certificate (ssl_certfile)?"
+                )
             if not connection.ready:
                 return f"{why} before its first answer; does this port want TLS (security_protocol)?"
             return f"{why} on the first request; does this listener want SASL (security_protocol)?"

@@ -3,9 +3,9 @@
     Consumer("kafka:9093", security_protocol="SASL_SSL", ssl_cafile="ca.pem",
              sasl_mechanism="SCRAM-SHA-512", sasl_username="alice", sasl_password=...)
 
-`names` has the options' names, `options` reads them, `properties` reads a client.properties, `tls` is TLS between
-a socket and an engine, `tokens` are OAUTHBEARER's. The exchange itself is `kproto.security`, and when it
-happens says `consumer.engine.login`. Nothing of it is imported for clients that use none of it.
+`names` has the options' names, `options` reads them, `properties` reads a client.properties, `tls` is TLS
+between a socket and an engine, `tokens` are OAUTHBEARER's. The exchange itself is `kproto.security`, and when
+it happens says `consumer.engine.login`. Nothing of it is imported for clients that use none of it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from ..messages.headers import encode_response
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster
+from .security.door import ANONYMOUS, Door
+from .security.users import Users
 from .sessions import Sessions
 from .settings import Settings
 from .topics import Partition, Topic
@@ -54,6 +56,13 @@ class Connection:
     waiting_bytes: int = 0
     current: Call | None = None  # the request that is being answered
     sending: bool = False  # its answer went out, `Sent` did not come yet
+    listener: str = "PLAINTEXT"
+    named: str = ANONYMOUS  # whom the client's certificate names
+    door: Door | None = None  # where the listener wants SASL
+
+    @property
+    def principal(self) -> str:
+        return self.named if self.door is None else self.door.principal
 
 
 class Broker:
@@ -67,6 +76,7 @@ class Broker:
         *,
         cluster_id: str = "kproto-embedded-broker",
         cluster: Cluster | None = None,
+        users: Users | None = None,
     ) -> None:
         """`apis`: what is served, as `handlers.index.served` tells it. Alone unless in a `cluster`."""
         self.settings: Final = settings
@@ -79,7 +89,10 @@ class Broker:
         self.sessions: Final = Sessions(settings.max_incremental_fetch_session_cache_slots)
         # The machine's own.
         self.connections: Final = self.cluster.connections
+        self.users: Final = users or Users()
         self.parked: Final[dict[int, Parked]] = {}
+        # Connections that are closed at a time: with this answer, and for this reason.
+        self.delayed: Final[dict[int, tuple[int, Message | None, str]]] = {}
         self.ready: Final[deque[Connection]] = deque()
         self.actions: list[Action] = []
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, NamedTuple, Protocol
 from uuid import UUID
@@ -14,11 +15,16 @@ from .topics import Partition
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The one broker of the cluster, as clients find it."""
+    """One broker of the cluster, as clients find it: at `places`, by listener, else at `host`:`port`."""
 
     id: int
     host: str
     port: int
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+
+    def at(self, listener: str) -> tuple[str, int]:
+        """Where a client finds it who came by this listener."""
+        return self.places.get(listener, (self.host, self.port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,8 @@ class Call:
     envelope: Envelope
     random_id: UUID
     now: int
+    principal: str = "User:ANONYMOUS"
+    listener: str = "PLAINTEXT"
 
     @property
     def version(self) -> int:
@@ -42,6 +50,14 @@ class Closing(NamedTuple):
     reason: str
 
 
+class Last(NamedTuple):
+    """The answer at `at` (ms), and then a closed connection; `reason` is for the log."""
+
+    response: Message
+    reason: str
+    at: int
+
+
 class _Later(Enum):
     PARKED = "parked"
 
@@ -49,8 +65,9 @@ class _Later(Enum):
 PARKED: Final = _Later.PARKED
 """The answer comes later, by `Broker.answer`."""
 
-# A response; a closed connection; an answer that comes later; or None, when the request wants no answer.
-Result = Message | Closing | Literal[_Later.PARKED] | None
+# A response; one that is the last; a closed connection; an answer that comes later; or None, when the request
+# wants no answer.
+Result = Message | Last | Closing | Literal[_Later.PARKED] | None
 
 
 class Parked(Protocol):

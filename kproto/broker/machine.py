@@ -23,12 +23,18 @@ from uuid import UUID
 from ..errors import ConfigError, DecodeError
 from ..group import classic, coordinator
 from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
+from ..security.exchange import Refused
+from ..security.oauthbearer import MECHANISM as OAUTHBEARER
 from .broker import Action, Broker, Close, Connection, Reply
-from .call import PARKED, Call, Closing
+from .call import PARKED, Call, Closing, Last
 from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
 from .handlers.index import HANDLERS
 from .handlers.lookup import find_partition
+from .security.door import ANONYMOUS, At, Door
 from .topics import Partition, grow
+
+# sasl.server.max.receive.size: the largest message of a client that nobody knows yet.
+MOST_OUTSIDE: Final = 524_288
 
 
 class Connected(NamedTuple):
@@ -36,6 +42,10 @@ class Connected(NamedTuple):
 
     conn: int
     host: str
+    listener: str = "PLAINTEXT"
+    """What it came by; one that begins with SASL lets in only whom it knows."""
+    principal: str = ANONYMOUS
+    """Whom its certificate names."""
 
 
 class Received(NamedTuple):
@@ -139,6 +149,7 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 def next_deadline(broker: Broker) -> int | None:
     """When to send the next `Tick`; None when nothing waits for time."""
     deadlines = [fetch.deadline for fetch in broker.parked.values()]
+    deadlines += [at for at, _, _ in broker.delayed.values()]
     group = coordinator.next_deadline(broker.coordinator)
     if group is not None:
         deadlines.append(group)
@@ -146,7 +157,14 @@ def next_deadline(broker: Broker) -> int | None:
 
 
 def _connected(broker: Broker, event: Connected, now: int) -> None:
-    broker.connections[event.conn] = Connection(event.conn, event.host)
+    door = None
+    if event.listener.startswith("SASL"):
+        reauth = broker.settings.connections_max_reauth_ms
+        enabled = broker.settings.sasl_enabled_mechanisms.split(",")
+        there = [name for name in enabled if name != OAUTHBEARER or broker.users.tokens is not None]
+        door = Door(broker.users, there, reauth)
+    made = Connection(event.conn, event.host, listener=event.listener, named=event.principal, door=door)
+    broker.connections[event.conn] = made
 
 
 def _received(broker: Broker, event: Received, now: int) -> None:
@@ -167,15 +185,26 @@ def _sent(broker: Broker, event: Sent, now: int) -> None:
 def _disconnected(broker: Broker, event: Disconnected, now: int) -> None:
     broker.connections.pop(event.conn, None)
     broker.parked.pop(event.conn, None)
+    broker.delayed.pop(event.conn, None)
 
 
 def _tick(broker: Broker, event: Tick, now: int) -> None:
     for fetch in list(broker.parked.values()):
         if fetch.deadline <= now:
             broker.retry(fetch, at_once=True)
+    _close_late(broker, now)
     due = coordinator.next_deadline(broker.coordinator)
     if due is not None and due <= now:
         broker.coordinate(classic.Tick(), now)
+
+
+def _close_late(broker: Broker, now: int) -> None:
+    for conn, (at, response, reason) in list(broker.delayed.items()):
+        if at <= now:
+            if response is not None:
+                broker.answer(conn, response)
+            _disconnected(broker, Disconnected(conn), now)
+            broker.actions.append(Close(conn, reason))
 
 
 def _create(broker: Broker, event: CreateTopic, now: int) -> None:
@@ -241,6 +270,11 @@ def _take(broker: Broker, connection: Connection, now: int) -> None:
 
 def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID, now: int) -> str | None:
     """Serve one request; the reason when the connection is to be closed instead."""
+    door = connection.door
+    if door is not None and door.at is not At.inside and len(frame) > MOST_OUTSIDE:
+        return f"{len(frame)} bytes from a client that was not authenticated"
+    if door is not None and door.raw:
+        return _raw(broker, connection, door, frame, now)
     try:
         envelope = decode_request(frame)
     except UnsupportedRequest as error:
@@ -248,19 +282,40 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
     except DecodeError as error:
         return str(error)
     key = envelope.header.request_api_key
+    if door is not None and (why := door.closes(key, now)) is not None:
+        return why
     handler = HANDLERS.get(key)
     if handler is None or envelope.version > broker.apis[key].max_version:
         why = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
         return _unserved(broker, connection, envelope.header, why)
-    call = Call(connection.conn, connection.host, envelope, random_id, now)
+    call = Call(
+        connection.conn, connection.host, envelope, random_id, now, connection.principal, connection.listener
+    )
     connection.current = call
     result = handler(broker, call)
     if isinstance(result, Closing):
         return result.reason
-    if result is None:
+    if isinstance(result, Last):
+        broker.delayed[connection.conn] = (result.at, result.response, result.reason)
+        _close_late(broker, now)
+    elif result is None:
         connection.current = None
     elif result is not PARKED:
         broker.answer(connection.conn, result)
+    return None
+
+
+def _raw(broker: Broker, connection: Connection, door: Door, frame: bytes, now: int) -> str | None:
+    """A message of a mechanism without a header, behind version 0 of the handshake."""
+    step = door.take(frame, now)
+    if isinstance(step, Refused):
+        delay = broker.settings.connection_failed_authentication_delay_ms
+        connection.sending = True  # nothing more is read
+        broker.delayed[connection.conn] = (now + delay, None, f"failed authentication: {step.why}")
+        _close_late(broker, now)
+        return None
+    broker.actions.append(Reply(connection.conn, step.data))
+    connection.sending = True
     return None
 
 

@@ -20,13 +20,15 @@ import concurrent.futures
 import contextlib
 import itertools
 import logging
+import re
+import secrets
 import socket
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final, cast
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..errors import ConfigError, FrameError, IllegalState
 from ..group import classic
@@ -48,7 +50,15 @@ from .machine import (
     next_deadline,
     step,
 )
+from .security.door import ANONYMOUS
+from .security.listeners import Listener
+from .security.users import Users
 from .settings import Settings, check_topic_config
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ..security.oauthbearer import Check
 
 Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], object]
 
@@ -59,7 +69,25 @@ MAX_BACKLOG: Final = 1 << 20
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
 CALL_TIMEOUT: Final = 30.0
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
+# Seconds that a client has for TLS: one that says nothing holds nothing for longer.
+HANDSHAKE_TIMEOUT: Final = 15.0
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
+# RFC 2253: the short names of a subject's parts, and what is escaped in their values.
+_SHORT: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+    "countryName": "C",
+    "streetAddress": "STREET",
+    "domainComponent": "DC",
+    "userId": "UID",
+}
+# How a TLS handshake begins.
+_TLS_HELLO: Final = 0x1603
+_SPECIAL: Final = r'([,+"\\<>;])|^([# ])|( )$'
+_ESCAPED: Final = r"\\\g<0>"
 _CONNS: Final = itertools.count(1)
 
 
@@ -70,9 +98,14 @@ class Server:
     "group.initial.rebalance.delay.ms", with Kafka's own defaults.
     Clients are told `advertised_host`, which is `host` unless that means every address of the machine.
     `highest` makes it seem an older Kafka: {"Fetch": 11} serves Fetch up to
-    version 11. Raises ConfigError at once for settings that are not allowed. Next:
-    `async with`, or `start` and `stop`; a server that was stopped can be started again, and still has its
-    records, offsets and groups.
+    version 11.
+
+    With `listen` it has other listeners than host and port: ["PLAINTEXT://127.0.0.1:0",
+    "SASL_SSL://127.0.0.1:0"]; `users` are those whom SASL lets in, with their passwords, `tokens` looks at
+    tokens of OAUTHBEARER, `tls` is what listeners with SSL in their name speak.
+
+    Raises ConfigError at once for settings that are not allowed. Next: `async with`, or `start` and `stop`;
+    a server that was stopped can be started again, and still has its records, offsets and groups.
     """
 
     def __init__(
@@ -84,16 +117,24 @@ class Server:
         *,
         advertised_host: str | None = None,
         highest: Mapping[str, int] | None = None,
+        listen: Sequence[str] = (),
+        users: Mapping[str, str] | None = None,
+        tokens: Check | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._apis = served(highest)  # what is wrong there is refused here, not at the start
         self._topics = dict(topics or {})
         self._settings = Settings.from_properties(settings or {})
-        self._host = host
-        self._port = port
+        self._listeners = [Listener.read(text) for text in listen] or [Listener("PLAINTEXT", host, port)]
+        self._ports = [listener.port for listener in self._listeners]
+        self._tls = tls
+        self._check_listeners()
+        host = self._listeners[0].host
         self._advertised = advertised_host or (socket.gethostname() if host in _EVERYWHERE else host)
+        self._users = Users(users, secrets.token_bytes(32), tokens)
         self._broker: Broker | None = None
         self._shell: _Shell | None = None
-        self._listener: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._observers: list[Observer] = []
         self._clock = _Clock()
 
@@ -102,7 +143,28 @@ class Server:
         """What clients call bootstrap.servers: HOST:PORT. Raises IllegalState before the first start."""
         if self._broker is None:
             raise IllegalState("the broker has no address before it was started")
-        return f"{self._advertised}:{self._port}"
+        return f"{self._advertised}:{self._ports[0]}"
+
+    @property
+    def places(self) -> dict[str, str]:
+        """HOST:PORT of each listener, by its protocol; `bootstrap` is the first of them."""
+        if self._broker is None:
+            raise IllegalState("the broker has no address before it was started")
+        pairs = zip(self._listeners, self._ports, strict=True)
+        return {listener.protocol: f"{self._advertised}:{port}" for listener, port in pairs}
+
+    @property
+    def users(self) -> Users:
+        """Whom the broker knows; `set` and `remove` change it while clients are connected."""
+        return self._users
+
+    def _check_listeners(self) -> None:
+        protocols = [listener.protocol for listener in self._listeners]
+        if len(set(protocols)) < len(protocols):
+            raise ConfigError("listen", ", ".join(protocols), "each protocol once")
+        if self._tls is None and any(listener.tls for listener in self._listeners):
+            allowed = "with an ssl.SSLContext in tls; kproto.testing.certificates makes one for tests"
+            raise ConfigError("listen", ", ".join(protocols), allowed)
 
     def __repr__(self) -> str:
         if self._broker is None:
@@ -118,35 +180,52 @@ class Server:
 
     async def start(self) -> None:
         """Listen. Raises OSError when the address is taken, ConfigError when a topic can't be made."""
-        if self._listener is not None:
+        if self._servers:
             raise IllegalState("the broker is running already")
-        listening = socket.create_server((self._host, self._port), family=_family(self._host))
-        try:
-            self._port = listening.getsockname()[1]
+        with contextlib.ExitStack() as stack:
+            listening: list[socket.socket] = []
+            for listener, port in zip(self._listeners, self._ports, strict=True):
+                sock = socket.create_server((listener.host, port), family=_family(listener.host))
+                stack.callback(sock.close)
+                listening.append(sock)
+            self._ports = [sock.getsockname()[1] for sock in listening]
             if self._broker is None:
-                node = Node(self._settings.node_id, self._advertised, self._port)
+                places = {
+                    listener.protocol: (self._advertised, port)
+                    for listener, port in zip(self._listeners, self._ports, strict=True)
+                }
+                node = Node(self._settings.node_id, self._advertised, self._ports[0], places)
                 cluster_id = _text_id(uuid.uuid4())
-                broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id)
+                broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
                 for name, partitions in self._topics.items():
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
             loop = asyncio.get_running_loop()
             shell = _Shell(self._broker, loop, self._clock, self._observers)
-            self._listener = await loop.create_server(lambda: _Client(shell), sock=listening)
-        except BaseException:
-            listening.close()
-            raise
+            for listener, sock in zip(self._listeners, listening, strict=True):
+                self._servers.append(await self._serve(loop, shell, listener, sock))
+            stack.pop_all()
         self._shell = shell
         shell.set_timer()
 
+    async def _serve(
+        self, loop: asyncio.AbstractEventLoop, shell: _Shell, listener: Listener, sock: socket.socket
+    ) -> asyncio.Server:
+        tls: dict[str, Any] = {}
+        if listener.tls:
+            tls = {"ssl": self._tls, "ssl_handshake_timeout": HANDSHAKE_TIMEOUT, "ssl_shutdown_timeout": 1.0}
+        return await loop.create_server(lambda: _Client(shell, listener.protocol), sock=sock, **tls)
+
     async def stop(self) -> None:
         """Close the listener and every connection, and wait until they are closed."""
-        if self._listener is None or self._shell is None:
+        if not self._servers or self._shell is None:
             return
-        listener, shell, self._listener, self._shell = self._listener, self._shell, None, None
-        listener.close()
+        servers, shell, self._servers, self._shell = self._servers, self._shell, [], None
+        for server in servers:
+            server.close()
         await shell.close()
-        await listener.wait_closed()
+        for server in servers:
+            await server.wait_closed()
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -282,7 +361,8 @@ class _Shell:
     def connected(self, client: _Client, host: str) -> None:
         client.conn = next(_CONNS)
         self._clients[client.conn] = client
-        self.client_step(client, Connected(client.conn, host))
+        named = principal(client.transport.get_extra_info("peercert"))
+        self.client_step(client, Connected(client.conn, host, client.listener, named))
 
     def disconnected(self, client: _Client) -> None:
         del self._clients[client.conn]
@@ -324,8 +404,9 @@ class _Client(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, shell: _Shell) -> None:
+    def __init__(self, shell: _Shell, listener: str) -> None:
         self._shell = shell
+        self.listener = listener
         self._frames = Frames(shell.broker.settings.socket_request_max_bytes)
         self._full = False  # nobody reads our answers fast enough
         self._unsent = False  # `Sent` is due when that is over
@@ -343,7 +424,7 @@ class _Client(asyncio.Protocol):
             for body in self._frames.feed(data):
                 self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
         except FrameError as error:
-            self._shell.refuse(self.conn, str(error))
+            self._shell.refuse(self.conn, _no_frame(error))
             return
         if self._shell.broker.backlog(self.conn) > MAX_BACKLOG:
             self.transport.pause_reading()
@@ -388,13 +469,27 @@ def running(
     port: int = 0,
     *,
     highest: Mapping[str, int] | None = None,
+    listen: Sequence[str] = (),
+    users: Mapping[str, str] | None = None,
+    tokens: Check | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Generator[Server]:
     """A server in a thread and event loop of its own, for code that blocks; it stops with the block.
 
     The arguments are those of `Server`, but for one default: a new group does not wait the three seconds of
     group.initial.rebalance.delay.ms for more members, unless `settings` says so.
     """
-    server = Server(topics, {**NO_GROUP_DELAY, **(settings or {})}, host, port, highest=highest)
+    server = Server(
+        topics,
+        {**NO_GROUP_DELAY, **(settings or {})},
+        host,
+        port,
+        highest=highest,
+        listen=listen,
+        users=users,
+        tokens=tokens,
+        tls=tls,
+    )
     started: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
 
     async def serve() -> None:
@@ -419,6 +514,25 @@ def running(
             end()
     finally:
         thread.join()
+
+
+def _no_frame(error: FrameError) -> str:
+    if error.size is not None and error.size >> 16 == _TLS_HELLO:
+        return "the client speaks TLS, and this listener does not"
+    return str(error)
+
+
+def principal(certificate: Mapping[str, Any] | None) -> str:
+    """Whom a client's certificate names: its subject as RFC 2253 writes it, as Kafka does."""
+    subject: tuple[tuple[tuple[str, str], ...], ...] = (certificate or {}).get("subject", ())
+    if not subject:
+        return ANONYMOUS
+    names = [
+        f"{_SHORT.get(name, name)}={re.sub(_SPECIAL, _ESCAPED, value)}"
+        for part in reversed(subject)
+        for name, value in part
+    ]
+    return "User:" + ",".join(names)
 
 
 def _text_id(value: uuid.UUID) -> str:

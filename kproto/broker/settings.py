@@ -95,8 +95,14 @@ _RATIO: Final = re.compile(r"0(\.\d+)?|\.\d+|1(\.0+)?")
 class Settings:
     """The broker's own settings, and the group coordinator's in `group`. Defaults are Kafka's."""
 
+    allow_everyone_if_no_acl_found: bool = False
+    # Kafka's StandardAuthorizer, by its name; empty: everybody may do everything.
+    authorizer_class_name: str = ""
     auto_create_topics_enable: bool = True
     broker_rack: str = ""
+    connection_failed_authentication_delay_ms: int = 100
+    # 0: sessions end with their tokens, if they have one.
+    connections_max_reauth_ms: int = 0
     delete_topic_enable: bool = True
     fetch_max_bytes: int = 57_671_680
     log_message_timestamp_type: str = "CreateTime"
@@ -104,8 +110,14 @@ class Settings:
     message_max_bytes: int = 1_048_588
     node_id: int = 1
     num_partitions: int = 1
+    # Kafka's default is GSSAPI, which this broker does not have.
+    sasl_enabled_mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
     # Kafka's 100 MiB. The listener closes a connection that announces a larger request.
     socket_request_max_bytes: int = 104_857_600
+    # none, requested or required: whether listeners with TLS ask for a client's certificate.
+    ssl_client_auth: str = "none"
+    # Who may do everything, with semicolons between them: User:alice;User:bob
+    super_users: str = ""
     group: GroupSettings
 
     @classmethod

@@ -40,6 +40,12 @@ def add(commands: Commands) -> None:
     watch.add_argument(
         "--tls-ca", type=Path, metavar="FILE", help="who vouches for the cluster (PEM); with --tls"
     )
+    watch.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="Java's client.properties: its TLS is spoken to the cluster; SASL is the clients' own business",
+    )
     watch.set_defaults(run=_watch)
 
 
@@ -95,6 +101,17 @@ def _watch(options: argparse.Namespace) -> int:
 def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     import ssl
 
+    if options.command_config is not None:
+        from consumer.security import client_properties, security_options
+
+        for name, given in (("--tls", options.tls), ("--tls-ca", options.tls_ca)):
+            if given:
+                raise ConfigError(name, str(given), "not beside --command-config, which says it")
+        found = dict(client_properties(options.command_config))
+        secured = "SSL" if str(found.get("security_protocol", "")).upper().endswith("SSL") else "PLAINTEXT"
+        own = {name: value for name, value in found.items() if name.startswith("ssl_")}
+        tls = security_options({**own, "security_protocol": secured}).tls
+        return None if tls is None else tls.context
     if not options.tls:
         if options.tls_ca is not None:
             raise ConfigError("--tls-ca", str(options.tls_ca), "with --tls")

@@ -65,6 +65,7 @@ class Frames:
                 if not 0 <= size <= self.max_size:
                     detail = f"a size of {size}; allowed are 0 to {self.max_size}"
                     self._broken = FrameError("frame", -1, "size", self._passed + self._at, detail)
+                    self._broken.size = size
                     raise self._broken
                 if start + size > len(held):
                     break

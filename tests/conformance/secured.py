@@ -10,43 +10,14 @@ from pathlib import Path
 import pytest
 
 from kproto.testing import brokers
+from kproto.testing.certificates import Certificates, certificates
 from tests.conformance import judges
 
-trustme = pytest.importorskip("trustme")
+pytest.importorskip("trustme")
 
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 _SECURITY = "org.apache.kafka.common.security."
 SESSION_MS = 2_000
-
-
-@dataclass(frozen=True)
-class Certificates:
-    """Files, each PEM: an authority, and a server's and a client's certificate with its key."""
-
-    ca: str
-    server: str
-    client: str
-    stranger: str
-
-
-def certificates(folder: Path) -> Certificates:
-    """Of an authority that is made for this."""
-    from cryptography.hazmat.primitives import serialization as form
-
-    ca, other = trustme.CA(), trustme.CA()
-    ca.cert_pem.write_to_path(folder / "ca.pem")
-    for authority, name, hosts in (
-        (ca, "server", ("localhost", "127.0.0.1")),
-        (ca, "client", ("client@example.com",)),
-        (other, "stranger", ("client@example.com",)),
-    ):
-        made = authority.issue_cert(*hosts, common_name=name)
-        key = form.load_pem_private_key(made.private_key_pem.bytes(), None)
-        # Java reads keys in PKCS8 only.
-        text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-        (folder / f"{name}.pem").write_bytes(text + b"".join(one.bytes() for one in made.cert_chain_pems))
-    files = (str(folder / f"{name}.pem") for name in ("ca", "server", "client", "stranger"))
-    return Certificates(*files)
 
 
 @dataclass(frozen=True)

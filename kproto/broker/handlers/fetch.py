@@ -72,9 +72,10 @@ class ParkedFetch:
             session_id=self.plan.session_id,
             responses=list(topics.values()),
             node_endpoints=[
-                NodeEndpoint(node_id=one, host=nodes[one].host, port=nodes[one].port)
+                NodeEndpoint(node_id=one, host=host, port=port)
                 for one in leaders
                 if one in nodes
+                for host, port in [nodes[one].at(self.call.listener)]
             ],
         )
 

@@ -26,7 +26,7 @@ def find_coordinator(broker: Broker, call: Call) -> Result:
         refused = f"there is no coordinator of type {request.key_type} on this broker"
     if call.version >= BATCHED_SINCE:
         return FindCoordinatorResponse(
-            coordinators=[_coordinator(broker, key, refused) for key in request.coordinator_keys]
+            coordinators=[_coordinator(broker, call, key, refused) for key in request.coordinator_keys]
         )
     if refused is not None:
         return FindCoordinatorResponse(
@@ -36,11 +36,12 @@ def find_coordinator(broker: Broker, call: Call) -> Result:
     if node is None:
         why = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return FindCoordinatorResponse(error_code=why, error_message=None, node_id=-1, host="", port=-1)
+    host, port = node.at(call.listener)
     # Kafka's old answers have the word NONE where the new ones have nothing.
-    return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=node.host, port=node.port)
+    return FindCoordinatorResponse(error_message="NONE", node_id=node.id, host=host, port=port)
 
 
-def _coordinator(broker: Broker, key: str, refused: str | None) -> Coordinator:
+def _coordinator(broker: Broker, call: Call, key: str, refused: str | None) -> Coordinator:
     if refused is not None:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=refused
@@ -49,9 +50,8 @@ def _coordinator(broker: Broker, key: str, refused: str | None) -> Coordinator:
     if node is None:
         why = ErrorCode.COORDINATOR_NOT_AVAILABLE
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=why, error_message=None)
-    return Coordinator(
-        key=key, node_id=node.id, host=node.host, port=node.port, error_code=0, error_message=""
-    )
+    host, port = node.at(call.listener)
+    return Coordinator(key=key, node_id=node.id, host=host, port=port, error_code=0, error_message="")
 
 
 def coordinated(broker: Broker, call: Call) -> Result:

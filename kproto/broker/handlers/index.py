@@ -13,7 +13,7 @@ from ...messages.api_versions import ApiVersion
 from ...messages.index import API_NAMES, request_class
 from ..broker import Broker
 from ..call import Call, Result
-from . import configs, epochs, fetch, groups, init_producer_id, list_offsets, metadata, produce, topics
+from . import configs, epochs, fetch, groups, init_producer_id, list_offsets, metadata, produce, sasl, topics
 from .api_versions import API_VERSIONS, api_versions
 
 Handler = Callable[[Broker, Call], Result]
@@ -35,6 +35,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     14: groups.coordinated,  # SyncGroup
     15: groups.coordinated,  # DescribeGroups
     16: groups.coordinated,  # ListGroups
+    17: sasl.sasl_handshake,
     API_VERSIONS: api_versions,
     19: topics.create_topics,
     20: topics.delete_topics,
@@ -42,10 +43,13 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     INIT_PRODUCER_ID: init_producer_id.init_producer_id,
     23: epochs.offset_for_leader_epoch,
     32: configs.describe_configs,
+    36: sasl.sasl_authenticate,
     37: topics.create_partitions,
     42: groups.coordinated,  # DeleteGroups
     44: configs.incremental_alter_configs,
     47: groups.coordinated,  # OffsetDelete
+    50: sasl.describe_scram,
+    51: sasl.alter_scram,
     60: metadata.describe_cluster,
     75: metadata.describe_topic_partitions,
 }

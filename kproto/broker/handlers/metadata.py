@@ -57,8 +57,9 @@ def metadata(broker: Broker, call: Call) -> Result:
     nodes = broker.cluster.nodes.values()
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=rack)
+            MetadataResponseBroker(node_id=node.id, host=host, port=port, rack=rack)
             for node in nodes
+            for host, port in [node.at(call.listener)]
         ],
         cluster_id=broker.cluster_id,
         controller_id=min(node.id for node in nodes),
@@ -149,8 +150,9 @@ def describe_cluster(broker: Broker, call: Call) -> Result:
         cluster_id=broker.cluster_id,
         controller_id=min(node.id for node in nodes),
         brokers=[
-            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=rack)
+            DescribeClusterBroker(broker_id=node.id, host=host, port=port, rack=rack)
             for node in nodes
+            for host, port in [node.at(call.listener)]
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

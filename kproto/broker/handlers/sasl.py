@@ -1,0 +1,150 @@
+"""SaslHandshake (17), SaslAuthenticate (36), and SCRAM's credentials (50, 51): see `security.door`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...error_codes import ErrorCode
+from ...messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialUpsertion,
+)
+from ...messages.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from ...messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ...messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from ...security.exchange import Accepted, Refused
+from ...security.scram import LEAST_ITERATIONS, credential
+from ..broker import Broker
+from ..call import Call, Last, Result
+from ..security.users import MOST_ITERATIONS, NUMBERS
+
+
+def sasl_handshake(broker: Broker, call: Call) -> Result:
+    """Agree on a mechanism; a second one only where sessions end."""
+    request = call.envelope.request
+    assert isinstance(request, SaslHandshakeRequest)
+    door = broker.connections[call.conn].door
+    if door is None or not door.may_begin():
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+    if not door.choose(request.mechanism, call.random_id.hex, raw=call.version == 0):
+        answer = SaslHandshakeResponse(
+            error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(door.mechanisms)
+        )
+        return Last(answer, f"a mechanism that is not enabled: {request.mechanism[:50]!r}", call.now)
+    return SaslHandshakeResponse(error_code=0, mechanisms=list(door.mechanisms))
+
+
+def sasl_authenticate(broker: Broker, call: Call) -> Result:
+    """A message of the mechanism."""
+    request = call.envelope.request
+    assert isinstance(request, SaslAuthenticateRequest)
+    door = broker.connections[call.conn].door
+    if door is None or door.server is None:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received after successful authentication",
+            auth_bytes=b"",
+        )
+    step = door.take(bytes(request.auth_bytes), call.now)
+    if isinstance(step, Refused):
+        answer = SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=step.told, auth_bytes=b""
+        )
+        delay = broker.settings.connection_failed_authentication_delay_ms
+        return Last(answer, f"failed authentication: {step.why}", call.now + delay)
+    session = door.session_ms(call.now) if isinstance(step, Accepted) else 0
+    return SaslAuthenticateResponse(
+        error_code=0, error_message=None, auth_bytes=step.data, session_lifetime_ms=session
+    )
+
+
+def describe_scram(broker: Broker, call: Call) -> Result:
+    """Which users have credentials for SCRAM, and with how many iterations."""
+    request = call.envelope.request
+    assert isinstance(request, DescribeUserScramCredentialsRequest)
+    asked = [user.name for user in request.users or ()] or broker.users.known()
+    times = Counter(asked)
+
+    def described(name: str) -> DescribeUserScramCredentialsResult:
+        infos = [
+            CredentialInfo(mechanism=number, iterations=found.iterations)
+            for number, mechanism in NUMBERS.items()
+            if (found := broker.users.credential(mechanism, name)) is not None
+        ]
+        code, why = ErrorCode.NONE, None
+        if times[name] > 1:
+            code, why = (
+                ErrorCode.DUPLICATE_RESOURCE,
+                f"Cannot describe SCRAM credentials for the same user twice: {name}",
+            )
+        elif not infos:
+            code = ErrorCode.RESOURCE_NOT_FOUND
+            why = f"Attempt to describe a user credential that does not exist: {name}"
+        infos = infos if code is ErrorCode.NONE else []
+        return DescribeUserScramCredentialsResult(
+            user=name, error_code=code, error_message=why, credential_infos=infos
+        )
+
+    return DescribeUserScramCredentialsResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        results=[described(name) for name in dict.fromkeys(asked)],
+    )
+
+
+def alter_scram(broker: Broker, call: Call) -> Result:
+    """Set and take away credentials for SCRAM; passwords don't travel, salted ones do (KIP-554)."""
+    request = call.envelope.request
+    assert isinstance(request, AlterUserScramCredentialsRequest)
+    changes = [*request.deletions, *request.upsertions]
+    times = Counter((change.name, change.mechanism) for change in changes)
+    refused: dict[str, tuple[ErrorCode, str]] = {}
+    for change in changes:
+        known = (
+            broker.users.credential(NUMBERS[change.mechanism], change.name)
+            if change.mechanism in NUMBERS
+            else None
+        )
+        if not change.name:
+            refused[change.name] = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+        elif change.mechanism not in NUMBERS:
+            refused[change.name] = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+        elif times[change.name, change.mechanism] > 1:
+            why = "A user credential cannot be altered twice in the same request"
+            refused[change.name] = ErrorCode.DUPLICATE_RESOURCE, why
+        elif not isinstance(change, ScramCredentialUpsertion):
+            if known is None:
+                why = "Attempt to delete a user credential that does not exist"
+                refused[change.name] = ErrorCode.RESOURCE_NOT_FOUND, why
+        elif change.iterations < LEAST_ITERATIONS:
+            refused[change.name] = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
+        elif change.iterations > MOST_ITERATIONS:
+            refused[change.name] = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+    for change in changes:
+        if change.name in refused:
+            continue
+        mechanism = NUMBERS[change.mechanism]
+        made = None
+        if isinstance(change, ScramCredentialUpsertion):
+            password, salt = bytes(change.salted_password), bytes(change.salt)
+            made = credential(mechanism, password, salt, change.iterations)
+        broker.users.alter(mechanism, change.name, made)
+    return AlterUserScramCredentialsResponse(
+        throttle_time_ms=0,
+        results=[
+            AlterUserScramCredentialsResult(
+                user=name,
+                error_code=refused[name][0] if name in refused else 0,
+                error_message=refused[name][1] if name in refused else None,
+            )
+            for name in dict.fromkeys(change.name for change in changes)
+        ],
+    )

@@ -1,0 +1,122 @@
+"""SASL on one of a broker's connections, as Kafka's SaslServerAuthenticator.
+
+Rules that hold here:
+
+* Before somebody is let in, only ApiVersions, SaslHandshake and, behind that, SaslAuthenticate are answered;
+  anything else closes the connection.
+* SaslHandshake v0 is followed by frames without a header (before KIP-152).
+* Who is refused is told so after `connection.failed.authentication.delay.ms`, and the connection is closed: a
+  guess costs time, and no timer of ours grows with the guesses, as one connection has one.
+* With `connections.max.reauth.ms` a session ends (KIP-368), and with the token whatever that says: another
+  handshake begins a new one, of the same mechanism and for the same principal; anything else closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ...security.exchange import Accepted, Challenge, Refused, SaslServer
+from ...security.oauthbearer import OAuthBearerServer
+from ...security.plain import PlainServer
+from ...security.scram import HASHES, ScramServer
+from .users import Users
+
+API_VERSIONS: Final = 18
+HANDSHAKE: Final = 17
+AUTHENTICATE: Final = 36
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+class At(Enum):
+    """Where a login stands."""
+
+    outside = "outside"  # nothing was said
+    chosen = "chosen"  # the mechanism is agreed upon, and its messages come
+    inside = "inside"
+    refused = "refused"
+
+
+@dataclass(slots=True)
+class Door:
+    """One connection's login, on a listener that wants SASL."""
+
+    users: Users
+    mechanisms: Sequence[str]
+    max_reauth_ms: int
+    at: At = At.outside
+    raw: bool = False
+    principal: str = ANONYMOUS
+    mechanism: str = ""
+    until: int | None = None  # when the session ends
+    server: SaslServer | None = None
+
+    def closes(self, api_key: int, now: int) -> str | None:
+        """Why a request closes the connection; None when it is served."""
+        if self.at is At.inside:
+            if self.until is not None and now >= self.until and api_key != HANDSHAKE:
+                return f"the session of {self.principal} has ended, and was not renewed"
+            return None
+        if api_key in (API_VERSIONS, HANDSHAKE) and self.at is At.outside:
+            return None
+        if api_key == AUTHENTICATE and self.at is At.chosen:
+            return None
+        return "a request before the client was authenticated"
+
+    def may_begin(self) -> bool:
+        """May a handshake begin now? Inside only where sessions end."""
+        return self.at is At.outside or (self.at is At.inside and self.until is not None)
+
+    def choose(self, mechanism: str, nonce: str, *, raw: bool) -> bool:
+        """The client wants this mechanism; False where there is none such, or it has another already."""
+        if mechanism not in self.mechanisms or (self.mechanism and mechanism != self.mechanism):
+            self.at = At.refused
+            return False
+        self.mechanism = mechanism
+        self.raw = raw
+        self.at = At.chosen
+        if mechanism in HASHES:
+            self.server = ScramServer(
+                mechanism,
+                lambda name: self.users.credential(mechanism, name),
+                nonce,
+                lambda name: self.users.decoy(mechanism, name),
+            )
+        elif mechanism == "PLAIN":
+            self.server = PlainServer(self.users.password)
+        else:
+            assert self.users.tokens is not None
+            self.server = OAuthBearerServer(self.users.tokens)
+        return True
+
+    def take(self, response: bytes, now: int) -> Challenge | Accepted | Refused:
+        """What becomes of a message of the mechanism."""
+        assert self.server is not None
+        step = self.server.take(response)
+        if isinstance(step, Accepted):
+            return self._let_in(step, now)
+        if isinstance(step, Refused):
+            self.at = At.refused
+        return step
+
+    def session_ms(self, now: int) -> int:
+        """How long the session lasts from now on; 0 for ever."""
+        return 0 if self.until is None else max(0, self.until - now)
+
+    def _let_in(self, step: Accepted, now: int) -> Accepted | Refused:
+        principal = f"User:{step.principal}"
+        if self.principal not in (ANONYMOUS, principal):
+            self.at = At.refused
+            told = f"Cannot change principals during re-authentication from {self.principal}: {principal}"
+            return Refused(told, told)
+        self.principal = principal
+        ends = [] if step.until_ms is None else [step.until_ms]
+        if self.max_reauth_ms > 0:
+            ends.append(now + self.max_reauth_ms)
+        self.until = min(ends, default=None)
+        self.at = At.inside
+        self.server = None
+        self.raw = False
+        return step

@@ -1,0 +1,41 @@
+"""Where a broker listens, and what a client must do to be heard there.
+
+listener = Listener.read("SASL_SSL://127.0.0.1:9093")
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import ConfigError
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_ALLOWED: Final = f"PROTOCOL://HOST:PORT, with one of {', '.join(PROTOCOLS)}; port 0: any"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One place; `port` 0 means any free one."""
+
+    protocol: str
+    host: str
+    port: int
+
+    @classmethod
+    def read(cls, text: str) -> Listener:
+        """From PROTOCOL://HOST:PORT; without a protocol it is PLAINTEXT. Raises ConfigError."""
+        protocol, found, place = text.rpartition("://")
+        host, colon, port = place.rpartition(":")
+        protocol = protocol.upper() if found else "PLAINTEXT"
+        if protocol not in PROTOCOLS or not colon or not port.isdigit() or int(port) > 65535:
+            raise ConfigError("--listen", text, _ALLOWED)
+        return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
+
+    @property
+    def tls(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def sasl(self) -> bool:
+        return self.protocol.startswith("SASL")

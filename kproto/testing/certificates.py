@@ -1,0 +1,71 @@
+"""Certificates for a test or a trial: an authority that nobody else knows, a server's and a client's.
+
+    made = certificates(folder)                      # files of PEM: made.ca, made.server, made.client
+    with running(listen=["SSL://127.0.0.1:0"], tls=made.context()) as server:
+        Consumer(server.bootstrap, security_protocol="SSL", ssl_cafile=made.ca)
+
+Needs the library trustme, which comes with the extra `testing`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtra
+
+HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files, each PEM. `server` and `client` have their key in front; `stranger` is another authority's."""
+
+    ca: str
+    server: str
+    client: str
+    stranger: str
+
+    def context(self, client_auth: str = "none", server: str | None = None) -> ssl.SSLContext:
+        """What a broker speaks. `client_auth`: none, requested or required; `server`: another certificate."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        made.load_cert_chain(server or self.server)
+        if client_auth != "none":
+            made.load_verify_locations(self.ca)
+            made.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
+        return made
+
+
+def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
+    """Makes them, and writes them into `folder`, which only this user should be able to read.
+
+    `hosts` are the names in the server's certificate; with `expired` it has run out. Raises MissingExtra.
+    """
+    try:
+        trustme: Any = import_module("trustme")
+        form: Any = import_module("cryptography.hazmat.primitives.serialization")
+    except ImportError:
+        raise MissingExtra("certificates for tests", "trustme", "testing") from None
+    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    ended = {"not_before": past, "not_after": past.replace(year=2021)} if expired else {}
+    ca, other = trustme.CA(), trustme.CA()
+    ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+    for authority, name, names, dates in (
+        (ca, "server", hosts, ended),
+        (ca, "client", ("client@example.com",), {}),
+        (other, "stranger", ("stranger@example.com",), {}),
+    ):
+        made = authority.issue_cert(*names, common_name=name, **dates)
+        key = form.load_pem_private_key(made.private_key_pem.bytes(), None)
+        # Java reads keys in PKCS8 only.
+        text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        path = folder / f"{name}.pem"
+        path.touch(mode=0o600)
+        path.write_bytes(text + b"".join(one.bytes() for one in made.cert_chain_pems))
+    return Certificates(*(str(folder / f"{name}.pem") for name in ("ca", "server", "client", "stranger")))
