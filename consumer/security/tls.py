@@ -20,7 +20,7 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -288,7 +288,7 @@ def _is_jks(given: str) -> bool:
 
 
 @contextlib.contextmanager
-def _as_file(given: str) -> Iterator[str]:
+def _as_file(given: str) -> Generator[str]:
     """PEM text as a file, for the moment that `ssl` needs to read it: only this user may."""
     if _PEM not in given:
         yield given

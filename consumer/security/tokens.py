@@ -163,9 +163,11 @@ class Endpoint:
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             raise NoToken(f"{self.url} can't be asked for a token ({why})", final=False) from None
-        token = found.get("access_token") if isinstance(found, dict) else None
+        said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        token = said.get("access_token")
         if not isinstance(token, str):
             raise NoToken(f"{self.url} answers without an access_token", final=True)
-        lasts = found.get("expires_in")
-        known = isinstance(lasts, int | float) and not isinstance(lasts, bool)
-        return Token(token, time.time() + lasts if known else None)
+        lasts = said.get("expires_in")
+        if isinstance(lasts, bool) or not isinstance(lasts, int | float):
+            return Token(token)
+        return Token(token, time.time() + lasts)

@@ -6,13 +6,14 @@ can be stepped in virtual time without any socket. The group coordinator is `kpr
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator (groups), Produce, Fetch with
 sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId (idempotent producers), CreateTopics,
 DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics),
-DescribeCluster, DescribeTopicPartitions, and all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
+DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with
+authorizer.class.name set), and all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
 LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:
   * transactions: transactional ids and transactional batches are refused, and clients take that for final;
   * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
-  * SASL, TLS, ACLs, quotas, delegation tokens; a second node, replicas, elections other than `elect_leader`.
+  * Kerberos, quotas, delegation tokens; a second node, replicas, elections other than `elect_leader`.
 
 Where it is simpler than Kafka, on purpose:
   * records live in memory only, and until they are deleted: retention, compaction and segments are accepted

@@ -17,6 +17,7 @@ from ..messages.headers import encode_response
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster
+from .security.acls import Acls
 from .security.door import ANONYMOUS, Door
 from .security.users import Users
 from .sessions import Sessions
@@ -65,6 +66,14 @@ class Connection:
         return self.named if self.door is None else self.door.principal
 
 
+def acls_of(settings: Settings) -> Acls | None:
+    """The rules that a broker begins with; None where nothing authorizes."""
+    if not settings.authorizer_class_name:
+        return None
+    super_users = [name.strip() for name in settings.super_users.split(";") if name.strip()]
+    return Acls(super_users, allow_everyone=settings.allow_everyone_if_no_acl_found)
+
+
 class Broker:
     """The state of the machine: topics, connections, and the group coordinator."""
 
@@ -77,6 +86,7 @@ class Broker:
         cluster_id: str = "kproto-embedded-broker",
         cluster: Cluster | None = None,
         users: Users | None = None,
+        acls: Acls | None = None,
     ) -> None:
         """`apis`: what is served, as `handlers.index.served` tells it. Alone unless in a `cluster`."""
         self.settings: Final = settings
@@ -90,6 +100,7 @@ class Broker:
         # The machine's own.
         self.connections: Final = self.cluster.connections
         self.users: Final = users or Users()
+        self.acls: Final = acls_of(settings) if acls is None else acls
         self.parked: Final[dict[int, Parked]] = {}
         # Connections that are closed at a time: with this answer, and for this reason.
         self.delayed: Final[dict[int, tuple[int, Message | None, str]]] = {}
@@ -109,8 +120,19 @@ class Broker:
         call = connection.current
         connection.current = None
         connection.sending = True
+        if call.amend is not None:
+            response = call.amend(response)
         header = call.envelope.header
         self.actions.append(Reply(conn, encode_response(response, call.version, header.correlation_id)))
+
+    def may(self, call: Call, operation: int, resource: int, name: str) -> bool:
+        """May whoever called do this? Everybody may everything where nothing authorizes."""
+        acls = self.acls
+        return acls is None or acls.allows(call.principal, call.host, operation, resource, name)
+
+    def may_any(self, call: Call, operation: int, resource: int) -> bool:
+        """May whoever called do this with any resource of this type?"""
+        return self.acls is None or self.acls.allows_any(call.principal, call.host, operation, resource)
 
     def leads(self, partition: Partition, index: int) -> bool:
         """Is this broker the one to ask about a partition?"""

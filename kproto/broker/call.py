@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, NamedTuple, Protocol
@@ -38,6 +38,8 @@ class Call:
     now: int
     principal: str = "User:ANONYMOUS"
     listener: str = "PLAINTEXT"
+    # What is done to the answer before it goes out.
+    amend: Callable[[Message], Message] | None = None
 
     @property
     def version(self) -> int:

@@ -28,6 +28,7 @@ from ..security.oauthbearer import MECHANISM as OAUTHBEARER
 from .broker import Action, Broker, Close, Connection, Reply
 from .call import PARKED, Call, Closing, Last
 from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
+from .handlers.authorized import gate
 from .handlers.index import HANDLERS
 from .handlers.lookup import find_partition
 from .security.door import ANONYMOUS, At, Door
@@ -291,8 +292,13 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
     call = Call(
         connection.conn, connection.host, envelope, random_id, now, connection.principal, connection.listener
     )
-    connection.current = call
-    result = handler(broker, call)
+    gated = gate(broker, call)
+    if isinstance(gated, Call):
+        connection.current = gated
+        result = handler(broker, gated)
+    else:
+        connection.current = call
+        result = gated
     if isinstance(result, Closing):
         return result.reason
     if isinstance(result, Last):

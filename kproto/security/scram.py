@@ -21,6 +21,7 @@ import hmac
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from .exchange import Accepted, Challenge, Refused, SaslFailed
@@ -91,7 +92,7 @@ class ScramClient:
         self._hash = HASHES[mechanism]
         self._nonce = nonce
         self._bare = f"n={username.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
-        self._salt = salt_password or (lambda salt, rounds: salted(mechanism, password, salt, rounds))
+        self._salt: Callable[[bytes, int], bytes] = salt_password or partial(salted, mechanism, password)
         self._server_key = b""
         self._transcript = b""
         self._state = self._first

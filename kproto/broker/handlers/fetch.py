@@ -25,6 +25,7 @@ from ...messages.fetch import (
 from ..broker import Broker
 from ..call import PARKED, Call, Result
 from ..log import Log
+from ..security.acls import Operation, Resource
 from ..sessions import Key, Plan, TopicKey
 from ..topics import NO_ID, Partition, Topic
 from .lookup import epoch_error, missing_topic
@@ -87,7 +88,7 @@ class ParkedFetch:
         total = 0
         for key, wanted in self.plan.wanted.items():
             topic = self._topic(key[0])
-            data = self._read_partition(topic, wanted, room - total, at_least_one=total == 0)
+            data = self._read_partition(key[0], topic, wanted, room - total, at_least_one=total == 0)
             total += len(data.records or b"")
             answers[key] = data
         return answers, total
@@ -97,8 +98,11 @@ class ParkedFetch:
         return topics.named(key) if isinstance(key, str) else topics.with_id(key)
 
     def _read_partition(
-        self, topic: Topic | None, wanted: FetchPartition, room: int, at_least_one: bool
+        self, key: TopicKey, topic: Topic | None, wanted: FetchPartition, room: int, at_least_one: bool
     ) -> PartitionData:
+        known = key if isinstance(key, str) else "" if topic is None else topic.name
+        if known and not self.broker.may(self.call, Operation.READ, Resource.TOPIC, known):
+            return _failed(wanted.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic is None:
             return _missing(wanted.partition, missing_topic(by_id=self.plan.by_id))
         partition = topic.partition(wanted.partition)

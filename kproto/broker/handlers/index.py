@@ -13,7 +13,19 @@ from ...messages.api_versions import ApiVersion
 from ...messages.index import API_NAMES, request_class
 from ..broker import Broker
 from ..call import Call, Result
-from . import configs, epochs, fetch, groups, init_producer_id, list_offsets, metadata, produce, sasl, topics
+from . import (
+    acls,
+    configs,
+    epochs,
+    fetch,
+    groups,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    produce,
+    sasl,
+    topics,
+)
 from .api_versions import API_VERSIONS, api_versions
 
 Handler = Callable[[Broker, Call], Result]
@@ -42,6 +54,9 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     21: topics.delete_records,
     INIT_PRODUCER_ID: init_producer_id.init_producer_id,
     23: epochs.offset_for_leader_epoch,
+    29: acls.describe_acls,
+    30: acls.create_acls,
+    31: acls.delete_acls,
     32: configs.describe_configs,
     36: sasl.sasl_authenticate,
     37: topics.create_partitions,

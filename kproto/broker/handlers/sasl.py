@@ -9,6 +9,7 @@ from ...messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
 from ...messages.describe_user_scram_credentials import (
@@ -104,7 +105,10 @@ def alter_scram(broker: Broker, call: Call) -> Result:
     """Set and take away credentials for SCRAM; passwords don't travel, salted ones do (KIP-554)."""
     request = call.envelope.request
     assert isinstance(request, AlterUserScramCredentialsRequest)
-    changes = [*request.deletions, *request.upsertions]
+    changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [
+        *request.deletions,
+        *request.upsertions,
+    ]
     times = Counter((change.name, change.mechanism) for change in changes)
     refused: dict[str, tuple[ErrorCode, str]] = {}
     for change in changes:

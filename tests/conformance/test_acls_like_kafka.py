@@ -1,0 +1,397 @@
+"""Who may do what: the same requests of the same users to a real Kafka and to ours, with the same rules.
+
+alice may do everything and makes the rules; bob has some. Each request is about what is allowed, what is
+not, and what is not there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from consumer import Cluster
+from kproto.broker.security.acls import Operation as Op
+from kproto.broker.security.acls import Pattern, Permission, Resource
+from kproto.broker.server import running
+from kproto.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
+from kproto.messages.create_acls import AclCreation, CreateAclsRequest
+from kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kproto.messages.delete_groups import DeleteGroupsRequest
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kproto.messages.describe_acls import DescribeAclsRequest
+from kproto.messages.describe_cluster import DescribeClusterRequest
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kproto.messages.describe_groups import DescribeGroupsRequest
+from kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kproto.messages.list_groups import ListGroupsRequest
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kproto.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kproto.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.sync_group import SyncGroupRequest
+from kproto.records import Record, encode_batch
+from kproto.wire.message import Message, Struct
+
+secured = pytest.importorskip("tests.conformance.secured")
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
+
+TOPICS = ("may-read", "may-write", "may-describe", "may-change", "may-not", "but-not-this")
+ASKED = (*TOPICS, "absent", "may-create-it")
+GROUPS = ("bobs", "described", "deleted", "others")
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+RULES = [
+    (Resource.TOPIC, "may-read", Pattern.LITERAL, "User:bob", Op.READ, ALLOW),
+    (Resource.TOPIC, "may-write", Pattern.LITERAL, "User:bob", Op.WRITE, ALLOW),
+    (Resource.TOPIC, "may-describe", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
+    *(
+        (Resource.TOPIC, "may-change", Pattern.LITERAL, "User:bob", operation, ALLOW)
+        for operation in (Op.ALTER, Op.DELETE, Op.ALTER_CONFIGS)
+    ),
+    (Resource.TOPIC, "but-", Pattern.PREFIXED, "User:bob", Op.ALL, ALLOW),
+    (Resource.TOPIC, "but-not", Pattern.PREFIXED, "User:*", Op.ALL, DENY),
+    (Resource.TOPIC, "may-create", Pattern.PREFIXED, "User:bob", Op.CREATE, ALLOW),
+    (Resource.GROUP, "bobs", Pattern.LITERAL, "User:bob", Op.READ, ALLOW),
+    (Resource.GROUP, "described", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
+    (Resource.GROUP, "deleted", Pattern.LITERAL, "User:bob", Op.DELETE, ALLOW),
+]
+BATCH = encode_batch([Record(timestamp=1_700_000_000_000, key=None, value=b"x")])
+NO_ID = uuid.UUID(int=0)
+
+
+class Side:
+    """One broker: a connection for each user."""
+
+    def __init__(self, place: str) -> None:
+        self.users = {
+            name: Cluster(
+                place,
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism="PLAIN",
+                sasl_username=name,
+                sasl_password=password,
+                timeout=60,
+            )
+            for name, password in secured.USERS.items()
+        }
+        alice = self.users["alice"]
+        alice.create_topics(dict.fromkeys(TOPICS, 1))
+        creations = [
+            AclCreation(
+                resource_type=resource,
+                resource_name=name,
+                resource_pattern_type=pattern,
+                principal=principal,
+                host="*",
+                operation=operation,
+                permission_type=permission,
+            )
+            for resource, name, pattern, principal, operation, permission in RULES
+        ]
+        answer: Any = alice.request(CreateAclsRequest(creations=creations))
+        assert [result.error_code for result in answer.results] == [0] * len(RULES)
+        for group in GROUPS:
+            alice.coordinator(group)
+            from consumer import TopicPartition
+
+            alice.commit_offsets(group, {TopicPartition("may-read", 0): 0, TopicPartition("may-not", 0): 0})
+        self.ids = {name: alice.view.topics[name].id for name in alice.topics() and TOPICS}
+
+    def ask(self, user: str, request: Message) -> list[tuple[object, ...]]:
+        return sorted(codes(self.users[user].request(request)), key=repr)
+
+
+WHAT = ("name", "topic", "group_id", "key", "resource_name", "user", "partition_index", "index", "partition")
+BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authorized_operations")
+
+
+def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    """Where in an answer which error code stands, and which operations are allowed."""
+    name = type(message).__name__
+    here = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))
+    if hasattr(message, "error_code"):
+        yield (*here, message.error_code)
+    for field in BITS:
+        if hasattr(message, field) and name != "DescribedGroup":
+            yield (*here, field, getattr(message, field))
+    for field in type(message).__annotations__:
+        value = getattr(message, field)
+        if isinstance(value, list):
+            for one in value:
+                if isinstance(one, Struct):
+                    yield from codes(one, here)
+
+
+def acl_filter(**given: Any) -> dict[str, Any]:
+    return {
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+        **given,
+    }
+
+
+def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
+    """By name; those that change something come last."""
+    by_name = [
+        OffsetFetchRequestTopics(name=name, topic_id=ids.get(name, NO_ID), partition_indexes=[0])
+        for name in TOPICS
+    ]
+    return {
+        "Metadata": MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in ASKED],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        ),
+        "Metadata by id": MetadataRequest(
+            topics=[MetadataRequestTopic(name=None, topic_id=one) for one in ids.values()],
+            allow_auto_topic_creation=False,
+        ),
+        "Metadata of all": MetadataRequest(topics=None, allow_auto_topic_creation=False),
+        "DescribeCluster": DescribeClusterRequest(include_cluster_authorized_operations=True),
+        "DescribeTopicPartitions": DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in ASKED], response_partition_limit=100
+        ),
+        "ListOffsets": ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=0,
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+                    ],
+                )
+                for name in ASKED
+            ],
+        ),
+        "OffsetForLeaderEpoch": OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                OffsetForLeaderTopic(
+                    topic=name,
+                    partitions=[
+                        OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+                    ],
+                )
+                for name in ASKED
+            ],
+        ),
+        "Fetch": FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[
+                FetchTopic(
+                    topic_id=ids[name],
+                    partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
+                )
+                for name in TOPICS
+            ],
+            forgotten_topics_data=[],
+        ),
+        "Produce": ProduceRequest(
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[
+                TopicProduceData(
+                    topic_id=ids[name], partition_data=[PartitionProduceData(index=0, records=BATCH)]
+                )
+                for name in TOPICS
+            ],
+        ),
+        "InitProducerId": InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
+        "FindCoordinator": FindCoordinatorRequest(key_type=0, coordinator_keys=list(GROUPS)),
+        **{
+            f"{kind} {group}": request
+            for group in ("bobs", "described", "others")
+            for kind, request in {
+                "Heartbeat": HeartbeatRequest(group_id=group, generation_id=1, member_id="m"),
+                "SyncGroup": SyncGroupRequest(
+                    group_id=group, generation_id=1, member_id="m", protocol_type="consumer", assignments=[]
+                ),
+                "LeaveGroup": LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id="m")]),
+                "JoinGroup": JoinGroupRequest(
+                    group_id=group,
+                    session_timeout_ms=10_000,
+                    rebalance_timeout_ms=10_000,
+                    member_id="m",
+                    protocol_type="consumer",
+                    protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+                ),
+                "OffsetCommit": OffsetCommitRequest(
+                    group_id=group,
+                    member_id="",
+                    topics=[
+                        OffsetCommitRequestTopic(
+                            topic_id=ids[name],
+                            partitions=[
+                                OffsetCommitRequestPartition(
+                                    partition_index=0, committed_offset=0, committed_metadata=""
+                                )
+                            ],
+                        )
+                        for name in TOPICS
+                    ],
+                ),
+                "OffsetDelete": OffsetDeleteRequest(
+                    group_id=group,
+                    topics=[
+                        OffsetDeleteRequestTopic(
+                            name=name, partitions=[OffsetDeleteRequestPartition(partition_index=0)]
+                        )
+                        for name in ASKED
+                    ],
+                ),
+            }.items()
+        },
+        "OffsetFetch": OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=by_name) for group in GROUPS]
+        ),
+        "OffsetFetch of all": OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in GROUPS]
+        ),
+        "DescribeGroups": DescribeGroupsRequest(groups=list(GROUPS), include_authorized_operations=True),
+        "ListGroups": ListGroupsRequest(),
+        "DescribeConfigs": DescribeConfigsRequest(
+            resources=[
+                *(
+                    DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=[])
+                    for name in ASKED
+                ),
+                DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=[]),
+            ]
+        ),
+        "DescribeAcls": DescribeAclsRequest(**acl_filter()),
+        "CreateAcls": CreateAclsRequest(
+            creations=[
+                AclCreation(
+                    resource_type=resource,
+                    resource_name=name,
+                    principal="User:nobody",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                )
+                for resource, name in ((2, "t"), (4, "kafka-cluster"), (4, "other"), (2, ""))
+            ]
+        ),
+        "DeleteAcls": DeleteAclsRequest(
+            filters=[DeleteAclsFilter(**acl_filter(principal_filter="User:nobody"))]
+        ),
+        "DescribeUserScramCredentials": DescribeUserScramCredentialsRequest(users=[UserName(name="nobody")]),
+        "AlterUserScramCredentials": AlterUserScramCredentialsRequest(
+            deletions=[ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]
+        ),
+        "IncrementalAlterConfigs": IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=2,
+                    resource_name=name,
+                    configs=[AlterableConfig(name="retention.ms", config_operation=0, value="1")],
+                )
+                for name in ASKED
+            ],
+            validate_only=True,
+        ),
+        "CreateTopics": CreateTopicsRequest(
+            topics=[
+                CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+                for name in ASKED
+            ],
+            validate_only=True,
+        ),
+        "CreatePartitions": CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=2, assignments=None) for name in ASKED],
+            timeout_ms=10_000,
+            validate_only=True,
+        ),
+        "DeleteRecords": DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name=name, partitions=[DeleteRecordsPartition(partition_index=0, offset=0)]
+                )
+                for name in ASKED
+            ],
+            timeout_ms=10_000,
+        ),
+        "DeleteGroups": DeleteGroupsRequest(groups_names=list(GROUPS[:3])),
+        "DeleteTopics": DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name, topic_id=NO_ID) for name in ASKED if name != "may-read"],
+            timeout_ms=10_000,
+        ),
+        "DeleteTopics by id": DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=None, topic_id=ids[name]) for name in ("may-read", "may-not")],
+            timeout_ms=10_000,
+        ),
+    }
+
+
+NAMES = list(requests(dict.fromkeys(TOPICS, NO_ID)))
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:alice",
+        "auto.create.topics.enable": "false",
+    }
+    listen = ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
+    with (
+        secured.real_kafka(tmp_path_factory.mktemp("acls")) as kafka,
+        running({}, settings, listen=listen, users=secured.USERS) as ours,
+    ):
+        theirs, own = Side(kafka.places["SASL_PLAINTEXT"]), Side(ours.places["SASL_PLAINTEXT"])
+        yield theirs, own
+        for side in (theirs, own):
+            for cluster in side.users.values():
+                cluster.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bob_hears_the_same_from_both(sides: tuple[Side, Side], name: str) -> None:
+    theirs, ours = (side.ask("bob", requests(side.ids)[name]) for side in sides)
+    assert ours == theirs
