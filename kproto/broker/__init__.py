@@ -6,8 +6,8 @@ can be stepped in virtual time without any socket. The group coordinator is `kpr
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator (groups), Produce, Fetch with
 sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId (idempotent producers), CreateTopics,
 DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics),
-DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with
-authorizer.class.name set), and all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
+DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs
+(with authorizer.class.name set), and all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
 LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:

@@ -137,6 +137,14 @@ def topic(text: str) -> tuple[str, int]:
     return name, int(partitions)
 
 
+def user(text: str) -> tuple[str, str]:
+    """A name and a password; no error repeats it."""
+    name, colon, password = text.partition(":")
+    if not colon or not name or not password:
+        raise argparse.ArgumentTypeError("a user is NAME:PASSWORD, such as alice:secret")
+    return name, password
+
+
 def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:

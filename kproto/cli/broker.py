@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import argparse
 import errno
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .arguments import Commands, address, setting, topic
+from .arguments import Commands, setting, topic, user
 from .watch import Teller, add_filters
+
+if TYPE_CHECKING:
+    import ssl
+
+    from ..testing.certificates import Certificates
 
 
 def add(commands: Commands) -> None:
@@ -18,10 +26,29 @@ def add(commands: Commands) -> None:
     )
     broker.add_argument(
         "--listen",
-        type=address,
-        default=("127.0.0.1", 9092),
-        metavar="HOST:PORT",
-        help="default: 127.0.0.1:9092; port 0: any",
+        default="127.0.0.1:9092",
+        metavar="[PROTOCOL://]HOST:PORT,...",
+        help="default: 127.0.0.1:9092; port 0: any; protocols: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+    )
+    broker.add_argument(
+        "--user",
+        type=user,
+        action="append",
+        default=[],
+        metavar="NAME:PASSWORD",
+        help="who may come in by SASL (PLAIN and SCRAM); may be repeated",
+    )
+    broker.add_argument(
+        "--tls-self-signed",
+        type=Path,
+        metavar="FOLDER",
+        help="make certificates for trials there, and say how clients use them",
+    )
+    broker.add_argument(
+        "--tls-cert", type=Path, metavar="FILE", help="the broker's own certificate, with its key (PEM)"
+    )
+    broker.add_argument(
+        "--tls-ca", type=Path, metavar="FILE", help="who vouches for clients (PEM); see ssl.client.auth"
     )
     broker.add_argument(
         "--topic",
@@ -46,25 +73,43 @@ def add(commands: Commands) -> None:
 
 def _broker(options: argparse.Namespace) -> int:
     import asyncio
+    import time
     from contextlib import AsyncExitStack
 
+    from ..broker.security.listeners import Listener
     from ..broker.server import Server
+    from ..security.oauthbearer import unsecured
     from ..testing.proxy import Proxy
 
     async def serve() -> None:
-        host, port = options.listen
         async with AsyncExitStack() as stack:
             # With a trace, what listens is the proxy of `kproto watch`, and the broker stands behind it.
-            place = ("127.0.0.1", 0) if options.trace else (host, port)
-            server = Server(dict(options.topic), dict(options.set), *place)
+            server = Server(
+                dict(options.topic),
+                settings,
+                listen=["127.0.0.1:0"] if options.trace else [listener.text for listener in listeners],
+                users=dict(options.user),
+                tokens=unsecured(lambda: time.time_ns() // 1_000_000),
+                tls=tls,
+            )
             await stack.enter_async_context(server)
             bootstrap = server.bootstrap
             if teller is not None:
-                proxy = Proxy(bootstrap, listen=(host, port), tell=teller.tell)
+                proxy = Proxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=teller.tell)
                 bootstrap = (await stack.enter_async_context(proxy)).bootstrap
+            places = server.places
+            if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
+                bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
             print(f"listening on {bootstrap}; Ctrl-C ends it", flush=True)
+            if made is not None:
+                print(how_to(places, made, dict(options.user)), flush=True)
             await asyncio.Event().wait()
 
+    listeners = [Listener.read(text) for text in options.listen.split(",")]
+    settings = dict(options.set)
+    if options.trace and (len(listeners) > 1 or listeners[0].protocol != "PLAINTEXT"):
+        raise ConfigError("--trace", options.listen, "one listener, without TLS and SASL")
+    made, tls = _tls(options, settings, any(listener.tls for listener in listeners))
     teller = Teller(options) if options.trace else None
     try:
         asyncio.run(serve())
@@ -72,8 +117,78 @@ def _broker(options: argparse.Namespace) -> int:
         if teller is not None:
             teller.end()
     except OSError as error:
-        raise ConfigError("--listen", "{}:{}".format(*options.listen), _cure(error)) from None
+        raise ConfigError("--listen", options.listen, _cure(error)) from None
     return 0
+
+
+def _tls(
+    options: argparse.Namespace, settings: Mapping[str, str], wanted: bool
+) -> tuple[Certificates | None, ssl.SSLContext | None]:
+    """The certificates that are made here, and what listeners with TLS speak."""
+    auth = settings.get("ssl.client.auth", "none")
+    if auth not in ("none", "requested", "required"):
+        raise ConfigError("ssl.client.auth", auth, "none, requested or required")
+    folder, cert = options.tls_self_signed, options.tls_cert
+    if not wanted:
+        if folder is not None or cert is not None:
+            raise ConfigError("--listen", options.listen, "SSL or SASL_SSL, for certificates to be shown")
+        return None, None
+    if (folder is None) == (cert is None):
+        raise ConfigError(
+            "--listen", options.listen, "with either --tls-self-signed FOLDER or --tls-cert FILE"
+        )
+    if folder is not None:
+        from ..testing.certificates import certificates
+
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = certificates(folder)
+        except OSError as error:
+            raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
+        return made, made.context(auth)
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert)
+        if auth != "none":
+            context.load_verify_locations(options.tls_ca)
+            context.verify_mode = ssl.CERT_REQUIRED if auth == "required" else ssl.CERT_OPTIONAL
+    except (OSError, TypeError) as error:
+        allowed = "a PEM certificate with its key, and --tls-ca where clients are asked for theirs"
+        raise ConfigError("--tls-cert", str(cert), f"{allowed} ({error})") from None
+    return None, context
+
+
+def how_to(places: Mapping[str, str], made: Certificates, users: Mapping[str, str]) -> str:
+    """How clients in four languages come in. Passwords are not printed: who starts the broker knows them."""
+    protocol = "SASL_SSL" if "SASL_SSL" in places else "SSL"
+    name = next(iter(users), "NAME")
+    java = [f"security.protocol={protocol}", "ssl.truststore.type=PEM", f"ssl.truststore.location={made.ca}"]
+    python, confluent = (
+        f'security_protocol="{protocol}", ssl_cafile="{made.ca}"',
+        f"ssl.ca.location={made.ca}",
+    )
+    go = f'tls.Config{{RootCAs: pool}} with "{made.ca}" in the pool'
+    if protocol == "SASL_SSL":
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        java += [
+            "sasl.mechanism=SCRAM-SHA-512",
+            f'sasl.jaas.config={module} required username="{name}" password="...";',
+        ]
+        python += f', sasl_mechanism="SCRAM-SHA-512", sasl_username="{name}", sasl_password="..."'
+        confluent += f", sasl.mechanisms=SCRAM-SHA-512, sasl.username={name}, sasl.password=..."
+        go += f', sarama: Net.SASL.Mechanism=SCRAM-SHA-512, User="{name}"'
+    return "\n".join(
+        [
+            f"certificates are in {Path(made.ca).parent}: ca.pem; client.pem if clients are asked for theirs",
+            f"  kproto      Consumer({places[protocol]!r}, {python})",
+            *(f"  {'Java' if line is java[0] else '':<11} {line}" for line in java),
+            f"  librdkafka  security.protocol={protocol}, {confluent}",
+            f"  Go          {go}",
+        ]
+    )
 
 
 def _cure(error: OSError) -> str:

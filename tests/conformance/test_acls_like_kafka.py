@@ -69,8 +69,8 @@ from kproto.messages.offset_for_leader_epoch import (
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.messages.sync_group import SyncGroupRequest
-from kproto.records import Record, encode_batch
 from kproto.wire.message import Message, Struct
+from tests.broker.stage import batch_of
 
 secured = pytest.importorskip("tests.conformance.secured")
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -94,7 +94,7 @@ RULES = [
     (Resource.GROUP, "described", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
     (Resource.GROUP, "deleted", Pattern.LITERAL, "User:bob", Op.DELETE, ALLOW),
 ]
-BATCH = encode_batch([Record(timestamp=1_700_000_000_000, key=None, value=b"x")])
+BATCH = batch_of(b"x")
 NO_ID = uuid.UUID(int=0)
 
 

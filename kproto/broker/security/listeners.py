@@ -33,6 +33,12 @@ class Listener:
         return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
 
     @property
+    def text(self) -> str:
+        """What `read` reads."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.protocol}://{host}:{self.port}"
+
+    @property
     def tls(self) -> bool:
         return self.protocol.endswith("SSL")
 

@@ -1,0 +1,185 @@
+"""Who may do what: the rules by themselves, and what each request hears of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.broker.handlers.authorized import _RULES
+from kproto.broker.handlers.index import HANDLERS
+from kproto.broker.machine import Connected, CreateTopic
+from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permission, Resource
+from kproto.broker.security.acls import Operation as Op
+from kproto.messages.create_acls import AclCreation, CreateAclsRequest
+from kproto.messages.describe_acls import DescribeAclsRequest
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.list_groups import ListGroupsRequest
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.broker.test_security import RANDOM, Stage
+
+BOB, HOST = "User:bob", "10.0.0.7"
+ALLOW, DENY = Permission.ALLOW, Permission.DENY
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+def rule(name: str = "t", operation: int = Op.READ, permission: int = ALLOW, **other: Any) -> Acl:
+    fields = {"resource": Resource.TOPIC, "pattern": Pattern.LITERAL, "principal": BOB, "host": "*", **other}
+    return Acl(name=name, operation=operation, permission=permission, **fields)
+
+
+def may(operation: int, *rules: Acl, name: str = "t", who: str = BOB, **settings: Any) -> bool:
+    acls = Acls(**settings)
+    for one in rules:
+        acls.add(one)
+    return acls.allows(who, HOST, operation, Resource.TOPIC, name)
+
+
+def test_nobody_may_do_what_no_rule_allows() -> None:
+    assert not may(Op.READ)
+    assert not may(Op.WRITE, rule())
+    assert not may(Op.READ, rule(), name="other")
+    assert not may(Op.READ, rule(), who="User:eve")
+    assert not may(Op.READ, rule(host="10.0.0.8"))
+
+
+def test_what_a_rule_allows_may_be_done() -> None:
+    assert may(Op.READ, rule())
+    assert may(Op.READ, rule(host=HOST))
+    assert may(Op.READ, rule("*"))
+    assert may(Op.READ, rule(principal="User:*"))
+    assert may(Op.READ, rule("t-", pattern=Pattern.PREFIXED), name="t-1")
+    assert may(Op.WRITE, rule(operation=Op.ALL))
+
+
+def test_forbidding_wins() -> None:
+    for deny in (
+        rule(permission=DENY),
+        rule("*", Op.ALL, DENY),
+        rule("", permission=DENY, pattern=Pattern.PREFIXED),
+    ):
+        assert not may(Op.READ, rule(), rule("*", Op.ALL), deny)
+
+
+@pytest.mark.parametrize("operation", [Op.READ, Op.WRITE, Op.DELETE, Op.ALTER])
+def test_who_may_more_may_describe(operation: Op) -> None:
+    assert may(Op.DESCRIBE, rule(operation=operation))
+    assert may(Op.DESCRIBE, rule(operation=Op.DESCRIBE), rule(operation=operation, permission=DENY))
+
+
+def test_who_may_alter_configs_may_describe_them() -> None:
+    assert may(Op.DESCRIBE_CONFIGS, rule(operation=Op.ALTER_CONFIGS))
+    assert not may(Op.DESCRIBE, rule(operation=Op.ALTER_CONFIGS))
+
+
+def test_super_users_and_everybody() -> None:
+    assert may(Op.READ, rule(permission=DENY), super_users=[BOB])
+    assert may(Op.READ, allow_everyone=True)
+    assert not may(Op.READ, rule(principal="User:eve"), allow_everyone=True)
+
+
+def test_a_filter_that_matches_finds_all_rules_about_a_name() -> None:
+    acls = Acls()
+    known = [rule(), rule("*"), rule("t", pattern=Pattern.PREFIXED), rule("other")]
+    for one in known:
+        acls.add(one)
+    everything = {"principal": None, "host": None, "operation": Op.ANY, "permission": Permission.ANY}
+    match = AclFilter(Resource.TOPIC, "t", Pattern.MATCH, **everything)
+    assert acls.matching(match) == known[:3]
+    assert acls.matching(AclFilter(Resource.TOPIC, "t", Pattern.ANY, **everything)) == [known[0], known[2]]
+    assert acls.matching(AclFilter(Resource.ANY, None, Pattern.ANY, **everything)) == known
+    assert acls.matching(AclFilter(Resource.GROUP, None, Pattern.ANY, **everything)) == []
+
+
+RULES = st.builds(
+    rule,
+    st.sampled_from(["t", "*", "other", ""]),
+    st.sampled_from([Op.ALL, Op.READ, Op.WRITE, Op.DESCRIBE]),
+    st.sampled_from([ALLOW, DENY]),
+    pattern=st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
+    principal=st.sampled_from([BOB, "User:*", "User:eve"]),
+)
+
+
+@given(
+    st.lists(RULES),
+    RULES.map(lambda one: one._replace(permission=DENY)),
+    st.sampled_from([Op.READ, Op.WRITE]),
+)
+def test_forbidding_more_never_allows_more(rules: list[Acl], deny: Acl, operation: Op) -> None:
+    assert may(operation, *rules, deny) <= may(operation, *rules)
+
+
+def test_every_request_is_looked_at() -> None:
+    """But for those before anybody is somebody, and Fetch, which looks for itself."""
+    assert HANDLERS.keys() - _RULES.keys() == {1, 17, 18, 36}
+
+
+# ---- over the machine; the whole table is compared with a real Kafka's elsewhere
+
+
+def stage_of(*rules: Acl) -> Stage:
+    stage = Stage("PLAINTEXT", authorizer_class_name=STANDARD, super_users="User:alice")
+    for name in ("t", "u"):
+        stage.step(CreateTopic(name, 1, RANDOM))
+    assert stage.broker.acls is not None
+    for one in rules:
+        stage.broker.acls.add(one)
+    stage.step(Connected(1, HOST, "SSL", BOB))
+    return stage
+
+
+def test_lists_are_silent_about_what_is_not_allowed() -> None:
+    stage = stage_of(rule())
+    assert [topic.name for topic in stage.ask(MetadataRequest(topics=None), 1).topics] == ["t"]
+    assert stage.ask(ListGroupsRequest(), 0).groups == []
+
+
+def test_a_topic_that_is_not_there_looks_like_one_that_is_not_allowed() -> None:
+    asked = [MetadataRequestTopic(name=name) for name in ("u", "absent")]
+    answer = stage_of().ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("u", 29), ("absent", 29)]
+
+
+def test_what_is_not_allowed_is_told_beside_what_is() -> None:
+    stage = stage_of(rule(), rule("g", resource=Resource.GROUP))
+    part = [OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")]
+    topics = [OffsetCommitRequestTopic(name=name, partitions=part) for name in ("t", "u")]
+    answer = stage.ask(OffsetCommitRequest(group_id="g", member_id="", topics=topics), 5)
+    found = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+    assert found == {"t": 0, "u": 29}
+
+
+def test_a_stranger_s_member_is_not_even_heard_of() -> None:
+    stage = stage_of()
+    answer = stage.ask(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 0)
+    assert answer.error_code == 30
+    assert not stage.broker.coordinator.groups
+
+
+def test_rules_are_changed_by_who_may_and_refused_where_nothing_authorizes() -> None:
+    wanted = AclCreation(
+        resource_type=2, resource_name="t", principal=BOB, host="*", operation=3, permission_type=3
+    )
+    request = CreateAclsRequest(creations=[wanted])
+    assert stage_of().ask(request, 1).results[0].error_code == 31
+    allowed = rule("kafka-cluster", Op.ALTER, resource=Resource.CLUSTER)
+    stage = stage_of(allowed)
+    assert stage.ask(request, 1).results[0].error_code == 0
+    everything = DescribeAclsRequest(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    assert len(stage.ask(everything, 1).resources) == 2
+    assert Stage("PLAINTEXT").ask(request, 1).results[0].error_code == 54

@@ -1,0 +1,187 @@
+"""Other clients on the embedded broker where it lets in only whom it knows: TLS, and each mechanism."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.broker.server import running
+from kproto.security.oauthbearer import unsecured, unsecured_token
+from kproto.testing.certificates import Certificates, certificates
+from tests.conformance import judges
+
+pytestmark = pytest.mark.clients
+USER, PASSWORD = "alice", "alice-secret"
+SCRAMS = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+MECHANISMS = ["PLAIN", *SCRAMS, "OAUTHBEARER"]
+
+
+def now() -> int:
+    return int(time.time() * 1000)
+
+
+def token() -> str:
+    return unsecured_token(USER, now(), 60_000)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    pytest.importorskip("trustme")
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def place(files: Certificates) -> Iterator[str]:
+    listen = ["SASL_SSL://127.0.0.1:0"]
+    settings = {"group.min.session.timeout.ms": "300"}
+    users = {USER: PASSWORD}
+    with running(
+        {"flights": 1}, settings, listen=listen, users=users, tokens=unsecured(now), tls=files.context()
+    ) as server:
+        yield server.bootstrap
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_writes_and_reads(place: str, files: Certificates, mechanism: str) -> None:
+    client: Any = pytest.importorskip("confluent_kafka")
+    how: dict[str, Any] = {
+        "bootstrap.servers": place,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": files.ca,
+        "sasl.mechanisms": mechanism,
+    }
+    if mechanism == "OAUTHBEARER":
+        how["oauth_cb"] = lambda config: (token(), time.time() + 60, USER, {})
+    else:
+        how |= {"sasl.username": USER, "sasl.password": PASSWORD}
+    said = f"librdkafka {mechanism}".encode()
+    producer = client.Producer(how)
+    producer.produce("flights", said)
+    assert producer.flush(60) == 0
+    group = f"librdkafka-{mechanism}"
+    consumer = client.Consumer({**how, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe(["flights"])
+    end = time.monotonic() + 60
+    found: set[bytes] = set()
+    while said not in found and time.monotonic() < end:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.add(message.value())
+    consumer.close()
+    assert said in found
+
+
+def test_librdkafka_hears_that_its_password_is_wrong(place: str, files: Certificates) -> None:
+    client: Any = pytest.importorskip("confluent_kafka")
+    told: list[str] = []
+    producer = client.Producer(
+        {
+            "bootstrap.servers": place,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": files.ca,
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": USER,
+            "sasl.password": "wrong",
+            "error_cb": lambda error: told.append(str(error)),
+        }
+    )
+    end = time.monotonic() + 60
+    while not told and time.monotonic() < end:
+        producer.poll(0.5)
+    assert "invalid credentials" in told[0]
+
+
+def trusting(files: Certificates) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=files.ca)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_writes_and_reads(place: str, files: Certificates, mechanism: str) -> None:
+    client: Any = pytest.importorskip("kafka")
+    how: dict[str, Any] = {
+        "bootstrap_servers": place,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": trusting(files),
+        "sasl_mechanism": mechanism,
+    }
+    if mechanism == "OAUTHBEARER":
+        from kafka.net.sasl.oauth import AbstractTokenProvider
+
+        class Provider(AbstractTokenProvider):  # type: ignore[misc]
+            def token(self) -> str:
+                return token()
+
+        how["sasl_oauth_token_provider"] = Provider()
+    else:
+        how |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    said = f"kafka-python {mechanism}".encode()
+    producer = client.KafkaProducer(**how)
+    producer.send("flights", said).get(60)
+    producer.close()
+    consumer = client.KafkaConsumer(
+        "flights", auto_offset_reset="earliest", consumer_timeout_ms=60_000, **how
+    )
+    assert next(message.value for message in consumer if message.value == said) == said
+    consumer.close()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_aiokafka_writes_and_reads(place: str, files: Certificates, mechanism: str) -> None:
+    client: Any = pytest.importorskip("aiokafka")
+    how: dict[str, Any] = {
+        "bootstrap_servers": place,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": trusting(files),
+        "sasl_mechanism": mechanism,
+    }
+    if mechanism == "OAUTHBEARER":
+        from aiokafka.abc import AbstractTokenProvider
+
+        class Provider(AbstractTokenProvider):  # type: ignore[misc]
+            async def token(self) -> str:
+                return token()
+
+        how["sasl_oauth_token_provider"] = Provider()
+    else:
+        how |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    said = f"aiokafka {mechanism}".encode()
+
+    async def both() -> None:
+        producer = client.AIOKafkaProducer(**how)
+        await producer.start()
+        await producer.send_and_wait("flights", said)
+        await producer.stop()
+        consumer = client.AIOKafkaConsumer("flights", auto_offset_reset="earliest", **how)
+        await consumer.start()
+        async for message in consumer:
+            if message.value == said:
+                break
+        await consumer.stop()
+
+    asyncio.run(asyncio.wait_for(both(), 120))
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_java_comes_in_by_the_file_that_it_has(
+    place: str, files: Certificates, mechanism: str, tmp_path: Path, kafka_jars: str
+) -> None:
+    module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={files.ca}\nsasl.mechanism={mechanism}\n"
+        f"sasl.jaas.config=org.apache.kafka.common.security.{module} required "
+        f'username="{USER}" password="{PASSWORD}";\n'
+    )
+    call = [judges.java(), "-cp", kafka_jars, "org.apache.kafka.tools.TopicCommand", "--list"]
+    call += ["--bootstrap-server", place, "--command-config", str(file)]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=120)
+    assert "flights" in done.stdout.splitlines(), done.stderr
