@@ -169,7 +169,7 @@ class Server:
     def __repr__(self) -> str:
         if self._broker is None:
             return "<Server: not started>"
-        return f"<Server at {self.bootstrap}{', stopped' if self._listener is None else ''}>"
+        return f"<Server at {self.bootstrap}{'' if self._servers else ', stopped'}>"
 
     @property
     def broker(self) -> Broker:

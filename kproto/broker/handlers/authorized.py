@@ -38,6 +38,7 @@ from ...messages.describe_topic_partitions import (
 )
 from ...messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
 from ...messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from ...messages.headers import Envelope
 from ...messages.incremental_alter_configs import AlterConfigsResourceResponse
 from ...messages.init_producer_id import InitProducerIdResponse
 from ...messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
@@ -127,7 +128,9 @@ def _cut(may: May, amend: Amend | None = None, **fields: Any) -> Call:
     request = copy(may.call.envelope.request)
     for name, value in fields.items():
         setattr(request, name, value)
-    return replace(may.call, envelope=replace(may.call.envelope, request=request), amend=amend)
+    envelope = may.call.envelope
+    cut = Envelope(envelope.header, envelope.header_version, request, envelope.version)
+    return replace(may.call, envelope=cut, amend=amend)
 
 
 def _topics(
