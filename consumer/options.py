@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,9 +18,6 @@ from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
 
 from .security.names import NAMES, SecurityConfig, shown, unknown_hint
-
-if TYPE_CHECKING:
-    from .security.options import Security
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which checks instance ids too
@@ -118,7 +115,7 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # "java": what is committed when, and what silence means, as in Java; see docs/differences.md.
     policy: str = "kproto"
     # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
-    security: Security | None = None
+    security: Any = None  # a consumer.security.Security
 
     @property
     def as_java(self) -> bool:
@@ -178,7 +175,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
     socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
     # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
-    security: Security | None = None
+    security: Any = None  # a consumer.security.Security
 
 
 def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:

@@ -71,7 +71,7 @@ def options() -> str:
     from consumer.options import ConsumerOptions, ProducerOptions
     from kproto.wire.notes import comments
 
-    said = comments("consumer.options")
+    said, secured = comments("consumer.options"), comments("consumer.security.names")
     parts = [
         "# Options",
         "Keyword arguments of `Consumer`, `AsyncConsumer`, `ConsumerGroup` and of the producers: Kafka's "
@@ -81,11 +81,25 @@ def options() -> str:
     for title, cls in (("Of a consumer", ConsumerOptions), ("Of a producer", ProducerOptions)):
         rows = []
         for field in msgspec.structs.fields(cls):
+            if field.name == "security":  # the options at the end, together
+                continue
             default = _cell(f"`{field.default!r}`" if field.default is not msgspec.NODEFAULT else "")
             rows.append(f"| `{field.name}` | {default} | {_cell(said[cls.__name__][field.name])} |")
         parts.append(
             "\n".join([f"## {title}", "", "| option | default | what for |", "|---|---|---|", *rows])
         )
+    rows = [f"| `{name}` | | {_cell(what)} |" for name, what in secured["SecurityConfig"].items()]
+    parts.append(
+        "\n".join(
+            [
+                "## Of every client: TLS and SASL",
+                "",
+                "| option | default | what for |",
+                "|---|---|---|",
+                *rows,
+            ]
+        )
+    )
     return "\n\n".join(parts) + "\n"
 
 

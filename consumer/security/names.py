@@ -23,22 +23,39 @@ class SecurityConfig(TypedDict, total=False):
     and secret (OIDC client credentials).
     """
 
+    # PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     security_protocol: str
+    # Who vouches for the brokers; the system's authorities unless given.
     ssl_cafile: str | None
+    # This client's certificate, and its key if that is in the same file; PKCS12, too.
     ssl_certfile: str | None
+    # Its key, if that is in a file of its own.
     ssl_keyfile: str | None
+    # The password of the key, or of the PKCS12 file.
     ssl_password: str | None
+    # True unless given: a broker's certificate must be for the name it is reached by.
     ssl_check_hostname: bool
+    # TLSv1.2 unless given, or TLSv1.3.
     ssl_min_version: str
+    # One's own instead of all that.
     ssl_context: ssl.SSLContext | None
+    # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
     sasl_mechanism: str | None
+    # For all but OAUTHBEARER.
     sasl_username: str | None
+    # It is in no error, log, repr or pickle.
     sasl_password: str | None
+    # Returns a token; may be a coroutine in clients for asyncio.
     sasl_oauth_token_provider: Callable[[], Any] | None
+    # Where tokens are had by client credentials (OIDC).
     sasl_oauthbearer_token_endpoint_url: str | None
+    # Who asks there.
     sasl_oauthbearer_client_id: str | None
+    # And how it proves that.
     sasl_oauthbearer_client_secret: str | None
+    # What for, if the endpoint wants to know.
     sasl_oauthbearer_scope: str | None
+    # Pairs that are sent beside a token (KIP-342).
     sasl_extensions: Mapping[str, str] | None
 
 
