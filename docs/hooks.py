@@ -283,7 +283,7 @@ def protocol() -> Iterator[tuple[str, str]]:
         listing.append(f"## {title}")
         listing.append("\n".join(f"- [{name}]({name}.md): {guide.summary(name)}" for name in names))
         for name in names:
-            parts = [f"# {name}"]
+            parts = ["---\nhide: [navigation]\n---", f"# {name}"]
             for head, html in guide.fragments(name):
                 parts += [f"## {head}", html] if head else [html]
             if rules := cited.get(name):

@@ -40,7 +40,7 @@ def test_an_example_with_spark_runs(block: Block) -> None:
         f"run_python([b for b in blocks(DOCS.parent / {block.page!r}) if b.line == {block.line}])\n"
     )
     env = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
-    subprocess.run([sys.executable, "-c", program], env=env, cwd=DOCS.parent, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", program], env=env, cwd=DOCS.parent, check=True, timeout=800)
 
 
 def test_no_example_is_left_out() -> None:
