@@ -203,7 +203,9 @@ def no_message(name: str) -> str:
     """What to say of a name that isn't there: the names that are most like it."""
     from difflib import get_close_matches
 
-    like = get_close_matches(name, names()) or ["JoinGroupRequest"]
+    known = {one.lower(): one for one in names()}
+    near = [one for one in known if len(name) > 2 and name.lower() in one][:4]
+    like = [known[one] for one in near or get_close_matches(name.lower(), known)] or ["JoinGroupRequest"]
     return f"Kafka 4.3 has no message {name!r}; its names are such as {', '.join(like)}"
 
 

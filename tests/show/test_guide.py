@@ -132,3 +132,15 @@ def test_a_guide_that_can_not_be_written_is_said(tmp_path: Path, capsys: pytest.
     (tmp_path / "file").touch()
     assert main(["show", "--html", str(tmp_path / "file")]) == 2
     assert "a place to write in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "hinted"),
+    [("sync", "SyncGroupRequest"), ("Joingrup", "JoinGroupRe"), ("x", "JoinGroupRequest")],
+)
+def test_a_misspelt_name_is_answered_with_those_that_are_like_it(
+    typed: str, hinted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", typed])
+    assert hinted in capsys.readouterr().err
