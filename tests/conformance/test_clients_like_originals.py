@@ -109,12 +109,17 @@ def test_a_machine_says_and_tells_what_its_original_does(
     machine = [sys.executable, "-m", "kproto", "member", "--as", client]
     for tries in range(1, TRIES + 1):
         TRIED[client, play] = tries
-        theirs = played(client, original, play, tapped, operators)
-        ours = played(client, machine, play, tapped, operators)
+        try:
+            theirs = played(client, original, play, tapped, operators)
+            ours = played(client, machine, play, tapped, operators)
+        except AssertionError:  # somebody didn't say what the play waits for
+            if tries == TRIES:
+                raise
+            continue
         keep(client, play, theirs=theirs, ours=ours)
         if ours == theirs:
             return
-    assert ours == theirs
+        assert tries < TRIES or ours == theirs
 
 
 def test_few_plays_need_another_try() -> None:
