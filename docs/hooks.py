@@ -296,11 +296,15 @@ def protocol() -> Iterator[tuple[str, str]]:
 def _cited() -> dict[str, list[tuple[str, str]]]:
     """API -> the rules whose text names it, and the page that each is on."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for page in ("member", "invariants"):
+    for page in RULES:
         for rule, text in rules(page).items():
             for name in set(re.findall(r"\b[A-Z][A-Za-z]+\b", text)):
                 found.setdefault(name, []).append((rule, page))
     return found
+
+
+RULES = ("member", "coordinator", "invariants")
+"""The pages that define rules."""
 
 
 def rules(page: str) -> dict[str, str]:
