@@ -73,7 +73,8 @@ from kproto.wire.message import Message, Struct
 from tests.broker.stage import batch_of
 
 secured = pytest.importorskip("tests.conformance.secured")
-pytestmark = [pytest.mark.kafka, pytest.mark.java]
+# Long, until it has been seen to agree on a quiet machine.
+pytestmark = [pytest.mark.kafka, pytest.mark.java, pytest.mark.soak]
 
 TOPICS = ("may-read", "may-write", "may-describe", "may-change", "may-not", "but-not-this")
 ASKED = (*TOPICS, "absent", "may-create-it")
