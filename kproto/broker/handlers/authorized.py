@@ -36,7 +36,10 @@ from ...messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
-from ...messages.describe_user_scram_credentials import DescribeUserScramCredentialsResponse
+from ...messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 from ...messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from ...messages.headers import Envelope
 from ...messages.incremental_alter_configs import AlterConfigsResourceResponse
@@ -309,6 +312,12 @@ def _member(may: May, request: Any) -> Gated:
     if may.group(Op.READ, request.group_id):
         return may.call
     return refusal(request, GROUP_FAILED, may.call.version)
+
+
+def _sync_group(may: May, request: Any) -> Gated:
+    if may.call.version >= 5 and None in (request.protocol_type, request.protocol_name):
+        return may.call  # the coordinator refuses that, and Kafka asks it first
+    return _member(may, request)
 
 
 def _offset_commit(may: May, request: Any) -> Gated:
@@ -597,8 +606,15 @@ def _delete_acls(request: Any) -> Message:
 
 
 def _describe_scram(request: Any) -> Message:
+    # Kafka names nobody in these.
+    nobody = DescribeUserScramCredentialsResult(
+        user="", error_code=CLUSTER_FAILED, error_message=SAID, credential_infos=[]
+    )
     return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0, error_code=CLUSTER_FAILED, error_message=SAID, results=[]
+        throttle_time_ms=0,
+        error_code=CLUSTER_FAILED,
+        error_message=SAID,
+        results=[nobody for _ in request.users or ()],
     )
 
 
@@ -621,7 +637,7 @@ _RULES: Final[Mapping[int, Callable[[May, Any], Gated]]] = {
     11: _member,
     12: _member,
     13: _member,
-    14: _member,
+    14: _sync_group,
     15: _describe_groups,
     16: _list_groups,
     19: _create_topics,
