@@ -582,8 +582,11 @@ def _init_producer_id(may: May, request: Any) -> Gated:
 # ---- who may change who may
 
 
-def _on_cluster(operation: int, refuse: Callable[[Any], Message]) -> Any:
-    return lambda may, request: may.call if may.cluster(operation) else refuse(request)
+def _on_cluster(operation: int, refuse: Callable[[Any], Message]) -> Callable[[May, Any], Gated]:
+    def rule(may: May, request: Any) -> Gated:
+        return may.call if may.cluster(operation) else refuse(request)
+
+    return rule
 
 
 def _describe_acls(request: Any) -> Message:

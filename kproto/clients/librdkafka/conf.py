@@ -179,8 +179,7 @@ def read(conf: Mapping[str, object]) -> Conf:
             extra[first] = found
         elif goes_to:
             given[goes_to] = found
-    bootstrap = properties.get("bootstrap.servers", ())
-    assert isinstance(bootstrap, tuple)
+    bootstrap: Any = properties.get("bootstrap.servers", ())
     return Conf(bootstrap=bootstrap, config=Config(**given, extra=extra), properties=properties)
 
 
