@@ -146,7 +146,8 @@ class Group(RuleBasedStateMachine):
         one = self._member(member)
         owned = sorted(one.owned & one.owns())
         if owned:
-            one.pause(owned[partition % len(owned)])
+            with contextlib.suppress(IllegalState):  # lost at this moment
+                one.pause(owned[partition % len(owned)])
 
     @precondition(lambda self: self._members())
     @rule(member=_ANY)
@@ -154,7 +155,8 @@ class Group(RuleBasedStateMachine):
         one = self._member(member)
         paused = [partition for partition in one.owns() if one.engine.partitions[partition].paused]
         if paused:
-            one.resume(*sorted(paused))
+            with contextlib.suppress(IllegalState):
+                one.resume(*sorted(paused))
 
     # ---- the cluster, and time
 
