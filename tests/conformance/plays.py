@@ -224,11 +224,11 @@ def crash(stage: Stage) -> None:
 def restart(stage: Stage) -> None:
     """A static member goes and comes back in time."""
     stage.produce(10)
-    a = stage.subscribed("A", instance="one", session_ms=20_000)
+    a = stage.subscribed("A", instance="one", session_ms=20_000, max_poll_ms=30_000)
     a.until("R ", 10)
     stage.pause(0.8)
     a.close()
-    again = stage.subscribed("A", instance="one", session_ms=20_000)
+    again = stage.subscribed("A", instance="one", session_ms=20_000, max_poll_ms=30_000)
     stage.pause(0.8)
     again.close()
 
