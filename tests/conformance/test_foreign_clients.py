@@ -31,8 +31,8 @@ MODULES = {"kafka-python": "kafka", "aiokafka": "aiokafka", "confluent": "conflu
 PARTITIONS = 6
 SESSION_MS = 2000
 PATIENCE = 60.0  # seconds for any single thing to happen
-# One group of kafka-python's in about twelve stands still on this broker, with a member that owns nothing; whose
-# fault that is, is not known yet.
+# One group of kafka-python's in about twelve stands still on this broker, with a member that owns nothing;
+# whose fault that is, is not known yet.
 TRIES = {"kafka-python": 3}
 
 
