@@ -35,8 +35,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import cast
 
-from pyspark.sql.datasource import InputPartition
-
 from kproto.errors import ConfigError, KprotoError
 from kproto.group.subscription import TopicPartition
 
@@ -128,17 +126,6 @@ class Range:
     @property
     def size(self) -> int:
         return self.end - self.start
-
-
-class Slice(InputPartition):
-    """One task's part of a batch."""
-
-    def __init__(self, range_: Range) -> None:
-        super().__init__(range_)
-        self.range = range_
-
-    def __repr__(self) -> str:
-        return f"Slice({self.range})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from .logs import Logs
-from .offsets import Slice, bounded, split
+from .offsets import bounded, split
 from .options import Everywhere, Options
 from .schema import checked
+from .slices import Slice
 
 if TYPE_CHECKING:
     from .arrow import RecordBatch

@@ -36,8 +36,9 @@ from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Builder, RecordBatch, cut
 from .logs import connect, ridden_out
-from .offsets import DataLoss, Range, Slice
+from .offsets import DataLoss, Range
 from .options import Options
+from .slices import Slice
 
 log = logging.getLogger(__name__)
 

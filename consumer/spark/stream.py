@@ -39,9 +39,10 @@ from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
 from .logs import Logs
-from .offsets import Changes, DataLoss, Offsets, Slice, View, advance, changes, ranges, split, waiting, waits
+from .offsets import Changes, DataLoss, Offsets, View, advance, changes, ranges, split, waiting, waits
 from .options import Everywhere, Options
 from .schema import checked
+from .slices import Slice
 
 if TYPE_CHECKING:
     from .arrow import RecordBatch

@@ -15,10 +15,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from consumer.spark.offsets import DataLoss, Range, Slice
+from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
 from consumer.spark.schema import checked, full
+from consumer.spark.slices import Slice
 from kproto.errors import ConfigError, RecordError, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch

@@ -24,9 +24,10 @@ from pyspark.sql.streaming.datasource import (
 
 from consumer import Cluster
 from consumer.spark.logs import PAUSE_S
-from consumer.spark.offsets import DataLoss, Slice
+from consumer.spark.offsets import DataLoss
 from consumer.spark.options import parse
 from consumer.spark.schema import full
+from consumer.spark.slices import Slice
 from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader, Planner
 from kproto.broker.server import Server
 from kproto.errors import ConfigError, ConnectionFailed, UnknownTopic
