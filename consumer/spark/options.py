@@ -8,6 +8,8 @@ The names are those of Spark's own Kafka source, so that a query moves over by c
   stream or a sink is checked by `Options.for_batch`, `Options.for_stream` and `Options.for_sink`.
 * An option that doesn't exist is refused, with the nearest name that does: a misspelt
   ``maxOffsetPerTrigger`` that is silently ignored is a query without a limit.
+* What Spark's own source ignores with a warning, as a stream's limits in a batch, is ignored with one here: a
+  program moves over whole.
 * ``kafka.*`` goes to our own client. What would change the meaning of a read (``auto.offset.reset``,
   deserializers, ``enable.auto.commit``) is refused; what belongs to membership of a group, which this source
   doesn't use, is accepted and has no effect.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,6 +29,8 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from .java_regex import matcher
+
+log = logging.getLogger(__name__)
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 
@@ -130,8 +135,10 @@ class Options:
     def for_batch(self) -> Options:
         """These options, checked for ``spark.read``."""
         self.for_reading()
-        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroupId"):
-            self._refuse(name, "it is for streams (spark.readStream)")
+        self._refuse("commitGroupId", "it is for streams (spark.readStream)")
+        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+            if name in self.given:
+                log.warning("%s is ignored: it is for streams (spark.readStream), and this is a batch", name)
         if isinstance(self.starting, Everywhere) and self.starting.edge == "latest":
             raise ConfigError(
                 "startingOffsets", "latest", 'a batch would read nothing; use "earliest" or JSON'
@@ -400,17 +407,30 @@ _REFUSED = {
     "key.serializer": "keys are written as they are, string or binary",
     "value.serializer": "values are written as they are, string or binary",
     "interceptor.classes": "there is no Java client here that could run them",
+    "metric.reporters": "there is no Java client here that could run them",
+    "config.providers": "there is no Java client here that could run them; put the value itself",
+    "partitioner.class": "there is no Java here that could run it; give the rows a column partition",
+    "partitioner.ignore.keys": "murmur2 of the key decides; give the rows a column partition",
+    "transactional.id": "the sink writes at least once, without transactions, as Spark's own does",
+    "transaction.timeout.ms": "the sink writes at least once, without transactions",
+    "transaction.two.phase.commit.enable": "the sink writes at least once, without transactions",
 }
 
-# Membership of a group, which neither Spark's source nor this one uses, and the JVM client's own buffers.
+# Membership of a group, which neither Spark's source nor this one uses, and the JVM client's own buffers,
+# metrics and ways of finding brokers again.
 _WITHOUT_EFFECT = frozenset(
     {
-        "group.id", "group.instance.id", "session.timeout.ms", "heartbeat.interval.ms",
-        "max.poll.interval.ms", "max.poll.records", "partition.assignment.strategy",
-        "auto.commit.interval.ms", "receive.buffer.bytes", "send.buffer.bytes",
-        "reconnect.backoff.ms", "reconnect.backoff.max.ms", "client.dns.lookup",
-        "connections.max.idle.ms", "allow.auto.create.topics", "exclude.internal.topics",
-        "metrics.recording.level", "retries",
+        "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
+        "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "max.poll.records",
+        "partition.assignment.strategy", "auto.commit.interval.ms", "exclude.internal.topics",
+        "share.acknowledgement.mode", "share.acquire.mode",
+        "internal.throw.on.fetch.stable.offset.unsupported",
+        "receive.buffer.bytes", "send.buffer.bytes", "client.dns.lookup", "connections.max.idle.ms",
+        "socket.connection.setup.timeout.max.ms", "metadata.max.idle.ms",
+        "metadata.recovery.strategy", "metadata.recovery.rebootstrap.trigger.ms",
+        "metrics.recording.level", "metrics.num.samples", "metrics.sample.window.ms",
+        "enable.metrics.push", "retries",
+        "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
     }
 )  # fmt: skip
 
@@ -441,10 +461,18 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "max.partition.fetch.bytes": _whole(1, _INT32),
     "request.timeout.ms": _whole(1, _INT32),
     "default.api.timeout.ms": _whole(1, _INT32),
-    "retry.backoff.ms": _whole(0, _INT32),
+    "retry.backoff.ms": _whole(1, _INT32),
+    "retry.backoff.max.ms": _whole(1, _INT32),
+    "reconnect.backoff.ms": _whole(1, _INT32),
+    "reconnect.backoff.max.ms": _whole(1, _INT32),
+    "socket.connection.setup.timeout.ms": _whole(1, _INT32),
+    "allow.auto.create.topics": _boolean,
     "metadata.max.age.ms": _whole(1, _INT32),
     "acks": _acks,
     "compression.type": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
+    "compression.gzip.level": _whole(-1, 9),
+    "compression.lz4.level": _whole(1, 17),
+    "compression.zstd.level": _whole(-131072, 22),
     "linger.ms": _whole(0, _INT32),
     "batch.size": _whole(0, _INT32),
     "enable.idempotence": _boolean,

@@ -102,6 +102,9 @@ class Rows:
     def config(self) -> ProducerConfig:
         """The producer's options."""
         given = {k.replace(".", "_"): v for k, v in self.options.client.items() if k in _PRODUCER}
+        level = self.options.client.get(f"compression.{given.get('compression_type', 'none')}.level")
+        if level is not None:
+            given["compression_level"] = level
         return cast(ProducerConfig, {"client_id": "kproto-spark", **given})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:

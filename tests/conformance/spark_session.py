@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from kproto.testing import brokers
 from tests.conformance import judges
 from tests.consumer.spark.filled import Filled
 
@@ -25,11 +26,32 @@ def spark() -> Iterator[Any]:
     judges.java()
     from consumer.spark import session
 
-    started = session(
-        "tests", quick=True, settings={"spark.driver.memory": "512m", "spark.sql.session.timeZone": "UTC"}
-    )
+    settings = {
+        "spark.driver.memory": "512m",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.jars": ",".join(sparks_own_jars()),
+    }
+    started = session("tests", quick=True, settings=settings)
     yield started
     started.stop()
+
+
+def sparks_own_jars() -> list[str]:
+    """Spark's own Kafka source, as paths; none where Maven can't be asked."""
+    spark, token = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0", "spark-token-provider-kafka-0-10_2.13"
+    try:
+        found = brokers.maven_jars("spark-kafka-4.2.0", (spark, f"org.apache.spark:{token}:4.0.0"))
+    except brokers.BrokerMissing:
+        return []
+    wanted = ("spark-sql-kafka", "spark-token", "kafka-clients", "commons-pool2")
+    return [str(jar) for jar in Path(found).parent.glob("*.jar") if jar.name.startswith(wanted)]
+
+
+@pytest.fixture(scope="session")
+def sparks_own() -> None:
+    """That `spark` has Spark's own Kafka source, too."""
+    if not sparks_own_jars():
+        judges.missing("Spark's own Kafka source (Maven fetches it)")
 
 
 class Kafka(Filled):

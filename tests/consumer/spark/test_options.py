@@ -205,12 +205,17 @@ def test_a_stream_has_no_end(name: str, value: str) -> None:
         options(**{name: value}).for_stream()
 
 
-@pytest.mark.parametrize(
-    "name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroupId"]
-)
-def test_a_batch_refuses_what_is_for_streams(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name}=.*streams"):
-        options(**{name: "5"}).for_batch()
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
+def test_a_batch_ignores_a_streams_limits_with_a_warning_as_sparks_own_source_does(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options(**{name: "5"}).for_batch()
+    assert f"{name} is ignored: it is for streams" in caplog.text
+
+
+def test_a_batch_has_no_progress_to_commit() -> None:
+    with pytest.raises(ConfigError, match=r"commitGroupId=.*streams"):
+        options(commitGroupId="g").for_batch()
 
 
 def test_a_least_above_the_most_is_refused() -> None:

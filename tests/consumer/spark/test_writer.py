@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from consumer.engine.partitioning import murmur2
 from consumer.spark.options import parse
 from consumer.spark.schema import HEADERS
-from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
+from consumer.spark.writer import KprotoStreamWriter, KprotoWriter, Rows
 from kproto.errors import ConfigError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows
@@ -117,6 +117,19 @@ def test_a_row_without_topic_fails_the_task(filled: Filled) -> None:
 def test_a_topic_that_does_not_exist_fails_the_task(filled: Filled) -> None:
     with pytest.raises(UnknownTopic):
         write(filled, PLAIN, [{"value": "a"}], topic="nowhere", kafka_max_block_ms="2000")
+
+
+def test_a_topic_that_does_not_exist_is_made_where_that_is_allowed(filled: Filled) -> None:
+    write(filled, PLAIN, [{"value": "a"}], topic="t", kafka_allow_auto_create_topics="true")
+    assert [record.value for record in records(filled, "t")] == [b"a"]
+
+
+def test_a_level_belongs_to_its_own_codec() -> None:
+    given = {"topic": "t", "kafka.compression.type": "zstd", "kafka.compression.gzip.level": "1"}
+    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **given, "kafka.compression.zstd.level": "7"})
+    assert Rows(PLAIN, options).config.get("compression_level") == 7
+    options = parse({"kafka.bootstrap.servers": "127.0.0.1:1", **given})
+    assert Rows(PLAIN, options).config.get("compression_level") is None
 
 
 def test_a_task_that_failed_leaves_nothing_to_the_next(filled: Filled) -> None:

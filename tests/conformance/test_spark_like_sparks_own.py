@@ -1,0 +1,157 @@
+"""A program that says "kproto" where it said "kafka" gives the same rows; nothing else of it is changed.
+
+It uses every option of docs/reference/spark-options.md that Spark's own source and sink take.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance import judges
+from tests.conformance.spark_session import Kafka, kafka, spark, sparks_own
+from tests.consumer.spark.filled import HOUR
+from tests.consumer.spark.test_options_page import rows
+
+pytestmark = pytest.mark.spark
+__all__ = ["kafka", "spark", "sparks_own"]
+
+BOTH = ("kafka", "kproto")
+
+CLIENT = {
+    "kafka.client.id": "etl", "kafka.client.rack": "eu-1a", "kafka.request.timeout.ms": "20000",
+    "kafka.metadata.max.age.ms": "5000", "kafka.retry.backoff.ms": "50",
+    "kafka.retry.backoff.max.ms": "500", "kafka.reconnect.backoff.ms": "20",
+    "kafka.reconnect.backoff.max.ms": "500", "kafka.socket.connection.setup.timeout.ms": "5000",
+    "kafka.socket.connection.setup.timeout.max.ms": "9000", "kafka.receive.buffer.bytes": "131072",
+    "kafka.send.buffer.bytes": "131072", "kafka.client.dns.lookup": "use_all_dns_ips",
+    "kafka.connections.max.idle.ms": "60000", "kafka.metadata.recovery.strategy": "none",
+    "kafka.metrics.recording.level": "INFO", "kafka.metrics.num.samples": "2",
+    "kafka.metrics.sample.window.ms": "30000", "kafka.enable.metrics.push": "false",
+}  # fmt: skip
+READING = CLIENT | {
+    "failOnDataLoss": "true", "includeHeaders": "true", "minPartitions": "5",
+    "kafkaConsumer.pollTimeoutMs": "60000", "fetchOffset.numRetries": "2",
+    "fetchOffset.retryIntervalMs": "100", "groupIdPrefix": "etl",
+    "maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "1",
+    "maxTriggerDelay": "1s", "kafka.isolation.level": "read_committed", "kafka.check.crcs": "true",
+    "kafka.fetch.min.bytes": "1", "kafka.fetch.max.bytes": "1000000", "kafka.fetch.max.wait.ms": "20",
+    "kafka.max.partition.fetch.bytes": "100000", "kafka.default.api.timeout.ms": "30000",
+    "kafka.session.timeout.ms": "10000", "kafka.heartbeat.interval.ms": "3000",
+    "kafka.max.poll.interval.ms": "60000", "kafka.max.poll.records": "100",
+    "kafka.auto.commit.interval.ms": "1000", "kafka.exclude.internal.topics": "true",
+    "kafka.allow.auto.create.topics": "false", "kafka.group.id": "etl",
+    "kafka.partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+}  # fmt: skip
+WRITING = CLIENT | {
+    "includeHeaders": "true", "kafka.acks": "all", "kafka.compression.type": "gzip",
+    "kafka.compression.gzip.level": "6", "kafka.compression.lz4.level": "9",
+    "kafka.compression.zstd.level": "3", "kafka.linger.ms": "5", "kafka.batch.size": "20000",
+    "kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": "60000",
+    "kafka.max.request.size": "1000000", "kafka.max.block.ms": "30000",
+    "kafka.buffer.memory": "10000000", "kafka.max.in.flight.requests.per.connection": "3",
+    "kafka.retries": "5", "kafka.metadata.max.idle.ms": "60000",
+    "kafka.partitioner.adaptive.partitioning.enable": "false",
+    "kafka.partitioner.availability.timeout.ms": "0",
+}  # fmt: skip
+
+
+def each(kafka: Kafka, first: int, second: int) -> str:
+    return f'{{"{kafka.name}": {{"0": {first}, "1": {second}}}}}'
+
+
+def bounds(kafka: Kafka) -> list[dict[str, str]]:
+    """Every way to say what is read, and from where to where."""
+    it = {"subscribe": f" {kafka.name} , "}
+    return [
+        {**it, "startingOffsets": "earliest", "endingOffsets": "latest"},
+        {**it, "startingOffsets": each(kafka, 3, -2), "endingOffsets": each(kafka, -1, 6)},
+        {**it, "startingTimestamp": str(HOUR + 4), "endingTimestamp": str(HOUR + 7)},
+        {
+            "assign": f'{{"{kafka.name}": [0, 1]}}',
+            "startingOffsetsByTimestamp": each(kafka, HOUR + 2, HOUR + 8),
+            "endingOffsetsByTimestamp": each(kafka, HOUR + 5, HOUR + 10**9),
+        },
+        {
+            "subscribePattern": rf"{kafka.name}\p{{Lower}}*+",
+            "startingTimestamp": str(HOUR + 10**9),
+            "startingOffsetsByTimestampStrategy": "latest",
+            "maxRecordsPerPartition": "2",
+        },
+    ]
+
+
+def program(spark: Any, kafka: Kafka, word: str, folder: Path) -> list[Any]:
+    """All of it: batches, a stream, and both kinds of writing."""
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap}
+    found: list[Any] = []
+    for bound in bounds(kafka):
+        frame = spark.read.format(word).options(**servers, **READING, **bound).load()
+        found.append((frame.dtypes, sorted(map(str, frame.collect()))))
+
+    batches: list[list[str]] = []
+
+    def see(frame: Any, _: int) -> None:
+        batches.append(sorted(map(str, frame.collect())))
+
+    stream = spark.readStream.format(word).options(**servers, **READING)
+    stream = stream.options(subscribe=kafka.name, startingOffsets="earliest").load()
+    query = stream.writeStream.foreachBatch(see).option("checkpointLocation", str(folder / f"{word}-seen"))
+    query = query.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    found.append(sorted(row for batch in batches for row in batch))
+    assert all(len(batch) <= 12 for batch in batches), "maxOffsetsPerTrigger"
+
+    target = f"{kafka.name}-{word}"
+    kafka.topic(target, 0, 0)
+    columns = stream.selectExpr(
+        "cast(key as string) key",
+        "value",
+        "'no' topic",
+        "cast(offset % 2 as int) partition",
+        "headers",
+        "1 other",
+    )
+    sink = columns.writeStream.format(word).options(**servers, **WRITING, topic=target)
+    query = sink.option("checkpointLocation", str(folder / word)).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    rows = spark.sql(f"select 'k' || id key, 'v' || id value, '{target}' topic from range(30)")
+    rows.write.format(word).options(**servers, **WRITING).mode("append").save()
+    written = spark.read.format("kproto").options(**servers, subscribe=target, includeHeaders="true").load()
+    found.append(sorted(map(str, written.select("key", "value", "partition", "headers").collect())))
+    return found
+
+
+@pytest.mark.parametrize("kafka", [pytest.param("real", marks=pytest.mark.kafka)], indirect=True)
+def test_the_word_changed_gives_the_same_rows(
+    spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path
+) -> None:
+    kafka.fill(10, 12)
+    theirs, ours = (program(spark, kafka, word, tmp_path) for word in BOTH)
+    assert len(theirs[5]) == 22
+    assert len(theirs[6]) == 52
+    assert ours == theirs
+
+
+def test_the_program_uses_every_option_that_both_take() -> None:
+    words = {"reading": {option for bound in bounds(Kafka("localhost:1", "t")) for option in bound}}
+    used = {*READING, *WRITING, *words["reading"], "topic", "kafka.bootstrap.servers"}
+    # Java's share consumers, static members and KIP-848 have no word in a program for Spark's own source.
+    others = ("kafka.share.", "kafka.group.", "kafka.internal.", "kafka.metadata.recovery.rebootstrap")
+    asked = {row.option for row in rows() if row.verdict in ("same", "better", "no effect")}
+    assert {option for option in asked - used if not option.startswith(others)} == set()
+
+
+@pytest.mark.java
+def test_the_page_has_every_option_of_javas_clients(kafka_jars: str, tmp_path: Path) -> None:
+    source = Path(__file__).parent / "java" / "Names.java"
+    run = [judges.java(), "-cp", kafka_jars, str(source)]
+    names = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=True).stdout.split()
+    access = ("security.", "ssl.", "sasl.")
+    of_the_page = {row.option for row in rows()}
+    missing = {n for n in names if not n.startswith(access) and f"kafka.{n}" not in of_the_page}
+    assert len(names) > 90
+    assert missing == set()
