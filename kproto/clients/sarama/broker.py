@@ -96,7 +96,7 @@ class Broker(Routine):
         self._want(Call(routine, build, self.client.now, keeps_lock))
 
     def pass_by(self, routine: Routine) -> None:
-        """Take the lock and give it back (ResponseSize); `routine` is woken with "passed"."""
+        """Take the lock and give it back (ResponseSize); `routine` goes on with "passed"."""
         self._want(Call(routine, lambda: None, self.client.now, False, "passed"))
 
     def close(self) -> None:
@@ -130,7 +130,12 @@ class Broker(Routine):
         """The caller has the lock."""
         wake = self.client.wake
         error = self.broken if self.opened else self.last_error or errors.NOT_CONNECTED
-        request = None if call.signal == "passed" else call.build()
+        if call.signal == "passed":
+            if self.waiting:
+                wake(self, "unlocked")
+            self.client.resume(call.routine, "passed")
+            return
+        request = call.build()
         if request is None or error is not None:
             wake(call.routine, call.signal, Answer(self, request, None, None if request is None else error))
             if self.waiting:

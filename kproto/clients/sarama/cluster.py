@@ -100,14 +100,17 @@ class Metadata:
         self.dead_seeds = []
 
     def candidates(self) -> list[Broker]:
-        """Whose lock has to be had, one after the other, before the last is asked (LeastLoadedBroker)."""
+        """Whose lock has to be had, one after the other, before the last is asked.
+
+        LeastLoadedBroker counts what is open at every registered broker, in the order of a Go map, and at the
+        first one (as at each that is less busy than those before) twice. A seed is asked without counting.
+        """
         brokers = list(self.brokers.values())
-        if self.client.dialect.asks_bootstrap and self.seeds:
-            return [self.seeds[0].open()]
-        if len(brokers) > 1:
-            first = int(self.client.settings.random() * len(brokers))
-            return [*brokers[:first], *brokers[first + 1 :], brokers[first].open()]
-        return [one.open() for one in brokers or self.seeds[:1]]
+        if not brokers or (self.client.dialect.asks_bootstrap and self.seeds):
+            return [one.open() for one in self.seeds[:1]]
+        first = int(self.client.settings.random() * len(brokers)) if len(brokers) > 1 else 0
+        chosen = brokers.pop(first)
+        return [chosen, chosen, *brokers, chosen.open()]
 
     # -- refreshing
 
@@ -240,18 +243,15 @@ def _choose(refresh: Refresh, what: object) -> None:
     if not refresh.brokers:
         refresh.metadata.resurrect()
         _retry(refresh, errors.OUT_OF_BROKERS)
-    elif len(refresh.brokers) == 1:
-        _ask(refresh)
     else:
-        refresh.brokers[0].pass_by(refresh)
+        _count(refresh, None)
 
 
-def _passed(refresh: Refresh, answer: Answer) -> None:
-    refresh.brokers.pop(0)
+def _count(refresh: Refresh, what: object) -> None:
     if len(refresh.brokers) == 1:
         _ask(refresh)
     else:
-        refresh.brokers[0].pass_by(refresh)
+        refresh.brokers.pop(0).pass_by(refresh)
 
 
 def _ask(refresh: Refresh) -> None:
@@ -309,7 +309,7 @@ def _finish(refresh: Refresh, trouble: dict[str, Trouble] | Trouble | None) -> N
 Refresh.TABLE = {
     "new": only(R, choosing=_begin),
     "start": only(R, choosing=_choose),
-    "passed": only(R, choosing=_passed),
+    "passed": only(R, choosing=_count),
     "answered": only(R, asking=_refresh_answered),
     "elapsed": only(R, waiting=_retried),
 }

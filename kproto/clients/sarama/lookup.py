@@ -70,18 +70,15 @@ def _choose(lookup: Lookup, what: object) -> None:
     if not lookup.brokers:
         lookup.client.metadata.resurrect()
         _retry(lookup, errors.OUT_OF_BROKERS)
-    elif len(lookup.brokers) == 1:
-        _ask(lookup)
     else:
-        lookup.brokers[0].pass_by(lookup)
+        _count(lookup, None)
 
 
-def _passed(lookup: Lookup, answer: Answer) -> None:
-    lookup.brokers.pop(0)
+def _count(lookup: Lookup, what: object) -> None:
     if len(lookup.brokers) == 1:
         _ask(lookup)
     else:
-        lookup.brokers[0].pass_by(lookup)
+        lookup.brokers.pop(0).pass_by(lookup)
 
 
 def _ask(lookup: Lookup) -> None:
@@ -149,7 +146,7 @@ def _finish(lookup: Lookup, trouble: Trouble | None) -> None:
 
 
 Lookup.TABLE = {
-    "passed": only(S, choosing=_passed),
+    "passed": only(S, choosing=_count),
     "answered": only(S, asking=_answered),
     "refreshed": only(S, refreshing=_refreshed),
     "elapsed": only(S, absent=_looked, waiting=_retried),
