@@ -33,6 +33,9 @@ _MODULES: Final = {
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
+# Ours, for what Java says in another way: it is text here, and no text for a client.
+_FLAGGED: Final = ("ssl_check_hostname",)
+_FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 _PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 
@@ -70,7 +73,7 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     for name in left:
         plain = name.replace(".", "_")
         if plain in NAMES:  # ours, with dots
-            found[plain] = left[name]
+            found[plain] = _FLAGS.get(left[name].lower(), left[name]) if plain in _FLAGGED else left[name]
         elif name not in _IGNORED:
             allowed = unknown_hint(plain) or "this client has nothing like it"
             raise ConfigError(name, shown(name, left[name]), allowed)
@@ -183,6 +186,9 @@ def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
     line = left.pop("sasl.jaas.config", None)
     if line is None:
         return
+    wanted = found.get("sasl_mechanism")
+    if wanted is not None and not any(str(wanted).upper() in known for known in _MODULES.values()):
+        return  # a mechanism that isn't there: its own check says so
     module, options = read_jaas(line)
     mechanisms = next(
         (known for name, known in _MODULES.items() if module.endswith(f".{name}") or module == name), None

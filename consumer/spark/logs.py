@@ -249,6 +249,7 @@ def connect(options: Options) -> Cluster:
         client_id=options.text("client.id", "kproto-spark"),
         request_timeout_ms=timeout_ms,
         timeout=timeout_ms / 1000,
+        **options.access.options,
     )
 
 

@@ -10,9 +10,9 @@ The names are those of Spark's own Kafka source, so that a query moves over by c
   ``maxOffsetPerTrigger`` that is silently ignored is a query without a limit.
 * What Spark's own source ignores with a warning, as a stream's limits in a batch, is ignored with one here: a
   program moves over whole.
-* ``kafka.*`` goes to our own client. What would change the meaning of a read (``auto.offset.reset``,
-  deserializers, ``enable.auto.commit``) is refused; what belongs to membership of a group, which this source
-  doesn't use, is accepted and has no effect.
+* ``kafka.*`` goes to our own client; what is about TLS and SASL to `access`. What would change the meaning of
+  a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) is refused; what belongs to membership
+  of a group, which this source doesn't use, is accepted and has no effect.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from typing import Any, Literal, TypeAlias, cast
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
+from ..security.names import shown
+from .access import PLAINTEXT, PREFIXES, Access
 from .java_regex import matcher
 
 log = logging.getLogger(__name__)
@@ -104,6 +107,7 @@ class Options:
     bootstrap_servers: str
     client: Mapping[str, object]
     given: frozenset[str]
+    access: Access = PLAINTEXT
     choice: Choice | None = None
     starting: Bound | None = None
     ending: Bound | None = None
@@ -121,6 +125,11 @@ class Options:
     fetch_offset_retry_interval_ms: int = 1_000
     commit_group_id: str | None = None
     topic: str | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells the connections of one query from those of another in the same process."""
+        return (os.getpid(), self.bootstrap_servers, self.access, *sorted(self.client.items()))
 
     def text(self, name: str, default: str) -> str:
         """A ``kafka.*`` option that is text, by Kafka's name."""
@@ -196,7 +205,7 @@ def parse(options: Mapping[str, str]) -> Options:
                 if near
                 else f"allowed: {', '.join(sorted(_NAMES.values()))}"
             )
-            raise ConfigError(key, value, f"there is no such option; {hint}")
+            raise ConfigError(key, shown(key, value), f"there is no such option; {hint}")
     servers = client.pop("bootstrap.servers", "")
     if not servers.strip():
         raise ConfigError(
@@ -206,9 +215,11 @@ def parse(options: Mapping[str, str]) -> Options:
     values: dict[str, Any] = {
         attribute: read(name, given[name]) for name, (attribute, read) in _PLAIN.items() if name in given
     }
+    access = {name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)}
     return Options(
         bootstrap_servers=servers.strip(),
         client=_client(client),
+        access=Access.read(access),
         given=frozenset(given),
         choice=_choice(given),
         starting=_bound(given, "starting"),
@@ -395,7 +406,7 @@ def _client(given: Mapping[str, str]) -> dict[str, object]:
         elif key not in _WITHOUT_EFFECT:
             near = difflib.get_close_matches(key, _CLIENT, n=1)
             hint = f"did you mean kafka.{near[0]}?" if near else f"allowed: {', '.join(sorted(_CLIENT))}"
-            raise ConfigError(name, value, f"kproto's client has no such option; {hint}")
+            raise ConfigError(name, shown(name, value), f"kproto's client has no such option; {hint}")
     return client
 
 
@@ -435,12 +446,6 @@ _WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 
 
-def _plaintext(name: str, value: str) -> str:
-    if value.strip().upper() == "PLAINTEXT":
-        return "PLAINTEXT"
-    raise ConfigError(name, value, "this release speaks PLAINTEXT only")
-
-
 def _acks(name: str, value: str) -> str:
     if value.strip() in ("all", "-1", "1", "0"):
         return "all" if value.strip() == "-1" else value.strip()
@@ -452,7 +457,6 @@ _INT32 = (1 << 31) - 1
 _CLIENT: dict[str, Callable[[str, str], object]] = {
     "client.id": _text,
     "client.rack": _text,
-    "security.protocol": _plaintext,
     "isolation.level": _one_of("read_uncommitted", "read_committed"),
     "check.crcs": _boolean,
     "fetch.min.bytes": _whole(0, _INT32),

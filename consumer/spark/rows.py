@@ -18,7 +18,6 @@ Rules:
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -79,11 +78,10 @@ _workers: dict[tuple[object, ...], _Worker] = {}
 
 
 def _worker(options: Options) -> _Worker:
-    key = (os.getpid(), options.bootstrap_servers, *sorted(options.client.items()))
-    worker = _workers.get(key)
+    worker = _workers.get(options.key)
     if worker is None:
         fetcher = ThreadPoolExecutor(1, thread_name_prefix="kproto-fetch")
-        worker = _workers[key] = _Worker(connect(options), fetcher, {})
+        worker = _workers[options.key] = _Worker(connect(options), fetcher, {})
     return worker
 
 

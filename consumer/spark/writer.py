@@ -13,7 +13,6 @@ Rules, all of them as in Spark's own sink:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -105,7 +104,8 @@ class Rows:
         level = self.options.client.get(f"compression.{given.get('compression_type', 'none')}.level")
         if level is not None:
             given["compression_level"] = level
-        return cast(ProducerConfig, {"client_id": "kproto-spark", **given})
+        access = self.options.access.options
+        return cast(ProducerConfig, {"client_id": "kproto-spark", **given, **access})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows, and wait until all of them are acknowledged. Raises the first failure."""
@@ -118,7 +118,7 @@ class Rows:
             _settled(waiting)
         except BaseException:
             # What is still buffered belongs to a task that failed: it must not go out with the next one.
-            _producers.pop(_key(self.options), None)
+            _producers.pop(self.options.key, None)
             producer.kill()
             raise
         return WriterCommitMessage()
@@ -166,13 +166,8 @@ def _settled(waiting: list[Delivery]) -> None:
 _producers: dict[tuple[object, ...], Producer] = {}
 
 
-def _key(options: Options) -> tuple[object, ...]:
-    return (os.getpid(), options.bootstrap_servers, *sorted(options.client.items()))
-
-
 def _producer(options: Options, config: ProducerConfig) -> Producer:
     """This process's producer: it outlives the task, as Spark's workers do."""
-    key = _key(options)
-    if key not in _producers:
-        _producers[key] = Producer(options.bootstrap_servers, **config)
-    return _producers[key]
+    if options.key not in _producers:
+        _producers[options.key] = Producer(options.bootstrap_servers, **config)
+    return _producers[options.key]

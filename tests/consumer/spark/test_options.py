@@ -254,7 +254,7 @@ def test_a_source_refuses_the_sinks_topic() -> None:
         ("commitGroupId", " ", "must not be empty"),
         ("kafka.isolation.level", "serializable", "read_uncommitted, read_committed"),
         ("kafka.fetch.max.bytes", "1.5", "from 1 to 2147483647"),
-        ("kafka.security.protocol", "SASL_SSL", "PLAINTEXT only"),
+        ("kafka.security.protocol", "TLS", "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("kafka.compression.type", "rar", "none, gzip, snappy, lz4, zstd"),
         ("kafka.acks", "2", '"all", "1" or "0"'),
     ],

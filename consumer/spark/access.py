@@ -1,0 +1,75 @@
+"""How a query gets in: ``kafka.security.protocol``, ``kafka.ssl.*`` and ``kafka.sasl.*``.
+
+Rules that hold here:
+
+* The names are Java's, as in Spark's own source, so that a query moves over as it is; see
+  `consumer.security.properties`. What can't be honoured is refused at ``load()``, never left out.
+* Executors get them by Spark's own pickles, which is why an `Access` can be pickled where
+  `consumer.security.Security` can't. In a repr, a plan, a log or an error it shows its protocol at most.
+* Files, such as trust stores, must be there under the same path on the driver and on every executor; PEM text
+  (``kafka.ssl.truststore.certificates``) travels along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kproto.errors import ConfigError
+
+from ..security.names import SecurityConfig
+
+PREFIXES: Final = ("security.", "ssl.", "sasl.")
+
+# Under which of Java's names people look for what our own options are called.
+_JAVA: Final[Mapping[str, str]] = {
+    "ssl_cafile": "ssl.truststore.location",
+    "ssl_certfile": "ssl.keystore.location",
+    "ssl_keyfile": "ssl.keystore.key",
+    "ssl_password": "ssl.key.password",
+    "ssl_check_hostname": "ssl.endpoint.identification.algorithm",
+    "ssl_min_version": "ssl.enabled.protocols",
+    "sasl_username": "sasl.jaas.config",
+    "sasl_password": "sasl.jaas.config",
+    "sasl_oauthbearer_client_id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl_oauthbearer_client_secret": "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl_oauth_token_provider": "sasl.oauthbearer.token.endpoint.url",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Access:
+    """Options under Java's names, in order; none means PLAINTEXT."""
+
+    given: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Access:
+        """Checked options, as Spark hands them over without ``kafka.``. Raises ConfigError, MissingExtra."""
+        if not given or (len(given) == 1 and given.get("security.protocol", "").upper() == "PLAINTEXT"):
+            return cls()  # without importing what only the others need
+        from ..security.options import security_options
+
+        found = cls(tuple(sorted(given.items())))
+        try:
+            security_options(found.options)
+        except ConfigError as error:
+            name = _JAVA.get(error.option, error.option.replace("_", "."))
+            raise ConfigError(f"kafka.{name}", error.value, error.allowed) from None
+        return found
+
+    @property
+    def options(self) -> SecurityConfig:
+        """Keyword arguments for a client, secrets in the open."""
+        if not self.given:
+            return {}
+        from ..security.properties import from_java
+
+        return from_java(dict(self.given))
+
+    def __repr__(self) -> str:
+        return f"Access({dict(self.given).get('security.protocol', 'PLAINTEXT')})"
+
+
+PLAINTEXT: Final = Access()

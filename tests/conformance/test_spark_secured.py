@@ -1,0 +1,139 @@
+"""format("kproto") where one must log in over TLS: in Spark itself, on our own broker and a real one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from consumer import Cluster
+from consumer.spark.access import Access
+from kproto.broker.server import running
+from kproto.testing.certificates import certificates
+from tests.conformance.spark_session import spark
+
+secured = pytest.importorskip("tests.conformance.secured")
+pytestmark = pytest.mark.spark
+__all__ = ["spark"]
+PASSWORD = secured.USERS["alice"]
+WRONG = "wr0ng-of-alice"
+SECURITY = "org.apache.kafka.common.security."
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A broker's SASL_SSL listener, with two topics of this test's own."""
+
+    place: str
+    ca: str
+
+    def options(self, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD) -> dict[str, str]:
+        """As Spark's own source takes them."""
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        return {
+            "kafka.bootstrap.servers": self.place,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": mechanism,
+            "kafka.sasl.jaas.config": f'{SECURITY}{module} required username="alice" password="{password}";',
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": self.ca,
+        }
+
+    def topic(self) -> str:
+        name = f"t-{uuid4().hex[:12]}"
+        given = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
+        with Cluster(self.place, **Access.read(given).options) as cluster:
+            cluster.create_topics({name: 2})
+        return name
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    folder = tmp_path_factory.mktemp("secured")
+    if request.param == "real":
+        with secured.real_kafka(folder) as broker:
+            yield Kafka(broker.places["SASL_SSL"], broker.certificates.ca)
+        return
+    files = certificates(folder)
+    # Sessions as short as those of the real one, so that executors renew theirs, too.
+    settings = {"connections.max.reauth.ms": str(secured.SESSION_MS)}
+    listen = ["SASL_SSL://127.0.0.1:0"]
+    with running({}, settings, listen=listen, users=secured.USERS, tls=files.context()) as server:
+        yield Kafka(server.bootstrap, files.ca)
+
+
+def shown(frame: Any) -> str:
+    """Everything that Spark tells of how it will get at a frame's rows."""
+    execution = frame._jdf.queryExecution()
+    return f"{execution.toString()} {execution.logical().toString()} {execution.analyzed().toJSON()}"
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_what_a_batch_writes_is_read_back(spark: Any, kafka: Kafka, mechanism: str) -> None:
+    topic, how = kafka.topic(), kafka.options(mechanism)
+    rows = spark.sql("select cast(id as string) as value, cast(id % 2 as int) as partition from range(20)")
+    rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
+    frame = spark.read.format("kproto").options(**how, subscribe=topic).load()
+    read = frame.selectExpr("cast(value as string)").collect()
+    assert sorted(int(row["value"]) for row in read) == list(range(20))
+
+
+def test_a_stream_goes_on_when_its_sessions_have_ended(spark: Any, kafka: Kafka, tmp_path: Path) -> None:
+    source, target, how = kafka.topic(), kafka.topic(), kafka.options()
+    stream = spark.readStream.format("kproto").options(**how, subscribe=source, startingOffsets="earliest")
+    sink = stream.load().writeStream.format("kproto").options(**how, topic=target)
+    query = sink.option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        end, sent = time.monotonic() + 2 * secured.SESSION_MS / 1000, 0
+        while time.monotonic() < end:
+            rows = spark.sql(f"select '{sent}' as value")
+            rows.write.format("kproto").options(**how, topic=source).mode("append").save()
+            sent += 1
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    copied = spark.read.format("kproto").options(**how, subscribe=target).load()
+    assert sorted(int(bytes(row["value"])) for row in copied.collect()) == list(range(sent))
+    checkpoint = "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
+    assert PASSWORD not in checkpoint
+
+
+def test_no_plan_shows_the_password(spark: Any, kafka: Kafka, capfd: pytest.CaptureFixture[str]) -> None:
+    topic, how = kafka.topic(), kafka.options()
+    frame = spark.read.format("kproto").options(**how, subscribe=topic).load()
+    frame.explain(True)
+    stream = spark.readStream.format("kproto").options(**how, subscribe=topic).load()
+    stream.explain(True)
+    frame.collect()
+    out, err = capfd.readouterr()
+    for text in (shown(frame), shown(stream), out, err):
+        assert PASSWORD not in text
+    assert "kproto" in shown(frame)
+
+
+def test_who_is_refused_reads_why_and_not_the_password(
+    spark: Any, kafka: Kafka, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.errors import PySparkException
+
+    topic, how = kafka.topic(), kafka.options(password=WRONG)
+    told: list[str] = []
+    with pytest.raises(PySparkException) as batch:
+        spark.read.format("kproto").options(**how, subscribe=topic).load().collect()
+    told.append(str(batch.value))
+    rows = spark.sql("select 'x' as value")
+    with pytest.raises(PySparkException) as sink:
+        rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
+    told.append(str(sink.value))
+    stream = spark.readStream.format("kproto").options(**how, subscribe=topic).load()
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    with pytest.raises(PySparkException) as streamed:
+        query.awaitTermination(120)
+    told.append(str(streamed.value))
+    assert all("refuses user 'alice' with SCRAM-SHA-512" in text for text in told)
+    assert not [text for text in (*told, *capfd.readouterr()) if WRONG in text]

@@ -1,0 +1,152 @@
+"""kafka.security.protocol, kafka.ssl.* and kafka.sasl.* of format("kproto")."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Cluster, Producer
+from consumer.spark.access import Access
+from consumer.spark.logs import Logs
+from consumer.spark.offsets import Range
+from consumer.spark.options import Options, parse
+from kproto.broker.server import running
+from kproto.errors import AuthenticationFailed, ConfigError
+from kproto.testing.certificates import Certificates, certificates
+
+PASSWORD = "s3cr3t-of-alice"
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+JAAS = f'{MODULE} required username="alice" password="{PASSWORD}";'
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    pytest.importorskip("trustme")
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def place(files: Certificates) -> Iterator[str]:
+    with running(
+        {"t": 1}, listen=["SASL_SSL://127.0.0.1:0"], users={"alice": PASSWORD}, tls=files.context()
+    ) as server:
+        yield server.bootstrap
+
+
+def given(place: str, files: Certificates, **more: str) -> dict[str, str]:
+    """As in a query for Spark's own source; `_` in a name stands for a dot."""
+    return {
+        "kafka.bootstrap.servers": place,
+        "subscribe": "t",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": files.ca,
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": JAAS,
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def test_plaintext_is_what_nobody_has_to_say(files: Certificates) -> None:
+    plain = {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "plaintext"}
+    assert parse(plain).access == Access() == parse({"kafka.bootstrap.servers": "a:1"}).access
+
+
+def test_the_driver_gets_in(place: str, files: Certificates) -> None:
+    logs = Logs(parse(given(place, files)))
+    assert set(logs.view().ends.values()) == {0}
+    logs.close()
+
+
+def test_an_executor_gets_in_by_what_was_pickled(place: str, files: Certificates) -> None:
+    rows = pytest.importorskip("consumer.spark.rows")
+    schema = pytest.importorskip("consumer.spark.schema")
+    how = parse(given(place, files))
+    with Producer(place, **how.access.options) as producer:
+        producer.send("t", b"flown").result(30)
+    sent: Options = pickle.loads(pickle.dumps(how))
+    slice_ = pytest.importorskip("consumer.spark.slices").Slice(Range("t", 0, 0, 1))
+    batches: list[Any] = list(rows.read(slice_, schema.full(sent), sent))
+    assert batches[0].column("value").to_pylist() == [b"flown"]
+
+
+def test_a_sink_gets_in(place: str, files: Certificates) -> None:
+    pa = pytest.importorskip("pyarrow")
+    types = pytest.importorskip("pyspark.sql.types")
+    writer = pytest.importorskip("consumer.spark.writer")
+    text = given(place, files)
+    del text["subscribe"]
+    how = parse({**text, "topic": "t"})
+    rows = writer.Rows(types.StructType([types.StructField("value", types.StringType())]), how)
+    rows.write(iter([pa.RecordBatch.from_pydict({"value": ["written"]})]))
+    with Cluster(place, **how.access.options) as cluster:
+        ends = cluster.list_offsets(dict.fromkeys(cluster.partitions("t"), "latest"))
+    assert [end.offset for end in ends.values()] == [1]
+
+
+def test_who_has_another_password_has_another_connection(files: Certificates) -> None:
+    one, other = parse(given("a:1", files)), parse(given("a:1", files, kafka_sasl_jaas_config=JAAS + " "))
+    assert one.key == parse(given("a:1", files)).key
+    assert one.key != other.key
+
+
+def test_a_wrong_password_is_told_at_once_and_shown_nowhere(
+    place: str, files: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = JAAS.replace(PASSWORD, "wr0ng-of-alice")
+    how = parse(given(place, files, kafka_sasl_jaas_config=wrong))
+    logs = Logs(how)
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(AuthenticationFailed, match="refuses user 'alice'") as e,
+    ):
+        logs.view()
+    logs.close()
+    for text in (caplog.text, str(e.value), repr(e.value), repr(how), str(how), f"{how.access}"):
+        assert "wr0ng" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("sasl.mechanism", "GSSAPI", "kafka.sasl.mechanism='GSSAPI' is not allowed; allowed: PLAIN"),
+        ("sasl.jaas.config", f"Login required password={PASSWORD}", "kafka.sasl.jaas.config='[hidden]'"),
+        ("sasl.jaas.config", "", "kafka.sasl.jaas.config"),
+        (
+            "sals.jaas.config",
+            JAAS,
+            "kafka.sals.jaas.config='[hidden]' is not allowed; kproto's client has no",
+        ),
+        ("sasl.passwrod", PASSWORD, "kafka.sasl.passwrod='[hidden]'"),
+        ("ssl.truststore.location", "/no/such/file", "kafka.ssl.truststore.location='/no/such/file'"),
+        ("ssl.truststore.type", "JKS", "kafka.ssl.truststore.type='JKS' is not allowed; PEM or PKCS12"),
+        ("ssl.check.hostname", "maybe", "kafka.ssl.endpoint.identification.algorithm='maybe'"),
+        ("security.protocol", "PLAINTEXT", "kafka.sasl"),
+    ],
+)
+def test_what_is_wrong_is_told_at_load_under_the_name_that_was_given(
+    files: Certificates, name: str, value: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as e:
+        parse(given("a:1", files, **{f"kafka.{name}": value}))
+    assert words in str(e.value)
+    assert PASSWORD not in repr(e.value)
+
+
+def test_what_misses_its_prefix_is_refused_and_not_shown(files: Certificates) -> None:
+    with pytest.raises(ConfigError, match=r"sasl.jaas.config='\[hidden\]' is not allowed; there is no such"):
+        parse({**given("a:1", files), "sasl.jaas.config": JAAS})
+
+
+def test_a_trust_store_that_is_text_travels_along(files: Certificates) -> None:
+    text = given("a:1", files)
+    del text["kafka.ssl.truststore.location"], text["kafka.ssl.truststore.type"]
+    how = parse({**text, "kafka.ssl.truststore.certificates": Path(files.ca).read_text()})
+    sent: Options = pickle.loads(pickle.dumps(how))
+    assert sent == how
+    assert sent.access.options["ssl_cafile"] == Path(files.ca).read_text()
