@@ -72,12 +72,23 @@ class Builder:
         self, records: bytes, aborted: tuple[tuple[int, int], ...], position: int
     ) -> Iterator[RecordBatch]:
         """The records of a fetch answer from `position` to the slice's end, in batches of at most `ROWS`."""
-        found = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
+        try:
+            found = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)
+        except RecordError as e:
+            raise self._placed(e, position) from None
         first, last = np.searchsorted(found.offset, [position, self._range.end]).tolist()
         for at in range(first, last, ROWS):
             until = min(at + ROWS, last)
             arrays = [make(found, at, until) for make in self._makers]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _placed(self, error: RecordError, position: int) -> RecordError:
+        """The same error, with where in the log it is, and what can be done."""
+        what = error.detail or "the bytes end too early"
+        where = f"fetched at offset {position} of {self._range.topic}-{self._range.partition}"
+        way_out = "; kafka.check.crcs=false reads on" if error.field == "crc" else ""
+        detail = f"{what} ({where}, to be read up to {self._range.end}{way_out})"
+        return RecordError(error.message, error.version, error.field, error.offset, detail)
 
     def _maker(self, name: str) -> Callable[[Columns, int, int], Column]:
         topic, partition = self._range.topic, self._range.partition

@@ -39,6 +39,8 @@ LOOKS = 5
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 1.0
 
+_RETRIES = "see fetchOffset.numRetries and fetchOffset.retryIntervalMs"
+
 # Java's default.api.timeout.ms.
 API_TIMEOUT_MS = 60_000
 
@@ -211,12 +213,16 @@ class Logs:
         return {p: at.offset or 0 for p, at in answers.items()}
 
     def _retried(self, ask: Callable[[], T]) -> T:
+        option = "default.api.timeout.ms" if self._answered else "request.timeout.ms"
         patience = self._timeout if self._answered else request_timeout_ms(self.options) / 1000
         for left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:
-                found = ridden_out(ask, patience)
-            except (RequestTimedOut, Retriable):
+                found = ridden_out(ask, patience, f"kafka.{option}")
+            except (RequestTimedOut, Retriable) as error:
                 if not left:
+                    error.add_note(
+                        f"It was tried again {self.options.fetch_offset_retries} times; {_RETRIES}."
+                    )
                     raise
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:
@@ -225,14 +231,17 @@ class Logs:
         raise AssertionError("the last try returns or raises")
 
 
-def ridden_out(ask: Callable[[], T], seconds: float) -> T:
-    """The answer, asked for again while nobody can be reached, for so long; then ConnectionFailed."""
+def ridden_out(ask: Callable[[], T], seconds: float, option: str) -> T:
+    """The answer, asked for again while nobody can be reached, for so long, which `option` decides; then
+    ConnectionFailed.
+    """
     end, pause = time.monotonic() + seconds, PAUSE_S
     for tries in count():
         try:
             return ask()
         except ConnectionFailed as error:
             if time.monotonic() + pause >= end:
+                error.add_note(f"It was tried for {seconds:g} s; see {option}.")
                 raise
             if tries == 0:
                 log.warning("the cluster is out of reach, trying again for %d s: %s", seconds, error)

@@ -198,7 +198,8 @@ def _outside(fetches: _Fetches, position: int) -> int:
     """Where to go on when `position` isn't in the log; the end of the slice if nothing of it is left."""
     timeout = fetches.options.poll_timeout_ms / 1000
     cluster, wanted = fetches.worker.cluster, {fetches.partition: "earliest"}
-    answer = ridden_out(lambda: cluster.list_offsets(wanted, timeout=timeout), timeout)
+    option = "kafkaConsumer.pollTimeoutMs"
+    answer = ridden_out(lambda: cluster.list_offsets(wanted, timeout=timeout), timeout, option)
     first = answer[fetches.partition].offset or 0
     if first <= position:
         _lost(f"the log of {fetches.name} ends before {position}, which was to be read", fetches.options)

@@ -1,16 +1,19 @@
 """A program that says "kproto" where it said "kafka" gives the same rows; nothing else of it is changed.
+What operators look at is the same, too.
 
-It uses every option of docs/reference/spark-options.md that Spark's own source and sink take.
+The program uses every option of docs/reference/spark-options.md that Spark's own source and sink take.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from consumer.spark import behind, log_batches
 from tests.conformance import judges
 from tests.conformance.spark_session import Kafka, kafka, spark, sparks_own
 from tests.consumer.spark.filled import HOUR
@@ -19,6 +22,7 @@ from tests.consumer.spark.test_options_page import rows
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]
 
+REAL = pytest.mark.parametrize("kafka", [pytest.param("real", marks=pytest.mark.kafka)], indirect=True)
 BOTH = ("kafka", "kproto")
 
 CLIENT = {
@@ -125,7 +129,7 @@ def program(spark: Any, kafka: Kafka, word: str, folder: Path) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("kafka", [pytest.param("real", marks=pytest.mark.kafka)], indirect=True)
+@REAL
 def test_the_word_changed_gives_the_same_rows(
     spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path
 ) -> None:
@@ -134,6 +138,43 @@ def test_the_word_changed_gives_the_same_rows(
     assert len(theirs[5]) == 22
     assert len(theirs[6]) == 52
     assert ours == theirs
+
+
+@REAL
+def test_the_metrics_of_operators_are_those_of_sparks_own_source(
+    spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path
+) -> None:
+    kafka.fill(10, 4)
+    found: dict[str, list[dict[str, str]]] = {}
+    for word in BOTH:
+        stream = spark.readStream.format(word).options(**kafka.options(startingOffsets="earliest"))
+        sink = stream.option("maxOffsetsPerTrigger", 7).load().writeStream.format("noop")
+        query = sink.option("checkpointLocation", str(tmp_path / word)).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        progress = [p for p in query.recentProgress if p["numInputRows"]]
+        counted = [source.metrics for p in progress for source in behind(p)]
+        if word == "kafka":
+            assert counted == [dict(p["sources"][0]["metrics"]) for p in progress]
+        found[word] = counted
+    assert len(found["kafka"]) == 2
+    assert found["kproto"] == found["kafka"]
+
+
+@pytest.mark.parametrize("kafka", ["embedded"], indirect=True)
+def test_every_batch_has_a_line_in_the_log(
+    spark: Any, kafka: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.fill(5)
+    caplog.set_level("INFO", logger="consumer.spark.progress")
+    log_batches(spark)
+    stream = spark.readStream.format("kproto").options(**kafka.options(startingOffsets="earliest")).load()
+    sink = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName("etl")
+    query = sink.trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    assert re.fullmatch(
+        rf"etl, batch 0, [0-9.]+ s: 5 rows \({kafka.name}-0 0 to 5\), nothing waits", caplog.messages[0]
+    )
 
 
 def test_the_program_uses_every_option_that_both_take() -> None:

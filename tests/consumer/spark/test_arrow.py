@@ -6,7 +6,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer.spark.arrow import cut
+from pyspark.sql.types import StructType
+
+from consumer.spark.arrow import Builder, cut
+from consumer.spark.offsets import Range
+from kproto.errors import RecordError
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
@@ -36,3 +40,13 @@ def test_when_nothing_begins_before_the_end_it_is_a_gap_and_is_reached() -> None
 
 def test_without_a_whole_batch_nothing_is_reached() -> None:
     assert cut(batch(0)[:-1], 5)[1] is None
+
+
+def test_a_broken_batch_is_told_with_its_partition_its_offsets_and_the_way_out() -> None:
+    broken = bytearray(batch(40, 41))
+    broken[-1] ^= 1
+    builder = Builder(StructType().add("value", "binary"), Range("t", 3, 40, 50))
+    with pytest.raises(
+        RecordError, match=r"fetched at offset 40 of t-3, to be read up to 50.*kafka\.check\.crcs"
+    ):
+        list(builder.batches(bytes(broken), (), 40))

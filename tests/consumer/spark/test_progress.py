@@ -1,0 +1,90 @@
+"""What operators see of a query, from progress as Spark shows it; asked of Spark in tests/conformance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.spark.progress import behind, line
+from kproto.group.subscription import TopicPartition
+
+
+def progress(
+    start: str | None,
+    end: str | None,
+    latest: str | None,
+    *,
+    rows: int = 40,
+    speed: float = 20.0,
+    name: Any = "etl",
+) -> dict[str, Any]:
+    source = {
+        "startOffset": start,
+        "endOffset": end,
+        "latestOffset": latest,
+        "numInputRows": rows,
+        "processedRowsPerSecond": speed,
+    }
+    shown = {"id": "5b1c0a52-aaaa", "name": name, "batchId": 3, "batchDuration": 1234, "numInputRows": rows}
+    return {**shown, "sources": [source]}
+
+
+TWO = progress('{"t": {"0": 10, "1": 5}}', '{"t": {"0": 30, "1": 25}}', '{"t": {"0": 90, "1": 25}}')
+
+
+def test_the_metrics_are_those_of_sparks_own_source() -> None:
+    [source] = behind(TWO)
+    assert source.metrics == {
+        "minOffsetsBehindLatest": "0",
+        "maxOffsetsBehindLatest": "60",
+        "avgOffsetsBehindLatest": "30.0",
+    }
+
+
+def test_the_time_to_catch_up_is_at_the_speed_of_the_batch() -> None:
+    [source] = behind(TWO)
+    assert source.seconds == 3.0
+
+
+@pytest.mark.parametrize(("waiting", "seconds"), [(0, 0.0), (5, None)])
+def test_without_rows_there_is_no_speed(waiting: int, seconds: float | None) -> None:
+    [source] = behind(
+        progress("{}", '{"t": {"0": 5}}', f'{{"t": {{"0": {5 + waiting}}}}}', rows=0, speed=0.0)
+    )
+    assert source.seconds == seconds
+
+
+def test_a_partition_that_nothing_was_read_of_counts_from_its_start() -> None:
+    [source] = behind(progress(None, '{"t": {"0": 5}}', '{"t": {"0": 5, "1": 7}}'))
+    assert source.offsets == {TopicPartition("t", 0): 0, TopicPartition("t", 1): 7}
+
+
+def test_a_newcomer_is_shown_from_where_it_began() -> None:
+    end = '{"@t id=abc began=0:100": {}, "t": {"0": 130}}'
+    assert line(progress("{}", end, '{"t": {"0": 130}}', rows=30)) == (
+        "etl, batch 3, 1.2 s: 30 rows (t-0 100 to 130), nothing waits"
+    )
+
+
+def test_a_batch_is_one_line_that_says_what_was_read_and_what_waits() -> None:
+    assert line(TWO) == (
+        "etl, batch 3, 1.2 s: 40 rows (t-0 10 to 30, t-1 5 to 25), 60 wait, 3 s at this speed (60 in t-0)"
+    )
+
+
+def test_of_many_partitions_the_largest_are_named() -> None:
+    end = ", ".join(f'"{n}": {n + 1}' for n in range(9))
+    said = line(progress('{"t": {}}', f'{{"t": {{{end}}}}}', f'{{"t": {{{end}}}}}'))
+    assert "(t-5 0 to 6, t-6 0 to 7, t-7 0 to 8, t-8 0 to 9, 5 more)" in said
+
+
+def test_a_query_without_a_name_is_called_by_its_id() -> None:
+    assert line(progress("{}", "{}", "{}", name=None)).startswith("query 5b1c0a52, batch 3")
+
+
+@pytest.mark.parametrize("offset", [None, "17", '{"sourceVersion": 1, "reservoirVersion": 4}', "not JSON"])
+def test_sources_of_other_kinds_are_only_counted(offset: str | None) -> None:
+    given = progress(offset, offset, offset)
+    assert behind(given) == []
+    assert line(given) == "etl, batch 3, 1.2 s: 40 rows"
