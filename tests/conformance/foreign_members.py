@@ -94,7 +94,10 @@ class KafkaPython:
         consumer.subscribe([topic], listener=Listener())
         owned = None
         while not asked_to_close():
-            got = consumer.poll(timeout_ms=100)
+            # A leader that joins again because of metadata alone (its first plan had no partitions yet)
+            # stands still for ever where poll gives up between its plan and the answer to its SyncGroup:
+            # need_rejoin() is False then, and nobody takes the assignment. So it does on a real Kafka, too.
+            got = consumer.poll(timeout_ms=100 if owned else 5000)
             if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
                 owned = now
                 tell(assigned=owned)
