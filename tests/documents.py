@@ -14,7 +14,9 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,9 @@ import pytest
 
 from kproto import running
 from kproto.cli import main
+from kproto.testing.certificates import certificates
 from kproto.testing.kafka import Kafka
+from kproto.testing.secured import secured
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "lessons" not in path.parts]
@@ -74,11 +78,17 @@ def run_python(found: list[Block]) -> dict[str, object]:
 
 
 def _call(test: Callable[..., object]) -> None:
-    """As pytest does it: `kafka` is a broker for this test alone."""
+    """As pytest does it: `kafka` is a broker for this test alone, `kafka_secured` makes some."""
     if hasattr(test, "hypothesis") or not inspect.signature(test).parameters:
         test()
         return
-    assert list(inspect.signature(test).parameters) == ["kafka"]
+    (wanted,) = inspect.signature(test).parameters
+    if wanted == "kafka_secured":
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            files = certificates(Path(folder))
+            test(lambda *given, **named: stack.enter_context(secured(*given, files, **named)))
+        return
+    assert wanted == "kafka"
     with running(settings={"group.min.session.timeout.ms": "100"}) as server:
         kafka = Kafka(server.bootstrap)
         try:

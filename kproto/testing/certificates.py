@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,15 @@ HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files, each PEM. `server` and `client` have their key in front; `stranger` is another authority's."""
+    """Files, each PEM; all but `ca` have their key in front. `expired` and `elsewhere` are a server's, too,
+    but of the past and of another host; `stranger` is a client's from another authority."""
 
     ca: str
     server: str
     client: str
     stranger: str
+    expired: str
+    elsewhere: str
 
     def context(self, client_auth: str = "none", server: str | None = None) -> ssl.SSLContext:
         """What a broker speaks. `client_auth`: none, requested or required; `server`: another certificate."""
@@ -53,13 +56,15 @@ def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = 
     except ImportError:
         raise MissingExtra("certificates for tests", "trustme", "testing") from None
     past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    ended = {"not_before": past, "not_after": past.replace(year=2021)} if expired else {}
+    ended = {"not_before": past, "not_after": past.replace(year=2021)}
     ca, other = trustme.CA(), trustme.CA()
     ca.cert_pem.write_to_path(str(folder / "ca.pem"))
     for authority, name, names, dates in (
-        (ca, "server", hosts, ended),
+        (ca, "server", hosts, ended if expired else {}),
         (ca, "client", ("client@example.com",), {}),
         (other, "stranger", ("stranger@example.com",), {}),
+        (ca, "expired", hosts, ended),
+        (ca, "elsewhere", ("elsewhere.example.com",), {}),
     ):
         made = authority.issue_cert(*names, common_name=name, **dates)
         key = form.load_pem_private_key(made.private_key_pem.bytes(), None)
@@ -68,4 +73,4 @@ def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = 
         path = folder / f"{name}.pem"
         path.touch(mode=0o600)
         path.write_bytes(text + b"".join(one.bytes() for one in made.cert_chain_pems))
-    return Certificates(*(str(folder / f"{name}.pem") for name in ("ca", "server", "client", "stranger")))
+    return Certificates(**{one.name: str(folder / f"{one.name}.pem") for one in fields(Certificates)})

@@ -74,6 +74,7 @@ class Kafka:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
+        self._own = bootstrap  # for the calls here, wherever `bootstrap` leads
         self.created: list[str] = []
         self._cluster: Cluster | None = None
 
@@ -84,7 +85,7 @@ class Kafka:
     def cluster(self) -> Cluster:
         """For everything that has no call here: any request, offsets by time, raw fetches."""
         if self._cluster is None:
-            self._cluster = Cluster(self.bootstrap)
+            self._cluster = Cluster(self._own)
         return self._cluster
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
@@ -105,7 +106,7 @@ class Kafka:
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> list[RecordMetadata]:
         """Writes records and returns where they are, when the broker has them; texts become UTF-8."""
-        with Producer(self.bootstrap, linger_ms=0) as producer:
+        with Producer(self._own, linger_ms=0) as producer:
             sent = [
                 producer.send(
                     topic,
@@ -126,7 +127,7 @@ class Kafka:
         open_ones = {partition: ends[partition].offset or 0 for partition in partitions}
         found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in partitions}
         with Consumer(
-            self.bootstrap, auto_offset_reset="earliest", isolation_level=isolation, fetch_max_wait_ms=50
+            self._own, auto_offset_reset="earliest", isolation_level=isolation, fetch_max_wait_ms=50
         ) as consumer:
             consumer.assign(partitions)
             while any(consumer.position(partition) < end for partition, end in open_ones.items()):

@@ -9,6 +9,7 @@
 | `kafka` | a broker for this test alone: the embedded one, fresh, ready in milliseconds |
 | `kafka_session` | one broker for the whole session |
 | `async_kafka`, `async_kafka_session` | the same with calls to be awaited |
+| `kafka_secured` | makes brokers that ask for TLS, SASL and ACLs: see `kproto.testing.secured` |
 
 `pytest --kafka=docker` (testcontainers with apache/kafka), `--kafka=jars` (Java and Maven) and
 `--kafka=HOST:PORT` run the same tests on a real broker, which all tests of the session share: what a test
@@ -18,13 +19,17 @@ made by `create_topic` is deleted after it. A broker that can't be had is an err
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .certificates import Certificates
     from .kafka import AsyncKafka, Kafka
+    from .secured import SecuredKafka
 
 OPTION = "--kafka"
 ALLOWED = "embedded, docker, jars or HOST:PORT"
@@ -111,3 +116,24 @@ def async_kafka_session(kafka_session: Kafka) -> AsyncKafka:
     from .kafka import AsyncKafka
 
     return AsyncKafka(kafka_session)
+
+
+@pytest.fixture(scope="session")
+def _kafka_certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:  # pyright: ignore[reportUnusedFunction]
+    from .certificates import certificates
+
+    return certificates(tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture
+def kafka_secured(_kafka_certificates: Certificates) -> Generator[Callable[..., SecuredKafka]]:
+    """Makes embedded brokers for this test, with the arguments of `kproto.testing.secured.secured`:
+    ``kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=[...])``."""
+    from .secured import secured
+
+    with ExitStack() as stack:
+
+        def make(security: Any = "SASL_SSL", **settings: Any) -> SecuredKafka:
+            return stack.enter_context(secured(security, _kafka_certificates, **settings))
+
+        yield make

@@ -1,0 +1,204 @@
+"""A broker of a test that lets in only whom it knows, and what goes wrong with that later.
+
+    def test_the_service_logs_in(kafka_secured):           # the fixture of kproto.testing.plugin
+        kafka = kafka_secured("SASL_SSL", users={"alice": "secret"}, acls=allow("alice", "READ", topic="t"))
+        service = start_service(kafka.bootstrap, ca=kafka.certificates.ca, user="alice", password="secret")
+
+It is always the embedded broker, as no other can be told to fail. The kit's own calls (`create_topic`,
+`records`, ...) go through a listener without security, where everything is allowed.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+from consumer.errors import broker_error
+from consumer.security import SecurityConfig
+
+from ..broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
+from ..broker.security.door import ANONYMOUS
+from ..broker.server import Server, running
+from ..errors import ConfigError
+from ..messages.create_acls import AclCreation, CreateAclsRequest
+from ..security.oauthbearer import unsecured, unsecured_token
+from .certificates import Certificates
+from .kafka import Kafka
+
+Protocol = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_PLAIN: Final = "PLAINTEXT"
+
+
+class SecuredKafka(Kafka):
+    """`Kafka` behind TLS, SASL or both. `bootstrap` is the secured address; `certificates` are the files of
+    its TLS; `server` is the broker itself, for everything that has no call here."""
+
+    def __init__(
+        self, server: Server, security: Protocol, certificates: Certificates, tls: ssl.SSLContext
+    ) -> None:
+        super().__init__(server.places[_PLAIN])
+        self.bootstrap = server.places[security]
+        self.security = security
+        self.server = server
+        self.certificates = certificates
+        self._tls = tls
+
+    def __repr__(self) -> str:
+        return f"<SecuredKafka at {self.bootstrap} by {self.security}>"
+
+    def options(self, user: str = "", password: str = "", mechanism: str = "SCRAM-SHA-512") -> SecurityConfig:
+        """What kproto's own clients need beside `bootstrap`. With OAUTHBEARER they make tokens themselves."""
+        found: SecurityConfig = {"security_protocol": self.security}
+        if self.security.endswith("SSL"):
+            found["ssl_cafile"] = self.certificates.ca
+        if self.security == "SSL":
+            found["ssl_certfile"] = self.certificates.client
+        elif mechanism == "OAUTHBEARER":
+            found |= {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": lambda: self.token(user)}
+        else:
+            found |= {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
+        return found
+
+    def token(self, user: str, seconds: float = 60.0) -> str:
+        """A token of OAUTHBEARER that this broker believes for so long; it is not signed."""
+        return unsecured_token(user, _now(), int(seconds * 1000))
+
+    # ---- what goes wrong later
+
+    def set_password(self, user: str, password: str) -> None:
+        """Lets `user` in by this password only. Who is in stays in until the session ends (see the setting
+        connections.max.reauth.ms) or the connection breaks, as on a real broker."""
+        self.server.users.set(user, password)
+
+    def remove_user(self, user: str) -> None:
+        """Lets `user` in no more; who is in stays in, as with `set_password`."""
+        self.server.users.remove(user)
+
+    def show_certificate(self, which: Literal["server", "expired", "elsewhere"]) -> None:
+        """What the broker shows to who connects from now on: the good one, one that has run out, or one for
+        another host. Connections that are open are not touched: see `drop_connections`."""
+        self._tls.load_cert_chain(getattr(self.certificates, which))
+
+    def drop_connections(self) -> None:
+        """Breaks every connection; clients may come back at once."""
+        self.server.drop_connections()
+
+    def add(self, acls: Iterable[Acl]) -> None:
+        """Adds access rules, see `allow` and `deny`; refused where the broker was made without any `acls`."""
+        creations = [
+            AclCreation(
+                resource_type=acl.resource,
+                resource_name=acl.name,
+                resource_pattern_type=acl.pattern,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in acls
+        ]
+        answer: Any = self.cluster.request(CreateAclsRequest(creations=creations))
+        for acl, result in zip(creations, answer.results, strict=True):
+            if result.error_code:
+                raise broker_error(
+                    result.error_code, "CreateAcls", f"{acl.resource_name}: {result.error_message}"
+                )
+
+
+@contextmanager
+def secured(
+    security: Protocol,
+    certificates: Certificates,
+    *,
+    users: Mapping[str, str] | None = None,
+    acls: Iterable[Acl] | None = None,
+    settings: Mapping[str, str | int] | None = None,
+    client_auth: Literal["none", "requested", "required"] = "none",
+) -> Generator[SecuredKafka]:
+    """A broker with one secured listener. `users` are names with passwords, for PLAIN and SCRAM; anybody may
+    come with a `token`. With `acls`, also none of them, nobody may do what no rule allows; without, everybody
+    may do everything. `client_auth` is whether clients show a certificate. Raises ConfigError."""
+    if security not in PROTOCOLS:
+        raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")
+    tls = certificates.context(client_auth)
+    # A session that is resumed shows no certificate, and `show_certificate` would not be seen.
+    tls.options |= ssl.OP_NO_TICKET
+    tls.num_tickets = 0
+    given: dict[str, str | int] = {"group.min.session.timeout.ms": "100", **(settings or {})}
+    if acls is not None:
+        given = {"authorizer.class.name": "StandardAuthorizer", "super.users": ANONYMOUS, **given}
+    listen = [f"{_PLAIN}://127.0.0.1:0", f"{security}://127.0.0.1:0"]
+    with running(settings=given, listen=listen, users=users, tokens=unsecured(_now), tls=tls) as server:
+        kafka = SecuredKafka(server, security, certificates, tls)
+        try:
+            if acls:
+                kafka.add(acls)
+            yield kafka
+        finally:
+            kafka.close()
+
+
+def allow(
+    user: str,
+    *operations: str,
+    topic: str | None = None,
+    group: str | None = None,
+    transactional_id: str | None = None,
+    cluster: bool = False,
+    prefixed: bool = False,
+) -> list[Acl]:
+    """Rules that let `user` do `operations` (Kafka's words, such as READ; * is everybody, * everything of its
+    kind) on what is named, or, with `prefixed`, on all whose name begins so."""
+    return _rules(Permission.ALLOW, user, operations, topic, group, transactional_id, cluster, prefixed)
+
+
+def deny(
+    user: str,
+    *operations: str,
+    topic: str | None = None,
+    group: str | None = None,
+    transactional_id: str | None = None,
+    cluster: bool = False,
+    prefixed: bool = False,
+) -> list[Acl]:
+    """Rules that forbid; they win over those that allow."""
+    return _rules(Permission.DENY, user, operations, topic, group, transactional_id, cluster, prefixed)
+
+
+def _rules(
+    permission: Permission,
+    user: str,
+    operations: tuple[str, ...],
+    topic: str | None,
+    group: str | None,
+    transactional_id: str | None,
+    cluster: bool,
+    prefixed: bool,
+) -> list[Acl]:
+    named = (
+        (Resource.TOPIC, topic),
+        (Resource.GROUP, group),
+        (Resource.TRANSACTIONAL_ID, transactional_id),
+        (Resource.CLUSTER, CLUSTER_NAME if cluster else None),
+    )
+    resources = [(kind, name) for kind, name in named if name is not None]
+    if not resources:
+        raise ConfigError("topic", None, "one of topic, group, transactional_id and cluster must be given")
+    known = [one.name for one in Operation if one is not Operation.ANY]
+    for operation in operations or (None,):
+        if operation not in known:
+            raise ConfigError("operations", operation, f"allowed: {', '.join(known)}")
+    pattern = Pattern.PREFIXED if prefixed else Pattern.LITERAL
+    return [
+        Acl(kind, name, pattern, f"User:{user}", "*", Operation[operation], permission)
+        for kind, name in resources
+        for operation in operations
+    ]
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

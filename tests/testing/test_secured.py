@@ -1,0 +1,189 @@
+"""The fixture `kafka_secured`: who is let in, and what a tester lets go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Cluster, Consumer, Producer
+from consumer.security import Token
+from kproto.errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConfigError,
+    ConnectionFailed,
+    KprotoError,
+    NotAuthorized,
+)
+from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.kafka import AsyncKafka
+from kproto.testing.plugin import kafka_secured
+from kproto.testing.secured import SecuredKafka, allow, deny
+
+pytest.importorskip("trustme")
+__all__ = ["kafka_secured"]
+Make = Callable[..., SecuredKafka]
+USERS = {"alice": "alice-secret"}
+SOON = {"connections.max.reauth.ms": "500"}
+
+
+@pytest.fixture(scope="session")
+def _kafka_certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return certificates(tmp_path_factory.mktemp("kafka"))
+
+
+def topics(kafka: SecuredKafka, **how: Any) -> dict[str, int]:
+    given = {"timeout": 20, **kafka.options("alice", "alice-secret"), **how}
+    with Cluster(kafka.bootstrap, **given) as cluster:
+        return cluster.topics()
+
+
+def refusal(cluster: Cluster) -> str:
+    """What the cluster says when it lets nobody in any more: as a service, which asks again and again."""
+    while True:
+        try:
+            cluster.topics()
+        except ConnectionFailed:
+            continue
+        except AuthenticationFailed as error:
+            return str(error)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_a_service_logs_in_and_the_kit_looks_on(kafka_secured: Make, mechanism: str) -> None:
+    kafka = kafka_secured("SASL_SSL", users=USERS)
+    kafka.create_topic("t")
+    with Producer(kafka.bootstrap, **kafka.options("alice", "alice-secret", mechanism)) as producer:
+        producer.send("t", b"x").result(20)
+    assert [record.value for record in kafka.records("t")] == [b"x"]
+
+
+def test_the_twin_is_awaited(kafka_secured: Make) -> None:
+    import asyncio
+
+    kafka = AsyncKafka(kafka_secured("SSL"))
+    asyncio.run(kafka.create_topic("t"))
+    assert kafka.bootstrap != ""
+
+
+def test_a_client_shows_its_certificate_where_it_must(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SSL", client_auth="required")
+    with Cluster(kafka.bootstrap, **kafka.options()) as cluster:
+        assert cluster.topics() == {}
+    with (
+        Cluster(kafka.bootstrap, security_protocol="SSL", ssl_cafile=kafka.certificates.ca) as cluster,
+        # asyncio closes a server's half-shaken connection without TLS's own word of why.
+        pytest.raises(KprotoError, match="ssl_certfile"),
+    ):
+        cluster.topics()
+
+
+def test_a_certificate_may_run_out(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_SSL", users=USERS)
+    assert topics(kafka) == {}
+    kafka.show_certificate("expired")
+    with pytest.raises(AuthenticationFailed, match="has expired"):
+        topics(kafka)
+    kafka.show_certificate("server")
+    assert topics(kafka) == {}
+
+
+def test_a_client_that_was_in_sees_the_certificate_when_it_comes_back(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_SSL", users=USERS)
+    with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
+        assert cluster.topics() == {}
+        kafka.show_certificate("elsewhere")
+        assert cluster.topics() == {}
+        kafka.drop_connections()
+        assert "not for the host name" in refusal(cluster)
+
+
+def test_a_password_that_was_changed_holds_when_the_session_ends(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, settings=SOON)
+    with Cluster(kafka.bootstrap, timeout=20, **kafka.options("alice", "alice-secret")) as cluster:
+        assert cluster.topics() == {}
+        kafka.set_password("alice", "another")
+        assert "refuses user 'alice'" in refusal(cluster)
+    with Cluster(kafka.bootstrap, **kafka.options("alice", "another")) as cluster:
+        assert cluster.topics() == {}
+
+
+def test_a_user_may_be_removed(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
+    assert topics(kafka) == {}
+    kafka.remove_user("alice")
+    with pytest.raises(AuthenticationFailed, match="refuses user 'alice'"):
+        topics(kafka)
+
+
+def test_a_token_runs_out(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_PLAINTEXT")
+    short = kafka.token("alice", 0.5)
+    how = {**kafka.options("alice", mechanism="OAUTHBEARER")}
+    # What says that it lasts: else the client itself sees that it has run out, and doesn't send it.
+    how["sasl_oauth_token_provider"] = lambda: Token(short, 1e11)
+    with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
+        assert cluster.topics() == {}
+        assert "refuses the token" in refusal(cluster)
+
+
+def test_rules_say_who_may_do_what(kafka_secured: Make) -> None:
+    rules = [*allow("alice", "WRITE", "READ", topic="in", prefixed=True), *deny("alice", "ALL", topic="in-2")]
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=rules)
+    for name in ("in-1", "in-2"):
+        kafka.create_topic(name)
+    how = kafka.options("alice", "alice-secret")
+    with Producer(kafka.bootstrap, **how) as producer:
+        producer.send("in-1", b"x").result(20)
+        with pytest.raises(NotAuthorized, match="in-2"):
+            producer.send("in-2", b"x").result(20)
+    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
+        consumer.subscribe(["in-1"])
+        with pytest.raises(NotAuthorized, match=r"DESCRIBE \(or READ\) on the group"):
+            consumer.poll(20)
+    kafka.add(allow("alice", "READ", group="g"))
+    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
+        consumer.subscribe(["in-1"])
+        assert next(iter(consumer)).value == b"x"
+
+
+def test_without_any_rules_nobody_but_the_kit_may_do_a_thing(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=[])
+    kafka.create_topic("t")
+    assert topics(kafka) == {}
+    assert kafka.cluster.topics() == {"t": 1}
+
+
+def test_rules_where_nobody_asks_them_are_refused(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
+    with pytest.raises(BrokerError, match="CreateAcls"):
+        kafka.add(allow("alice", "READ", topic="t"))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: allow("alice", "READ"), "one of topic, group, transactional_id and cluster"),
+        (lambda: allow("alice", topic="t"), "operations=None is not allowed; allowed: ALL, READ"),
+        (lambda: allow("alice", "read", topic="t"), "operations='read'"),
+    ],
+)
+def test_a_rule_about_nothing_is_refused(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(ConfigError) as e:
+        make()
+    assert words in str(e.value)
+
+
+def test_a_protocol_that_is_none_is_refused(kafka_secured: Make) -> None:
+    with pytest.raises(ConfigError, match="security='PLAINTEXT' is not allowed; allowed: SSL"):
+        kafka_secured("PLAINTEXT")
+
+
+def test_no_repr_has_a_password(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
+    for one in (kafka, kafka.server, kafka.server.users, kafka.server.broker, vars(kafka)):
+        assert USERS["alice"] not in repr(one)
+    assert Path(kafka.certificates.ca).exists()
