@@ -26,6 +26,8 @@ from random import Random
 from time import thread_time_ns
 from typing import Any
 
+from msgspec import structs
+
 from kproto.clients import contract as c
 from kproto.clients.index import available, client
 from kproto.testing.world import World
@@ -131,7 +133,7 @@ def addressed(event: Any, request: Any) -> c.Event:
     """An answer, or a failure, of a request that the fresh machine itself sent."""
     if type(event) is c.Answered:
         return c.Answered(request, event.response, event.version)
-    return replace(event, request=request)
+    return structs.replace(event, request=request)
 
 
 def main() -> None:

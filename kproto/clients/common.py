@@ -84,6 +84,7 @@ class Cluster:
         default_factory=dict[TopicPartition, "tuple[int, ...]"]
     )
     ids: dict[str, UUID] = field(default_factory=dict[str, UUID])
+    names: dict[UUID, str] = field(default_factory=dict[UUID, str])
     errors: dict[str, int] = field(default_factory=dict[str, int])
     controller: int = -1
 
@@ -94,7 +95,7 @@ class Cluster:
             self.racks = {one.node_id: one.rack for one in answer.brokers if one.rack is not None}
         self.controller = answer.controller_id
         if whole:
-            self.topics, self.errors, self.ids, self.replicas = {}, {}, {}, {}
+            self.topics, self.errors, self.ids, self.names, self.replicas = {}, {}, {}, {}, {}
         for topic in answer.topics:
             name = topic.name
             if name is None:
@@ -105,7 +106,8 @@ class Cluster:
                 self.errors[name] = topic.error_code
                 continue
             if topic.topic_id != ZERO_UUID:
-                self.ids[name] = topic.topic_id
+                self.names.pop(self.ids.get(name, ZERO_UUID), None)
+                self.ids[name], self.names[topic.topic_id] = topic.topic_id, name
             self.topics[name] = {
                 one.partition_index: Leader(one.leader_id, one.leader_epoch) for one in topic.partitions
             }
@@ -377,9 +379,8 @@ def fetch(
 
 def fetched(answer: FetchResponse, cluster: Cluster) -> Iterator[tuple[TopicPartition, PartitionData]]:
     """The partitions of an answer, by name; those of an id that nobody knows are left out."""
-    names = {found: name for name, found in cluster.ids.items()}
     for topic in answer.responses:
-        name = topic.topic or names.get(topic.topic_id)
+        name = topic.topic or cluster.names.get(topic.topic_id)
         if name is not None:
             for one in topic.partitions:
                 yield TopicPartition(name, one.partition_index), one
@@ -400,14 +401,16 @@ def read(tp: TopicPartition, data: PartitionData, offset: int, *, committed: boo
 
     A broken batch ends it: what stood before it is given.
     """
+    found: list[Record] = []
+    position, epoch = offset, -1
+    if not data.records:
+        return Read(found, position, epoch)
     aborted = None
     if committed and data.aborted_transactions:
         aborted = AbortedTransactions(
             [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
         )
-    found: list[Record] = []
-    position, epoch = offset, -1
-    for batch in _whole(data):
+    for batch in _whole(data.records):
         if batch.last_offset < position:
             continue
         skipped = aborted is not None and aborted.skips(batch)
@@ -421,9 +424,9 @@ def read(tp: TopicPartition, data: PartitionData, offset: int, *, committed: boo
     return Read(found, position, epoch)
 
 
-def _whole(data: PartitionData) -> Iterator[Batch]:
+def _whole(records: bytes) -> Iterator[Batch]:
     try:
-        yield from batches(data.records or b"")
+        yield from batches(records)
     except RecordError:
         return
 

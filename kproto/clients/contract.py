@@ -31,6 +31,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from ..group.subscription import TopicPartition
 from ..wire.message import Message
 
@@ -61,8 +63,7 @@ class Config:
     """Options of one client only, under its own names ("Offsets.Retry.Max", "queued.min.messages")."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True, gc=False):
     """Where a request goes: a broker, and which of the client's connections to it."""
 
     host: str
@@ -73,19 +74,16 @@ class Address:
 # -- events: the application ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(msgspec.Struct, frozen=True):
     """Partitions with the offset to start at; None starts where the group or the policy says."""
 
     partitions: Mapping[TopicPartition, int | None]
@@ -93,24 +91,20 @@ class Assign:
     """librdkafka: incremental_assign and incremental_unassign."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seek:
+class Seek(msgspec.Struct, frozen=True):
     partition: TopicPartition
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(msgspec.Struct, frozen=True):
     partitions: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(msgspec.Struct, frozen=True):
     """The application waits for records, at most `timeout_ms`; answered by one `Polled`."""
 
     timeout_ms: int = 50
@@ -121,16 +115,14 @@ class Poll:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """The callback of the last unanswered `Tell` has returned; only those with `wait` are answered."""
 
     error: tuple[str, str] | None = None
     """What it raised: name and text. Java looks at it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """Commit what was consumed (or these offsets); answered by `Committed` with the same token."""
 
     token: object
@@ -139,45 +131,39 @@ class Commit:
     """commitSync; False is commitAsync."""
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(msgspec.Struct, frozen=True):
     """librdkafka's offsets_store: what the next commit without offsets takes."""
 
     offsets: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
+class Rebalance(msgspec.Struct, frozen=True):
     """Java's enforceRebalance."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """Ends with one `Closed`. `stay`: without leaving the group, where the original can."""
 
     stay: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wakeup:
+class Wakeup(msgspec.Struct, frozen=True):
     """Java's wakeup, which another thread may call: the call that waits, or the next one, throws."""
 
 
 # -- events: the network ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """The first event: bootstrap addresses, and what their broker offers, API key -> (lowest, highest)."""
 
     bootstrap: tuple[tuple[str, int], ...]
     offered: Mapping[int, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """The answer to a `Send`; `request` is the same object."""
 
     request: Message
@@ -185,8 +171,7 @@ class Answered:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """A `Send` that gets no answer: refused, broken, or (with `late`) not answered in its time."""
 
     request: Message
@@ -194,8 +179,7 @@ class Failed:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(msgspec.Struct, frozen=True):
     """A connection broke; what was open on it has failed before.
 
     Only for clients that notice without asking, which say so with `HEARS_DISCONNECTS = True`.
@@ -204,8 +188,7 @@ class Disconnected:
     address: Address
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """`next_deadline` has come. A tick that is too early does no harm."""
 
 
@@ -234,8 +217,7 @@ Event = (
 # -- actions ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send `request` in `version`; answered by `Answered` or `Failed`."""
 
     to: Address
@@ -244,15 +226,13 @@ class Send:
     timeout_ms: int = 30_000
 
 
-@dataclass(frozen=True, slots=True)
-class Hangup:
+class Hangup(msgspec.Struct, frozen=True):
     """Close this connection; what is open on it fails."""
 
     address: Address
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, gc=False):
     partition: TopicPartition
     offset: int
     timestamp: int
@@ -260,16 +240,14 @@ class Record:
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Polled:
+class Polled(msgspec.Struct, frozen=True):
     """The end of a `Poll`: what the application gets, or what poll raises (name, text)."""
 
     records: tuple[Record, ...] = ()
     error: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True):
     """Call the application back: "assigned", "revoked", "lost" (cooperative sarama: "setup", "cleanup", too).
 
     `wait`: the machine stands still where its original would, until `Told`.
@@ -280,16 +258,14 @@ class Tell:
     wait: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     """What became of a `Commit`: None, or the error's name in the original and its text."""
 
     token: object
     error: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What the application hears beside records: an error channel, an event, a return of Consume, a log line.
 
     `kind` is "error", "notification", "event", "returned" or "log".
@@ -300,8 +276,7 @@ class Report:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """Nothing more will come."""
 
 

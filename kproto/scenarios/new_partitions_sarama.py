@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import structs
 
 from ..clients import contract, sarama, sasl
 from ..error_codes import ErrorCode
@@ -259,7 +261,7 @@ class Old:
             return action
         kind = type(action.request)
         self.spoken[kind] = action.version
-        return replace(action, version=max(action.version, kind.__versions__.min))
+        return structs.replace(action, version=max(action.version, kind.__versions__.min))
 
 
 @scenario(

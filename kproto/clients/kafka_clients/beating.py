@@ -14,9 +14,10 @@ from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...messages.leave_group import LeaveGroupRequest, MemberIdentity
 from . import finding
 from .joining import encountered, reset, want_rejoin
-from .state import FOREVER, RETRY_BACKOFF_MS, Block, MemberState, Open, Out, State, send, version
+from .state import FOREVER, POLLING, RETRY_BACKOFF_MS, MemberState, Open, Out, State, send, version
 
 M = MemberState
+NOT_YET = (M.unjoined, M.preparing)
 FENCED = (
     "FencedInstanceIdException",
     "The broker rejected this static consumer since another consumer with the same group.instance.id has"
@@ -30,7 +31,7 @@ def due(state: State) -> int | None:
         return None
     if state.coordinator is None:
         return None if state.find_open else max(state.now, state.find_again_at)
-    found = [state.session_at, FOREVER if state.block is Block.polling else state.poll_at]
+    found = [state.session_at, FOREVER if state.block is POLLING else state.poll_at]
     if state.beat_open is None:
         found.append(state.beat_at)
     return min(found)
@@ -38,7 +39,7 @@ def due(state: State) -> int | None:
 
 def serve(state: State, out: Out) -> None:
     """One turn of HeartbeatThread.run."""
-    if not state.beats or state.failed is not None or state.state in (M.unjoined, M.preparing):
+    if not state.beats or state.failed is not None or state.state in NOT_YET:
         return
     if state.coordinator is None:
         finding.look_up(state, out)
@@ -51,7 +52,7 @@ def serve(state: State, out: Out) -> None:
 
 
 def _in_poll(state: State) -> bool:
-    return state.block is Block.polling
+    return state.block is POLLING
 
 
 def _beat(state: State, out: Out) -> None:

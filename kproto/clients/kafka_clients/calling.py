@@ -30,6 +30,8 @@ from .state import (
     DISCONNECTED,
     FOREVER,
     NO_GENERATION,
+    NOTHING,
+    POLLING,
     RETRIABLE,
     RETRY_BACKOFF_MS,
     Block,
@@ -53,7 +55,7 @@ CONCURRENT = (
 
 def run(state: State, out: Out) -> None:
     """Let the application's thread go on as far as it can."""
-    while BLOCKS[state.block](state, out):
+    while state.block is not NOTHING and BLOCKS[state.block](state, out):
         pass
 
 
@@ -61,11 +63,11 @@ def run(state: State, out: Out) -> None:
 
 
 def poll(state: State, event: c.Poll, out: Out) -> None:
-    if state.block is not Block.nothing:  # the application's thread is in a call: this is another one
+    if state.block is not NOTHING:  # the application's thread is in a call: this is another one
         out.append(c.Report("error", *CONCURRENT))
         return
     state.polls.begun(state.now)
-    state.block = Block.polling
+    state.block = POLLING
     state.poll_until, state.poll_limit = state.now + event.timeout_ms, event.limit
     state.poll_left = event.timeout_ms if event.patient else None
     if not state.automatic and not state.assigned:
@@ -76,7 +78,7 @@ def poll(state: State, event: c.Poll, out: Out) -> None:
 def _return(
     state: State, out: Out, records: tuple[c.Record, ...] = (), error: tuple[str, str] | None = None
 ) -> None:
-    state.block = Block.nothing
+    state.block = NOTHING
     state.poll_at = state.now + state.max_poll_ms
     if records:
         records = plugins.consumed(state.interceptors, records, out)
@@ -100,21 +102,19 @@ def _polling(state: State, out: Out) -> bool:
         return False
     state.poll_at = state.now + state.max_poll_ms
     ready = _coordinate(state, out)
-    if state.block is not Block.polling:
-        return True
-    if state.thrown is not None:
+    if state.block is not POLLING or state.thrown is not None:
         return True
     if ready:
         committing.by_timer(state, out)
-        positions.serve(state, out)
-    waits = _waits_for_metadata(state, ready) or _waits_for_coordinator(state)
-    records = () if waits else fetching.collect(state, state.poll_limit)
+        if not state.settled:
+            positions.serve(state, out)
+    records: tuple[c.Record, ...] = ()
+    if not (_waits_for_metadata(state, ready) or _waits_for_coordinator(state)) and state.buffer:
+        records = fetching.collect(state, state.poll_limit)
     fetching.serve(state, out)
-    if records:
+    if records or state.now >= state.poll_until:
         _return(state, out, records)
-    elif state.now >= state.poll_until:
-        _return(state, out)
-    return state.thrown is not None and state.block is Block.polling
+    return state.thrown is not None and state.block is POLLING
 
 
 def _throw(state: State, error: tuple[str, str], out: Out) -> None:
@@ -159,9 +159,9 @@ def wakeup(state: State, event: c.Wakeup, out: Out) -> None:
             out.append(c.Committed(op.token, committing.WAKEUP))
         return
     state.woken = True
-    if state.prepare_commit is not None and state.block is not Block.nothing:
+    if state.prepare_commit is not None and state.block is not NOTHING:
         state.needs_prepare, state.prepare_commit, state.prepare_until = False, None, None
-        state.block = Block.polling
+        state.block = POLLING
 
 
 def _coordinate(state: State, out: Out) -> bool:
@@ -212,7 +212,7 @@ def _join_turn(state: State, out: Out) -> bool:
         return False
     if state.join_done is not None:
         rebalancing.complete(state, out)
-        return state.block is Block.polling and state.thrown is None
+        return state.block is POLLING and state.thrown is None
     if state.join_failed is not None:
         return _join_failed(state)
     if state.join_open:
@@ -389,7 +389,7 @@ def seek(state: State, event: c.Seek, out: Out) -> None:
 
 def close(state: State, event: c.Close, out: Out) -> None:
     """ConsumerCoordinator.close, then AbstractCoordinator.close (M98)."""
-    if state.block is Block.polling:
+    if state.block is POLLING:
         _return(state, out)
     state.closing, state.stay, state.close_until = True, event.stay, state.now + CLOSE_MS
     op = state.prepare_commit = None
@@ -424,7 +424,7 @@ def _close_commit(state: State, out: Out) -> bool:
 
 
 def _after_close_commit(state: State, out: Out) -> None:
-    state.block = Block.nothing
+    state.block = NOTHING
     if state.stay:
         _end(state, out)
         return
@@ -454,7 +454,7 @@ def _end(state: State, out: Out) -> None:
     if state.rules.closes_sessions:
         fetching.close_sessions(state, out)
     committing.drain(state, out)
-    state.closed, state.block, state.beats = True, Block.nothing, False
+    state.closed, state.block, state.beats = True, NOTHING, False
     out.append(c.Closed())
 
 
@@ -463,8 +463,8 @@ def _still(state: State, out: Out) -> bool:
 
 
 BLOCKS: dict[Block, Callable[[State, Out], bool]] = {
-    Block.nothing: _still,
-    Block.polling: _polling,
+    NOTHING: _still,
+    POLLING: _polling,
     Block.prepare_commit: rebalancing.commit_turn,
     Block.callback: _still,
     Block.close_commit: _close_commit,

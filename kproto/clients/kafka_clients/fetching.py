@@ -11,7 +11,7 @@ from ..common import Read, Wanted, fetch, fetched, read
 from ..contract import Record
 from .positions import by_policy
 from .rules import exception
-from .state import Buffered, Open, Out, Session, State, Where, node, send
+from .state import FETCHING, Buffered, Open, Out, Session, State, node, send
 
 _LEADER_ERRORS = {
     E.NOT_LEADER_OR_FOLLOWER,
@@ -33,7 +33,7 @@ def serve(state: State, out: Out) -> None:
     buffered = {one.tp for one in state.buffer}
     wanted: dict[int, dict[TopicPartition, Wanted]] = {}
     for tp, one in state.assigned.items():
-        if one.where is not Where.fetching or one.paused or one.going or tp in buffered:
+        if one.where is not FETCHING or one.paused or one.going or tp in buffered:
             continue
         found = state.cluster.leader(tp)
         if found is None:
@@ -112,7 +112,7 @@ def collect(state: State, limit: int) -> tuple[Record, ...]:
     while state.buffer and len(found) < limit:
         one = state.buffer.popleft()
         here = state.assigned.get(one.tp)
-        if here is None or here.where is not Where.fetching or here.going or here.offset != one.offset:
+        if here is None or here.where is not FETCHING or here.going or here.offset != one.offset:
             continue
         if here.paused:
             keep.append(one)

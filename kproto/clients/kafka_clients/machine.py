@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import contract as c
 from . import beating, calling, committing, fetching, finding, joining, knowing, positions
-from .state import FOREVER, Block, Open, Out, State, Where
+from .state import FETCHING, FOREVER, NOTHING, POLLING, Open, Out, State
 
 
 def step(state: State, event: c.Event, now: int) -> list[c.Action]:
@@ -19,17 +19,21 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
     TABLE[type(event)](state, event, out)
     if state.closed:
         return out
-    for _ in range(2):
-        said = len(out)
-        beating.serve(state, out)
-        if state.block is not Block.nothing or state.beats:
-            knowing.serve(state, out)
-        if state.commits:
-            committing.serve_commits(state, out)
-        calling.run(state, out)
-        if state.block is Block.nothing or len(out) == said:
-            break
+    said = len(out)
+    _turn(state, out)
+    if len(out) != said and state.block is not NOTHING:
+        _turn(state, out)
     return out
+
+
+def _turn(state: State, out: Out) -> None:
+    """Both threads go on as far as they can."""
+    beating.serve(state, out)
+    if state.block is not NOTHING or state.beats:
+        knowing.serve(state, out)
+    if state.commits:
+        committing.serve_commits(state, out)
+    calling.run(state, out)
 
 
 def next_deadline(state: State) -> int | None:
@@ -38,24 +42,25 @@ def next_deadline(state: State) -> int | None:
         return None
     now, block = state.now, state.block
     found = [beating.due(state)]
-    if block is not Block.nothing or state.beats:
+    if block is not NOTHING or state.beats:
         found.append(knowing.due(state))
-    if block is Block.polling:
-        if state.poll_until < FOREVER:
-            found.append(state.poll_until)
-        found += (state.join_again_at, state.find_again_at, state.prepare_until)
+    if block is POLLING:
+        found += (state.poll_until, state.join_again_at, state.find_again_at, state.prepare_until)
         if state.auto_commit:
             found.append(state.commit_at)
         if not state.settled:
-            found += [one.retry_at for one in state.assigned.values() if one.where is not Where.fetching]
+            found += [one.retry_at for one in state.assigned.values() if one.where is not FETCHING]
     if state.closing:
         found += (state.close_until, state.find_again_at)
     if state.commits or state.prepare_commit is not None or state.committing is not None:
         for op in (*state.commits, state.prepare_commit, state.committing):
             if op is not None:
                 found += (op.again_at, state.find_again_at, op.until)
-    due = [at for at in found if at is not None and at > now]
-    return min(due) if due else None
+    soonest = FOREVER
+    for at in found:
+        if at is not None and now < at < soonest:
+            soonest = at
+    return soonest if soonest < FOREVER else None
 
 
 # -- events
@@ -126,7 +131,7 @@ def _metadata(state: State, entry: Open, answer: Any, out: Out) -> None:
         knowing.failed(state)
         return
     knowing.answered(state, answer, entry.about, out)
-    if state.planning and state.block is not Block.nothing:
+    if state.planning and state.block is not NOTHING:
         joining.plan(state, out)
 
 

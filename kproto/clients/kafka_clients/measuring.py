@@ -35,8 +35,10 @@ class Sampled:
         if not self.samples or now - self.samples[-1].begun >= SAMPLE_MS:
             self.samples = [*self.samples[1 - SAMPLES :], Sample(now)]
         last = self.samples[-1]
-        last.most = max(last.most, value) if last.count else value
-        last.count, last.total = last.count + 1, last.total + value
+        if not last.count or value > last.most:
+            last.most = value
+        last.count += 1
+        last.total += value
 
     def average(self, now: int) -> float:
         found = self._recent(now)

@@ -32,8 +32,6 @@ _PASSES_IN_2_6 = {E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 
 def serve(state: State, out: Out) -> None:
     """updateFetchPositions, in its order: validate, committed offsets, default reset, ListOffsets."""
-    if state.settled:
-        return
     if state.refreshed:  # the same call goes on behind the committed offsets; validation is the next one's
         state.refreshed = False
         _reset(state, out)

@@ -16,6 +16,7 @@ from .. import contract as c
 from . import committing, finding, joining, plugins
 from .state import (
     NO_GENERATION,
+    POLLING,
     RETRY_BACKOFF_MS,
     Block,
     Committing,
@@ -44,7 +45,7 @@ def prepare(state: State, out: Out) -> bool:
     state.needs_prepare = False
     state.prepare_commit, state.prepare_until = None, None
     _let_go(state, out)
-    return state.block is Block.polling
+    return state.block is POLLING
 
 
 def _committed_before_join(state: State, out: Out) -> bool:
@@ -93,7 +94,7 @@ def commit_turn(state: State, out: Out) -> bool:
         finding.look_up(state, out)
         return False
     if op.result == 0 or not (op.retriable or op.again_at is not None):
-        state.block = Block.polling
+        state.block = POLLING
         return True
     if op.again_at is None:
         op.again_at = state.now + RETRY_BACKOFF_MS

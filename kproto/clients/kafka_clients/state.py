@@ -52,6 +52,12 @@ class Block(Enum):
     close_commit = "close commit"
     close_leave = "close leave"
 
+    __hash__ = object.__hash__
+
+
+NOTHING, POLLING = Block.nothing, Block.polling
+"""What is asked for with each event has a name of its own: before Python 3.12 an Enum's attribute is dear."""
+
 
 class Then(Enum):
     """What goes on when the listener has returned."""
@@ -70,6 +76,9 @@ class Where(Enum):
     awaiting_reset = "awaiting reset"
     awaiting_validation = "awaiting validation"
     fetching = "fetching"
+
+
+FETCHING = Where.fetching
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,14 @@ class State:
     config: Config
     assignors: tuple[Assignor, ...]
     cooperative: bool
+    session_ms: int = field(init=False)
+    heartbeat_ms: int = field(init=False)
+    max_poll_ms: int = field(init=False)
+    metadata_ms: int = field(init=False)
+    auto_commit_ms: int = field(init=False)
+    auto_commit: bool = field(init=False)
+    isolation: int = field(init=False)
+    interceptors: tuple[Interceptor, ...] = field(init=False)
     now: int = 0
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     bootstrap: tuple[tuple[str, int], ...] = ()
@@ -258,38 +275,21 @@ class State:
     settled: bool = False
     """Every assigned partition has a position that can be fetched from."""
 
-    @property
-    def session_ms(self) -> int:
-        default = 10_000 if self.rules.blocking_commit else 45_000
-        return self.config.session_ms if self.config.session_ms is not None else default
+    def __post_init__(self) -> None:
+        """What the configuration says, or else the release's own default."""
 
-    @property
-    def heartbeat_ms(self) -> int:
-        return self.config.heartbeat_ms if self.config.heartbeat_ms is not None else 3_000
+        def ms(said: int | None, default: int) -> int:
+            return default if said is None else said
 
-    @property
-    def max_poll_ms(self) -> int:
-        return self.config.max_poll_ms if self.config.max_poll_ms is not None else 300_000
-
-    @property
-    def metadata_ms(self) -> int:
-        return self.config.metadata_ms if self.config.metadata_ms is not None else 300_000
-
-    @property
-    def auto_commit(self) -> bool:
-        return self.config.auto_commit is not False
-
-    @property
-    def auto_commit_ms(self) -> int:
-        return self.config.auto_commit_ms if self.config.auto_commit_ms is not None else 5_000
-
-    @property
-    def interceptors(self) -> tuple[Interceptor, ...]:
-        return cast("tuple[Interceptor, ...]", self.config.extra.get("interceptor.classes", ()))
-
-    @property
-    def isolation(self) -> int:
-        return 1 if self.config.isolation == "read_committed" else 0
+        config = self.config
+        self.session_ms = ms(config.session_ms, 10_000 if self.rules.blocking_commit else 45_000)
+        self.heartbeat_ms = ms(config.heartbeat_ms, 3_000)
+        self.max_poll_ms = ms(config.max_poll_ms, 300_000)
+        self.metadata_ms = ms(config.metadata_ms, 300_000)
+        self.auto_commit_ms = ms(config.auto_commit_ms, 5_000)
+        self.auto_commit = config.auto_commit is not False
+        self.isolation = 1 if config.isolation == "read_committed" else 0
+        self.interceptors = cast("tuple[Interceptor, ...]", config.extra.get("interceptor.classes", ()))
 
     @property
     def rebalancing(self) -> bool:

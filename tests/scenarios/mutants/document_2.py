@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from consumer import options
 from kproto.clients import contract as c
@@ -70,15 +71,15 @@ def _of_nothing(state: State, event: c.Poll, out: Any) -> None:
 
 
 def _without_an_end(state: State, event: c.Poll, out: Any) -> None:
-    _poll(state, replace(event, patient=True), out)
+    _poll(state, structs.replace(event, patient=True), out)
 
 
 def _in_its_time(state: State, event: c.Poll, out: Any) -> None:
-    _poll(state, replace(event, patient=False), out)
+    _poll(state, structs.replace(event, patient=False), out)
 
 
 def _once(state: State, event: c.Poll, out: Any) -> None:
-    _poll(state, replace(event, timeout_ms=min(event.timeout_ms, 100)), out)
+    _poll(state, structs.replace(event, timeout_ms=min(event.timeout_ms, 100)), out)
 
 
 def _fetched_by_the_next_poll(state: State, out: Any) -> None:
