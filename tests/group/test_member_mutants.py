@@ -282,6 +282,7 @@ def _at_once(partitions: Any, members: Any, racks: Any) -> Any:
     return sticky.divide(partitions, members, racks, lambda one: Claim(one.owned, one.generation)).plan
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_mutant_fails_a_claim(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)

@@ -134,6 +134,7 @@ MUTANTS: dict[str, tuple[str, Callable[[Definition], None], str]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_comparison_sees(mutant: str, kafka: dict[str, Definition]) -> None:
     name, mutate, named = MUTANTS[mutant]

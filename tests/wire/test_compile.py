@@ -45,13 +45,8 @@ EVERY_VERSION = [
 
 
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-def test_the_compiled_encoder_writes_what_the_interpreter_writes(cls: type[Message]) -> None:
-    properties.encodes_as_the_interpreter(REAL, cls, share=1 if cls in DECLARED else 4)
-
-
-@pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
-def test_the_compiled_decoder_reads_what_the_interpreter_reads(cls: type[Message]) -> None:
-    properties.decodes_as_the_interpreter(REAL, cls, share=1 if cls in DECLARED else 4)
+def test_the_compiled_codecs_write_and_read_what_the_interpreter_does(cls: type[Message]) -> None:
+    properties.is_the_interpreter(REAL, cls, share=1 if cls in DECLARED else 4)
 
 
 @pytest.mark.parametrize("cls", DECLARED, ids=lambda cls: cls.__name__)

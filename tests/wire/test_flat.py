@@ -341,6 +341,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[ModuleType], None]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_flat_decoder_is_caught_in_which(name: str) -> None:
     old, new, check = MUTANTS[name]

@@ -421,6 +421,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_compiler_is_caught_in_which(name: str) -> None:
     old, new, check = MUTANTS[name]

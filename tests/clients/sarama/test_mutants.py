@@ -129,6 +129,7 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("mutant", "claim"), MUTANTS, ids=[mutant.__name__ for mutant, _ in MUTANTS])
 def test_a_mutant_dies(mutant: Callable[[Patch], None], claim: Callable[[], None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
