@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .aio.consumer import AsyncCluster as AsyncCluster
     from .aio.consumer import AsyncConsumer as AsyncConsumer
     from .aio.producer import AsyncProducer as AsyncProducer
-    from .blocking.consumer import Cluster as Cluster
+    from .blocking.cluster import Cluster as Cluster
     from .blocking.consumer import Consumer as Consumer
     from .blocking.producer import Producer as Producer
     from .delivery import Delivery as Delivery
@@ -59,7 +59,7 @@ _HOMES = {
     "AsyncProducer": ".aio.producer",
     "AsyncQueueProducer": ".sarama.producers",
     "AsyncSyncProducer": ".sarama.producers",
-    "Cluster": ".blocking.consumer",
+    "Cluster": ".blocking.cluster",
     "ColumnBatch": ".records",
     "CommittedOffset": ".engine.requests",
     "Consumer": ".blocking.consumer",

@@ -1,4 +1,4 @@
-"""The blocking clients: `Consumer` and `Cluster`.
+"""The blocking clients: `Consumer`, and `Cluster`, whose home is `cluster`.
 
     with Consumer("localhost:9092", group_id="g", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
@@ -21,12 +21,12 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from ..calls import call
-from ..cluster import ClusterCalls
 from ..consuming import ConsumerCalls
 from ..engine.requests import Offset
 from ..listener import RebalanceListener
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
+from .cluster import Cluster as Cluster
 from .threads import Threaded
 
 
@@ -78,16 +78,3 @@ class Consumer(ConsumerCalls, Threaded):
     ) -> None:
         """Closes. After an exception, what was being worked on is not committed."""
         self._leave_block(error)
-
-
-class Cluster(ClusterCalls, Threaded):
-    """A blocking connection to a whole cluster. Raises `ConfigError` at once for a wrong address; connects
-    when the first question is asked. Several threads may use it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -23,7 +23,7 @@ from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError, ConnectionFailed, RequestTimedOut, Retriable, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
-from ..blocking.consumer import Cluster
+from ..blocking.cluster import Cluster
 from ..engine.metadata import TopicView
 from ..errors import broker_error
 from .java_regex import matcher

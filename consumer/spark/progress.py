@@ -91,7 +91,7 @@ def behind(progress: Mapping[str, Any]) -> list[Behind]:
         begin, end, latest = (_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
         if end is None or latest is None:
             continue
-        before = {} if begin is None else begin.positions
+        before: Positions = {} if begin is None else begin.positions
         start = {p: end.began.get(p, before.get(p, 0)) for p in end.positions}
         speed = float(source["processedRowsPerSecond"])
         found.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))

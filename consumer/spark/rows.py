@@ -30,7 +30,7 @@ from kproto.error_codes import ErrorCode
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut, Retriable, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
-from ..blocking.consumer import Cluster
+from ..blocking.cluster import Cluster
 from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .arrow import Builder, RecordBatch, cut

@@ -1,0 +1,29 @@
+"""Spark starts a process for each thing that it does: none imports what it need not, as a query waits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("source", ("numpy", "pyarrow", "consumer.cluster", "consumer.spark.stream", "consumer.spark.rows")),
+        ("stream", ("numpy", "pyarrow", "consumer.consuming", "consumer.sending", "kproto.group.member")),
+        ("rows", ("consumer.consuming", "consumer.sending", "kproto.group.member")),
+    ],
+)
+def test_a_process_of_spark_imports_what_it_needs_and_no_more(module: str, heavy: tuple[str, ...]) -> None:
+    program = f"import sys, consumer.spark.{module}; print(*[n for n in {heavy!r} if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
