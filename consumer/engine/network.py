@@ -135,7 +135,8 @@ class Data(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A whole frame, without its size. Where it is large, records point into `body`: nobody may change it."""
+    """A whole frame, without its size. Where it is large, records point into `body`: nobody may change it.
+    Its memory is written to again when nobody has it any more, nor a view of it."""
 
     key: int
     body: bytes | bytearray

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from sys import getrefcount
 
 from ..errors import EncodeError, FrameError
 
@@ -17,6 +18,10 @@ MAX_FRAME_SIZE = 100 * 1024 * 1024
 """Kafka's default of `socket.request.max.bytes`."""
 
 _SIZE = struct.Struct(">i")
+
+_LISTED = [bytearray()]
+_OURS_ALONE = getrefcount(_LISTED[0])
+"""The references to what only a list has; every view of its memory is one more."""
 
 
 def frame(*body: bytes) -> bytes:
@@ -96,11 +101,14 @@ class Gathered:
 
     A body is the `bytearray` that the network wrote into. A size alone allocates nothing: the room for a
     frame is at most twice what of it has arrived, what this connection has brought before, or `LEAST`.
+    The last large bodies are written into again when nobody has them any more, nor a view of them: new memory
+    costs more than receiving does. A small frame ends that, so a quiet connection keeps no room.
     """
 
-    __slots__ = ("_body", "_filled", "_first", "_held", "_most", "_size")
+    __slots__ = ("_body", "_filled", "_first", "_given", "_held", "_most", "_size")
 
     LEAST = 64 * 1024
+    KEPT = 2  # one is worked on, and one waits behind it
 
     def __init__(self) -> None:
         self._first: bytearray | None = None  # where frames begin: small ones, and the start of a large one
@@ -109,6 +117,7 @@ class Gathered:
         self._size = -1  # of that; -1 between large frames
         self._filled = 0
         self._most = -1  # bytes of the largest frame that this connection brought
+        self._given: list[bytearray] = []  # the last large bodies, at most `KEPT`
 
     def room(self) -> memoryview:
         """Where the next bytes go; to be used before the next call, and to be let go of then."""
@@ -132,6 +141,7 @@ class Gathered:
                 return []
             body, self._body, self._size = self._body, bytearray(), -1
             self._most = max(self._most, len(body))
+            self._given = [*self._given[1 - self.KEPT :], body]
             return [body]
         assert self._first is not None
         return self._cut(self._first, self._held + count)
@@ -154,7 +164,9 @@ class Gathered:
                 break
             found.append(first[at + _SIZE.size : stop])
             at = stop
-        self._most = max(self._most, *map(len, found)) if found else self._most
+        if found:
+            self._most = max(self._most, *map(len, found))
+            self._given = []
         self._held = end - at
         if not self._held:
             self._first = None  # a quiet connection keeps no room
@@ -163,9 +175,18 @@ class Gathered:
         return found
 
     def _begin(self, size: int, start: bytearray) -> None:
-        self._body = bytearray(min(size, max(2 * len(start), self._most, self.LEAST)))
+        self._body = self._place(min(size, max(2 * len(start), self._most, self.LEAST)))
         self._body[: len(start)] = start
         self._size, self._filled = size, len(start)
+
+    def _place(self, size: int) -> bytearray:
+        for index in range(len(self._given)):
+            if getrefcount(self._given[index]) <= _OURS_ALONE:
+                body = self._given.pop(index)
+                del body[size:]
+                body += bytes(size - len(body))
+                return body
+        return bytearray(size)
 
     def _grow(self) -> None:
         larger = bytearray(min(self._size, 2 * self._filled))

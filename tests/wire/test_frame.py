@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -138,6 +139,56 @@ def test_a_connection_that_brought_a_large_frame_may_have_its_room_at_once() -> 
             gathered.took(take)
             at, reads = at + take, reads + 1
     assert reads == 2
+
+
+def arrives(gathered: Gathered, stream: bytes) -> list[bytearray]:
+    found: list[bytearray] = []
+    while stream:
+        room = gathered.room()
+        count = min(len(room), len(stream))
+        room[:count] = stream[:count]
+        room.release()
+        found += gathered.took(count)
+        stream = stream[count:]
+    return found
+
+
+LARGE = 2 * Gathered.LEAST
+
+
+@given(st.lists(st.tuples(st.sampled_from((LARGE, LARGE, LARGE + 9, 9)), st.integers(0, 3)), max_size=8))
+def test_what_somebody_has_a_view_of_is_never_written_to(frames: list[tuple[int, int]]) -> None:
+    gathered, held = Gathered(), list[tuple[memoryview, bytes]]()
+    for number, (size, kept) in enumerate(frames):
+        body = bytes([number + 1]) * size
+        (found,) = arrives(gathered, frame(body))
+        assert found == body
+        held.append((memoryview(found)[size // 2 :], body[size // 2 :]))
+        del found
+        del held[: max(0, len(held) - kept)]
+        assert all(view == before for view, before in held)
+
+
+def test_a_large_frame_is_received_where_one_was_that_nobody_has_any_more() -> None:
+    gathered = Gathered()
+    places: set[int] = set()
+    for size in (LARGE, LARGE - 9, LARGE):
+        (body,) = arrives(gathered, frame(bytes(size)))
+        places.add(id(body))
+        del body
+    assert len(places) == 1
+
+
+def test_a_small_frame_lets_go_of_the_large_ones() -> None:
+    gathered = Gathered()
+    tracemalloc.start()
+    try:
+        arrives(gathered, frame(bytes(64 * LARGE)))
+        assert tracemalloc.get_traced_memory()[0] > 64 * LARGE
+        arrives(gathered, frame(b"nothing new"))
+        assert tracemalloc.get_traced_memory()[0] < LARGE
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_first_frame_of_a_connection_may_not_be_larger_than_a_request() -> None:
