@@ -4,11 +4,13 @@
     python -m benchmarks.spark --kafka localhost:9092      on a broker of your own, best not on the same cores
     python -m benchmarks.spark --kafka ... --jvm JARS      also Spark's own source, from a folder of jars
     python -m benchmarks.spark --kafka ... --alone         only this source's `read`, without a JVM
+    python -m benchmarks.spark --bytes 1000 --only stream  larger records; only one kind of work
 
 The jars are, from Maven: spark-sql-kafka-0-10_2.13 and spark-token-provider-kafka-0-10_2.13 (the newest
 there are), kafka-clients and commons-pool2. The ceiling is a Python source that repeats one ready Arrow
-batch: what Spark itself costs. Runs are interleaved, and the median is shown; on a shared machine CPU
-seconds say more than the clock.
+batch: what Spark itself costs. Runs are interleaved, and the median is shown, with the ratio of its speed to
+Spark's own source in the same run; on a shared machine CPU seconds, of the JVM and of Python, say more than
+the clock.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from consumer import Cluster, TopicPartition
@@ -42,6 +45,7 @@ from kproto.records.record import Record
 
 from .report import machine
 
+SPARKS_OWN = "Spark's own"
 PARTITIONS = 2
 BATCH_BYTES = 100_000  # of one record batch, as a busy producer makes them
 
@@ -52,8 +56,9 @@ class Ready(InputPartition):
 
 
 class CeilingReader(DataSourceReader):
-    def __init__(self, schema: StructType, rows: int, size: int) -> None:
-        self.schema, self.count, self.size = schema, rows, size
+    def __init__(self, schema: StructType, options: Any) -> None:
+        self.schema, self.count, self.size = schema, int(options["rows"]), int(options["bytes"])
+        self.most = int(options.get("maxOffsetsPerTrigger", self.count))
 
     def partitions(self) -> list[InputPartition]:
         return [Ready(self.count // PARTITIONS, self.size, n) for n in range(PARTITIONS)]
@@ -76,6 +81,25 @@ class CeilingReader(DataSourceReader):
             yield batch
 
 
+class CeilingStreamReader(CeilingReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same rows as a stream; an offset is how many of them were given."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"rows": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self.most)
+
+    def prepareForTriggerAvailableNow(self) -> None: ...
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {"rows": min(self.count, start["rows"] + self.most)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # type: ignore
+        rows = (end["rows"] - start["rows"]) // PARTITIONS
+        return [Ready(rows, self.size, n) for n in range(PARTITIONS)]
+
+
 class Ceiling(DataSource):
     @classmethod
     def name(cls) -> str:
@@ -88,7 +112,10 @@ class Ceiling(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return CeilingReader(schema, int(self.options["rows"]), int(self.options["bytes"]))
+        return CeilingReader(schema, self.options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return CeilingStreamReader(schema, self.options)
 
 
 def fill(bootstrap: str, topic: str, rows: int, size: int) -> None:
@@ -119,38 +146,52 @@ def alone(bootstrap: str, topic: str, rows: int, runs: int) -> None:
         print(f"read alone: {rows / took / 1e6:6.2f} M rows/s, {cpu / rows * 1e6:5.2f} CPU-s per M rows")
 
 
-def cpu_seconds() -> float:
-    """What this process and all below it, the JVM and its workers, have used. The broker isn't among them."""
+def cpu_seconds() -> dict[str, float]:
+    """What the JVM below this process, and the Python below that, have used. The broker isn't among them."""
     parents: dict[int, int] = {}
-    used: dict[int, int] = {}
+    used: dict[int, tuple[str, int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
+            name, fields = stat.read_text().partition("(")[2].rsplit(")", 1)
+        except (OSError, ValueError):
             continue
-        parents[int(stat.parent.name)] = int(fields[1])
-        used[int(stat.parent.name)] = sum(map(int, fields[11:15]))
+        numbers = fields.split()
+        parents[int(stat.parent.name)] = int(numbers[1])
+        used[int(stat.parent.name)] = ("java" if name == "java" else "python", sum(map(int, numbers[11:15])))
     found, ours = 0, {os.getpid()}
     while len(ours) > found:
         found = len(ours)
         ours |= {pid for pid, parent in parents.items() if parent in ours}
-    return sum(used[pid] for pid in ours) / os.sysconf("SC_CLK_TCK")
+    total = {"java": 0.0, "python": 0.0}
+    for pid in ours:
+        kind, ticks = used[pid]
+        total[kind] += ticks / os.sysconf("SC_CLK_TCK")
+    return total
 
 
-def measure(runs: int, rows: int, what: dict[str, Callable[[], Any]]) -> None:
-    """Run all of them in turns and print the medians."""
-    took: dict[str, list[tuple[float, float]]] = {name: [] for name in what}
+def measure(runs: int, rows: int, label: str, what: dict[str, Callable[[], Any]]) -> None:
+    """Run all of them in turns and print the medians, and ratios to Spark's own."""
+    took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in what}
     for turn in range(runs + 1):
         for name, act in what.items():
-            began, cpu = time.perf_counter(), cpu_seconds()
+            began, before = time.perf_counter(), cpu_seconds()
             act()
+            seconds, after = time.perf_counter() - began, cpu_seconds()
             if turn:  # the first one warms up
-                took[name].append((time.perf_counter() - began, cpu_seconds() - cpu))
-    for name, pairs in took.items():
-        median, best = statistics.median(p[0] for p in pairs), min(p[0] for p in pairs)
-        cpu = statistics.median(p[1] for p in pairs)
-        speed = f"{rows / median / 1e6:6.2f} M rows/s (best {rows / best / 1e6:5.2f})"
-        print(f"{name:<38} {speed}, {cpu / rows * 1e6:5.2f} CPU-s per M rows", flush=True)
+                spent = (after[kind] - before[kind] for kind in ("java", "python"))
+                took[name].append((seconds, *spent))  # type: ignore[arg-type]
+    middle = {
+        name: [statistics.median(each) for each in zip(*runs, strict=True)] for name, runs in took.items()
+    }
+    for name, (seconds, java, python) in middle.items():
+        ratios = ""
+        if SPARKS_OWN in middle and name != SPARKS_OWN:
+            other = middle[SPARKS_OWN]
+            cpu = (java + python) / (other[1] + other[2])
+            ratios = f"  {other[0] / seconds:5.2f} x as fast, {cpu:5.2f} x the CPU"
+        million = rows / 1e6
+        cost = f"{java / million:6.2f} + {python / million:5.2f} CPU-s per M rows (JVM + Python)"
+        print(f"{label:<24} {name:<12} {million / seconds:6.2f} M rows/s, {cost}{ratios}", flush=True)
 
 
 def batches(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
@@ -159,11 +200,10 @@ def batches(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
         "count": lambda frame: frame.count(),
         "sum(length)": lambda frame: frame.selectExpr("sum(length(value))").collect(),
         "mapInArrow": lambda frame: frame.mapInArrow(lambda batches: batches, frame.schema).count(),
+        "mapInPandas": lambda frame: frame.mapInPandas(lambda frames: frames, frame.schema).count(),
     }
     for action, act in actions.items():
-        measure(
-            runs, rows, {f"{action}, {name}": partial(_act, act, reader) for name, reader in sources.items()}
-        )
+        measure(runs, rows, action, {name: partial(_act, act, reader) for name, reader in sources.items()})
 
 
 def _act(act: Callable[[Any], Any], reader: Any) -> None:
@@ -184,8 +224,24 @@ def streams(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
             name: partial(run, reader if limit is None else reader.option("maxOffsetsPerTrigger", limit))
             for name, reader in sources.items()
         }
-        label = "availableNow, one batch" if limit is None else "availableNow, ten batches"
-        measure(runs, rows, {f"{label}, {name}": act for name, act in named.items()})
+        measure(runs, rows, "stream, one batch" if limit is None else "stream, ten batches", named)
+
+
+def sinks(spark: Any, formats: dict[str, str], bootstrap: str, rows: int, size: int, runs: int) -> None:
+    """Rows that Spark makes, written as a batch. The broker's part is the same for both."""
+    with Cluster(bootstrap) as cluster:
+        topic = f"sink-{time.time_ns()}"
+        cluster.create_topics({topic: PARTITIONS})
+    text = f"rpad(cast(id as string), {size}, 'x') value"
+    frame = spark.range(rows).selectExpr("cast(id as string) key", text).repartition(PARTITIONS).cache()
+    frame.count()
+
+    def write(form: str) -> None:
+        sink = frame.write.format(form).option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+        sink.mode("append").save()
+
+    measure(runs, rows, "sink", {name: partial(write, form) for name, form in formats.items()})
+    frame.unpersist()
 
 
 def latency(spark: Any, formats: dict[str, str], bootstrap: str, count: int = 40) -> None:
@@ -227,7 +283,7 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=3)
     arguments.add_argument("--jvm", type=Path, metavar="JARS")
     arguments.add_argument("--alone", action="store_true")
-    arguments.add_argument("--only", choices=("batch", "stream", "latency"))
+    arguments.add_argument("--only", choices=("batch", "stream", "sink", "latency"))
     given = arguments.parse_args()
     from kproto.broker.server import running
 
@@ -243,7 +299,7 @@ def main() -> None:
         settings = {"spark.jars": ",".join(map(str, given.jvm.glob("*.jar")))} if given.jvm else {}
         spark = session("benchmark", settings=settings)
         spark.dataSource.register(Ceiling)
-        formats = {"kproto": "kproto", **({"Spark's own": "kafka"} if given.jvm else {})}
+        formats = {"kproto": "kproto", **({SPARKS_OWN: "kafka"} if given.jvm else {})}
 
         where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 
@@ -253,7 +309,12 @@ def main() -> None:
             batches(spark, {**batch, "ceiling": ceiling}, given.rows, given.runs)
         if given.only in (None, "stream"):
             stream = {name: spark.readStream.format(form).options(**where) for name, form in formats.items()}
-            streams(spark, stream, given.rows, given.runs)
+            repeated = (
+                spark.readStream.format("ceiling").option("rows", given.rows).option("bytes", given.bytes)
+            )
+            streams(spark, {**stream, "ceiling": repeated}, given.rows, given.runs)
+        if given.only in (None, "sink"):
+            sinks(spark, formats, bootstrap, given.rows, given.bytes, given.runs)
         if given.only in (None, "latency"):
             latency(spark, formats, bootstrap)
         spark.stop()

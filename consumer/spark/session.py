@@ -23,10 +23,11 @@ import tempfile
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kproto.errors import MissingExtra
+from kproto.errors import KprotoError, MissingExtra
 
 from .java import java_home
 
@@ -83,14 +84,26 @@ _LASTING = f"-XX:+UseParallelGC {_ARROW}"
 _QUICK = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_ARROW}"
 
 
+def launcher(folder: Path) -> Path:
+    """This Python as Spark's workers start sooner with it; a file in `folder`."""
+    script = folder / "python"
+    script.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
+    script.chmod(0o755)
+    return script
+
+
 def register(spark: SparkSession) -> None:
     """Make ``format("kproto")`` known to a session. Warns if its workers won't be able to import this
     package. The workers of a local session run this very Python, unless PYSPARK_PYTHON or
     spark.pyspark.python names another one: the python3 of the PATH may well be none that has kproto.
+
+    The executors of a cluster are asked, by a job of one task for each of their slots. Raises
+    MissingOnExecutors, with what to do.
     """
     from .source import KprotoDataSource
 
     _choose_python(spark)
+    _ask_executors(spark)
     if not _importable(spark):
         cure = f"install kproto, or start Spark with PYTHONPATH={ROOT}"
         warnings.warn(f"Spark's workers can't import {__package__}: {cure}", stacklevel=2)
@@ -147,12 +160,8 @@ def _environment(files: Path) -> Generator[None]:
         paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT), *paths]))
     if "PYSPARK_PYTHON" not in os.environ and os.name == "posix":
-        launcher = files / "python"
-        launcher.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
-        launcher.chmod(0o755)
-        os.environ["PYSPARK_PYTHON"] = str(launcher)
-        # The processes that plan take this one.
-        os.environ["PYSPARK_DRIVER_PYTHON"] = str(launcher)
+        # The processes that plan take the driver's.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = str(launcher(files))
     try:
         yield
     finally:
@@ -192,6 +201,38 @@ def _choose_python(spark: SparkSession) -> None:
             f"Spark's workers run {found} (PYSPARK_PYTHON or spark.pyspark.python), which can't import "
             f"{__package__}: {why}. Install kproto there, or name {sys.executable}",
             stacklevel=3,
+        )
+
+
+def _ask_executors(spark: SparkSession) -> None:
+    """Whether a cluster's executors find all that reading needs, before the first query fails there."""
+    context: Any = getattr(spark, "_sc", None)
+    if context is None or str(context.master).startswith("local"):
+        return
+    slots = int(context.defaultParallelism)
+    asked = [name for name in _NEEDED for _ in range(slots)]
+    # Only functions that every Python has: one of ours would have to be imported there.
+    found = context.parallelize(asked, len(asked)).map(find_spec).map(bool).collect()
+    missing = dict.fromkeys(name for name, there in zip(asked, found, strict=True) if not there)
+    if missing:
+        raise MissingOnExecutors(", ".join(missing), str(context.pythonExec))
+
+
+_NEEDED = ("kproto", "consumer", "numpy", "pyarrow", "msgspec")
+
+
+class MissingOnExecutors(KprotoError, ImportError):
+    """The Python of a cluster's executors lacks a package that reading needs."""
+
+    def __init__(self, packages: str, python: str) -> None:
+        super().__init__(packages, python)
+        self.packages = packages
+        self.python = python
+
+    def __str__(self) -> str:
+        return (
+            f"Spark's executors run {self.python}, which has no {self.packages}: install kproto[spark] "
+            "there, or ship an environment with --archives (docs/how-to/spark.md shows how)"
         )
 
 

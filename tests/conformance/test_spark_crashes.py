@@ -1,0 +1,179 @@
+"""Executors, drivers and their Python processes killed with -9 on a cluster: exactly the right rows.
+
+KPROTO_SPARK_KILLS=50 kills so often (tox -e soak); else four times, one of each kind. KPROTO_SEED chooses
+what is killed when; it is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow.parquet as pq
+
+from kproto.group.subscription import TopicPartition
+from kproto.records import encode_batch, rows
+from kproto.records.record import Record
+from tests.conformance import spark_cluster
+from tests.conformance.judges import RealKafka
+from tests.conformance.spark_cluster import Cluster, below, driver, eventually, kill
+from tests.consumer.spark.filled import HOUR, Filled
+
+pytestmark = pytest.mark.spark
+
+HERE = Path(__file__).parent
+KILLS = int(os.environ.get("KPROTO_SPARK_KILLS", "4"))
+PARTITIONS = 3
+
+KINDS = {
+    "driver": "spark_crash_job.py",
+    "executor": "CoarseGrainedExecutorBackend",
+    "python": "pyspark.daemon",
+    "planner": "python_streaming_source_runner",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with spark_cluster.running(tmp_path_factory.mktemp("spark")) as running:
+        yield running
+
+
+class Story:
+    """One run: a topic that grows, a driver that is started again whenever it is gone, and what it left."""
+
+    def __init__(self, cluster: Cluster, kafka: Filled, folder: Path, random: Random) -> None:
+        self.cluster, self.kafka, self.folder, self.random = cluster, kafka, folder, random
+        self.topic = f"crashes-{time.time_ns()}"
+        self.ends = [0] * PARTITIONS
+        kafka.topic(self.topic, *self.ends)
+        kafka.topic(f"{self.topic}-copy", *self.ends)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def write(self) -> None:
+        """A record's value is its own offset."""
+        for number in range(PARTITIONS):
+            for _ in range(self.random.randint(1, 4)):
+                first, count = self.ends[number], self.random.randint(1, 200)
+                records = [Record(i, HOUR, None, b"%d" % (first + i)) for i in range(count)]
+                self.kafka.cluster.produce(TopicPartition(self.topic, number), encode_batch(records))
+                self.ends[number] += count
+
+    def drive(self) -> None:
+        if self.process is None or self.process.poll() is not None:
+            arguments = (self.kafka.bootstrap, self.topic, str(self.folder))
+            self.process = driver(self.cluster, HERE / "spark_crash_job.py", *arguments)
+
+    def progress(self) -> int:
+        """How many batches were completed. A driver that ended of itself is started again."""
+        self.drive()
+        return len(list(self.folder.glob("checkpoints/*/commits/[0-9]*")))
+
+    def kill(self, kind: str) -> None:
+        assert self.process is not None
+        inside = {self.process.pid: KINDS["driver"], **below(self.process.pid)}
+        if kind != "driver":
+            inside |= below(*(process.pid for process in self.cluster.processes))
+            inside = {pid: command for pid, command in inside.items() if KINDS[kind] in command}
+            assert inside, f"there is no {kind} to kill"
+            kill([self.random.choice(sorted(inside))])
+        else:
+            kill(list(inside))
+            self.process.wait()
+
+    def end(self) -> None:
+        (self.folder / "stop").touch()
+        eventually(lambda: self.progress() > 0 and (self.folder / "done").exists(), "the end", 900)
+        assert self.process is not None
+        self.process.wait(60)
+
+
+def test_whoever_is_killed_every_row_is_there_once(
+    cluster: Cluster, real_kafka: RealKafka, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("KPROTO_SEED", str(time.time_ns() % 10**6)))
+    print(f"KPROTO_SEED={seed}")
+    random = Random(seed)
+    kafka = Filled(real_kafka.bootstrap)
+    with kafka.cluster:
+        story = Story(cluster, kafka, tmp_path, random)
+        kinds: list[str] = []
+        for _ in range(KILLS):
+            story.write()
+            before = story.progress()
+            eventually(lambda before=before: story.progress() > before + 2, "batches after a kill", 600)
+            time.sleep(random.uniform(0, 1))
+            kinds = kinds or random.sample(sorted(KINDS), len(KINDS))
+            story.kill(kinds.pop())
+        story.write()
+        story.end()
+
+        every = {(number, n) for number, end in enumerate(story.ends) for n in range(end)}
+        table = pq.read_table(committed(tmp_path / "rows")).to_pylist()
+        assert sorted((row["partition"], row["offset"]) for row in table) == sorted(every)
+        assert all(row["value"] == str(row["offset"]) for row in table)
+        counts = {int(number): n for number, n in json.loads((tmp_path / "counts").read_text()).items()}
+        assert counts == dict(enumerate(story.ends))
+        # A sink of Kafka's is written at least once.
+        assert copied(kafka, f"{story.topic}-copy") == every
+        assert set((tmp_path / "batches").read_text().splitlines()) == {"right"}
+
+
+def committed(folder: Path) -> list[str]:
+    """The files that count: those that Spark's own log of the folder names."""
+    names: dict[str, None] = {}
+    log = folder / "_spark_metadata"
+    compacted = sorted(log.glob("*.compact"), key=lambda path: int(path.stem))[-1:]
+    first = int(compacted[0].stem) + 1 if compacted else 0
+    later = sorted(
+        (path for path in log.glob("[0-9]*") if path.name.isdigit()), key=lambda path: int(path.name)
+    )
+    for path in [*compacted, *(path for path in later if int(path.name) >= first)]:
+        for line in path.read_text().splitlines()[1:]:
+            names[json.loads(line)["path"].removeprefix("file://")] = None
+    return list(names)
+
+
+def copied(kafka: Filled, topic: str) -> set[tuple[int, int]]:
+    """(partition, value) of all records of a topic."""
+    found: set[tuple[int, int]] = set()
+    for number in range(PARTITIONS):
+        partition, at = TopicPartition(topic, number), 0
+        end = kafka.cluster.list_offsets({partition: "latest"})[partition].offset or 0
+        while at < end:
+            answer = kafka.cluster.fetch({partition: at})[partition]
+            records = [record for record in rows(answer.records) if record.offset >= at]
+            found |= {(number, int(record.value or b"-1")) for record in records}
+            at = records[-1].offset + 1
+    return found
+
+
+def test_executors_that_lack_kproto_are_told_in_one_sentence(cluster: Cluster, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "sitecustomize.py").write_text(
+        'import sys\nsys.modules["kproto"] = sys.modules["consumer"] = None\n'
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from consumer.spark import register\n"
+        "from tests.conformance.spark_cluster import session\n"
+        "try:\n"
+        "    register(session(sys.argv[1]))\n"
+        "except ImportError as error:\n"
+        "    open(sys.argv[2], 'w').write(str(error))\n"
+    )
+    told = tmp_path / "told"
+    process = driver(cluster, program, str(told), EXECUTORS_PYTHONPATH=str(bare))
+    assert process.wait(600) == 0
+    assert "which has no kproto, consumer: install kproto[spark] there" in told.read_text()
