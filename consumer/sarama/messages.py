@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -60,6 +61,26 @@ class ProducerErrors(KprotoError):
 
     def __str__(self) -> str:
         return f"{len(self.errors)} messages were not sent; the first: {self.errors[0].error}"
+
+
+class Failures:
+    """Collects what went wrong with which of many messages."""
+
+    def __init__(self) -> None:
+        self._errors: list[ProducerError] = []
+
+    @contextmanager
+    def of(self, message: ProducerMessage) -> Generator[None]:
+        """What fails inside is this message's, and the others go on."""
+        try:
+            yield
+        except KprotoError as error:
+            self._errors.append(ProducerError(message, error))
+
+    def tell(self) -> None:
+        """Raises ProducerErrors if there were any."""
+        if self._errors:
+            raise ProducerErrors(self._errors)
 
 
 def must_return(return_successes: bool, return_errors: bool) -> None:

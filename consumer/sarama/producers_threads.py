@@ -23,7 +23,7 @@ from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig
 from ..shell import log
-from .messages import UNREAD, ProducerError, ProducerErrors, ProducerMessage, must_return
+from .messages import UNREAD, Failures, ProducerError, ProducerErrors, ProducerMessage, must_return
 
 
 class SyncProducer:
@@ -55,20 +55,15 @@ class SyncProducer:
 
     def send_messages(self, messages: Iterable[ProducerMessage]) -> None:
         """Sends all, and waits for all. Raises ProducerErrors for those that failed; the others are there."""
-        errors: list[ProducerError] = []
+        failures = Failures()
         under_way: list[tuple[ProducerMessage, Delivery]] = []
         for message in messages:
-            try:
+            with failures.of(message):
                 under_way.append((message, _sent(self._producer, message)))
-            except KprotoError as error:
-                errors.append(ProducerError(message, error))
         for message, delivery in under_way:
-            try:
+            with failures.of(message):
                 message.placed(delivery)
-            except KprotoError as error:
-                errors.append(ProducerError(message, error))
-        if errors:
-            raise ProducerErrors(errors)
+        failures.tell()
 
     def close(self, timeout: float | None = None) -> None:
         """Waits for what other threads have under way, and ends."""

@@ -102,15 +102,23 @@ def trusting(files: Certificates) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=files.ca)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python_writes_and_reads(place: str, files: Certificates, mechanism: str) -> None:
-    client: Any = pytest.importorskip("kafka")
+def sasl_ssl(place: str, files: Certificates, mechanism: str) -> dict[str, Any]:
+    """What kafka-python and aiokafka call it."""
     how: dict[str, Any] = {
         "bootstrap_servers": place,
         "security_protocol": "SASL_SSL",
         "ssl_context": trusting(files),
         "sasl_mechanism": mechanism,
     }
+    if mechanism != "OAUTHBEARER":
+        how |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
+    return how
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_kafka_python_writes_and_reads(place: str, files: Certificates, mechanism: str) -> None:
+    client: Any = pytest.importorskip("kafka")
+    how = sasl_ssl(place, files, mechanism)
     if mechanism == "OAUTHBEARER":
         from kafka.net.sasl.oauth import AbstractTokenProvider
 
@@ -119,8 +127,6 @@ def test_kafka_python_writes_and_reads(place: str, files: Certificates, mechanis
                 return token()
 
         how["sasl_oauth_token_provider"] = Provider()
-    else:
-        how |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
     said = f"kafka-python {mechanism}".encode()
     producer = client.KafkaProducer(**how)
     producer.send("flights", said).get(60)
@@ -135,12 +141,7 @@ def test_kafka_python_writes_and_reads(place: str, files: Certificates, mechanis
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_aiokafka_writes_and_reads(place: str, files: Certificates, mechanism: str) -> None:
     client: Any = pytest.importorskip("aiokafka")
-    how: dict[str, Any] = {
-        "bootstrap_servers": place,
-        "security_protocol": "SASL_SSL",
-        "ssl_context": trusting(files),
-        "sasl_mechanism": mechanism,
-    }
+    how = sasl_ssl(place, files, mechanism)
     if mechanism == "OAUTHBEARER":
         from aiokafka.abc import AbstractTokenProvider
 
@@ -149,8 +150,6 @@ def test_aiokafka_writes_and_reads(place: str, files: Certificates, mechanism: s
                 return token()
 
         how["sasl_oauth_token_provider"] = Provider()
-    else:
-        how |= {"sasl_plain_username": USER, "sasl_plain_password": PASSWORD}
     said = f"aiokafka {mechanism}".encode()
 
     async def both() -> None:
