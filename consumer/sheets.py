@@ -78,7 +78,7 @@ class Sheet(msgspec.Struct, frozen=True):
     def divide(self, count: int) -> Iterator[tuple[int | None, Int64s]]:
         """The rows of each partition, among `count`; None for those that may go anywhere."""
         everywhere = np.arange(self.rows)
-        where = np.full(self.rows, -1, np.int64)
+        where = np.full(self.rows, -1 if count > 1 else 0, np.int64)
         if self.keys is not None:
             known = np.asarray(self.keys.is_valid())
             where[known] = murmur2(self.keys.filter(pa.array(known))) % count

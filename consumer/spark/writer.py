@@ -14,7 +14,8 @@ Rules, all of them as in Spark's own sink:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from importlib import import_module
+from typing import Any, TypeAlias, cast
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.sql.datasource import (
@@ -29,11 +30,13 @@ from kproto.errors import ConfigError
 from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig, producer_options
-from .arrow import Column, RecordBatch
+from .arrow import RecordBatch
 from .options import Options
 from .schema import HEADERS
 
 pa: Any = pyarrow  # it has no types
+pc: Any = import_module("pyarrow.compute")
+Table: TypeAlias = Any
 
 _TYPES: dict[str, tuple[DataType, ...]] = {
     "key": (StringType(), BinaryType()),
@@ -46,8 +49,8 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
 # kafka.* options that are the producer's, by Kafka's names; ours have underscores.
 _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
 
-# So many deliveries may be open before they are looked through for failures.
-_OPEN = 20_000
+# So many batches may be open before they are looked through for failures.
+_OPEN = 1_000
 
 
 class KprotoWriter(DataSourceArrowWriter):
@@ -124,32 +127,24 @@ class Rows:
         return WriterCommitMessage()
 
     def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:
-        none = [None] * batch.num_rows
-        keys, values = (self._bytes(batch, name) or none for name in ("key", "value"))
-        partitions, headers = (self._list(batch, name) or none for name in ("partition", "headers"))
-        topics: list[str | None]
-        topics = [self.options.topic] * batch.num_rows if self.options.topic else self._list(batch, "topic")
-        for topic, key, value, partition, given in zip(
-            topics, keys, values, partitions, headers, strict=True
-        ):
-            if topic is None:
-                raise ConfigError("topic", None, "a row has no topic; the option topic is for all rows")
-            pairs = [(h["key"], h["value"]) for h in given] if given else ()
-            waiting.append(producer.send(topic, value, key, partition=partition, headers=pairs))
-            if len(waiting) >= _OPEN:
-                _settled(waiting)
+        """Hand over a batch, in columns."""
+        named = {name: batch.column(index) for name, index in self.columns.items() if name != "topic"}
+        for topic, rows in self._topics(batch, pa.table(named)):
+            waiting += producer.send_columns(topic, rows)
+        if len(waiting) >= _OPEN:
+            _settled(waiting)
 
-    def _column(self, batch: RecordBatch, name: str) -> Column | None:
-        index = self.columns.get(name)
-        return None if index is None else batch.column(index)
-
-    def _list(self, batch: RecordBatch, name: str) -> list[Any]:
-        column = self._column(batch, name)
-        return [] if column is None else column.to_pylist()
-
-    def _bytes(self, batch: RecordBatch, name: str) -> list[bytes | None]:
-        column = self._column(batch, name)
-        return [] if column is None else column.cast(pa.binary()).to_pylist()
+    def _topics(self, batch: RecordBatch, rows: Table) -> Iterator[tuple[str, Table]]:
+        """The rows of each topic, in their order."""
+        if self.options.topic is not None:
+            yield self.options.topic, rows
+            return
+        topics = batch.column(self.columns["topic"]).dictionary_encode()
+        if topics.null_count:
+            raise ConfigError("topic", None, "a row has no topic; the option topic is for all rows")
+        names = topics.dictionary.to_pylist()
+        for number, name in enumerate(names):
+            yield name, rows if len(names) == 1 else rows.filter(pc.equal(topics.indices, number))
 
 
 def _settled(waiting: list[Delivery]) -> None:

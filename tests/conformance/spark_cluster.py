@@ -39,7 +39,7 @@ class Cluster:
             options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"]
             work = ["--work-dir", str(self.folder / f"work-{number}")]
             self._run(f"worker-{number}", f"{deploy}.worker.Worker", *options, *work, self.master)
-        eventually(lambda: self._log("master").count("Registering worker") == 2, "two workers", 180)
+        eventually(lambda: self._log("master").count("Registering worker") == 2, "two workers", 600)
 
     def _run(self, name: str, *command: str) -> None:
         retries = "-Dspark.deploy.maxExecutorRetries=-1"

@@ -18,7 +18,7 @@ from consumer.engine.partitioning import murmur2
 from consumer.spark.options import parse
 from consumer.spark.schema import HEADERS
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter, Rows
-from kproto.errors import ConfigError, UnknownTopic
+from kproto.errors import BrokerError, ConfigError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows
 from kproto.records.record import Record
@@ -88,6 +88,21 @@ def test_the_option_topic_beats_the_column(filled: Filled) -> None:
     filled.topic("t", 0)
     write(filled, plain().add("topic", "string"), [{"value": "a", "topic": "elsewhere"}], topic="t")
     assert len(records(filled, "t")) == 1
+
+
+def test_rows_of_several_topics_keep_their_order_in_each(filled: Filled) -> None:
+    for name in ("a", "b", "c"):
+        filled.topic(name, 0)
+    given = [{"topic": "abc"[n % 3], "value": str(n), "key": None if n % 2 else "k"} for n in range(99)]
+    write(filled, plain().add("topic", "string").add("key", "string"), given)
+    for number, name in enumerate("abc"):
+        assert [int(record.value or b"-1") for record in records(filled, name)] == list(range(number, 99, 3))
+
+
+def test_a_row_that_is_too_large_names_the_topic_and_the_option(filled: Filled) -> None:
+    filled.topic("t", 0)
+    with pytest.raises(BrokerError, match=r"for 't'; .*max.request.size"):
+        write(filled, PLAIN, [{"value": "x" * 2_000_000}], topic="t")
 
 
 def test_without_a_partition_murmur2_of_the_key_decides(filled: Filled) -> None:
