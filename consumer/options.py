@@ -155,8 +155,9 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     acks: int = -1
     compression_type: str = "none"  # none, gzip, snappy, lz4 or zstd; each batch is compressed as a whole.
     compression_level: int | None = None  # None: the codec's own.
-    # Java's 16 KiB dates from one request per batch; larger batches cost nothing until they fill.
-    batch_size: int = 128 * 1024
+    # Java's 16 KiB dates from one request per batch; larger batches cost nothing until they fill, and brokers
+    # less than small ones. Two fit into a request, and into what is fetched of a partition at once.
+    batch_size: int = 512 * 1024
     linger_ms: int = 5  # How long a batch waits for more, unless it is full.
     buffer_memory: int = 32 * 1024 * 1024  # Bytes that may wait in this process; `send` waits for room.
     max_block_ms: int = 60_000  # How long `send` may wait, for room or to know the topic.
