@@ -41,6 +41,11 @@ _PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 def client_properties(path: str | Path) -> SecurityConfig:
     """The options in a file of Java's properties; raises ConfigError for what can't be read or honoured."""
+    return from_java(about_security(path))
+
+
+def about_security(path: str | Path) -> dict[str, str]:
+    """What such a file says about security, under Java's names; raises ConfigError for what can't be read."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -48,7 +53,7 @@ def client_properties(path: str | Path) -> SecurityConfig:
         raise ConfigError(
             "--command-config", str(path), f"a file of Java's client properties ({why})"
         ) from None
-    return from_java(read_properties(text))
+    return {name: value for name, value in read_properties(text).items() if name.startswith(_PREFIXES)}
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:

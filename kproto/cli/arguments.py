@@ -16,6 +16,16 @@ class Commands(Protocol):
     def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser: ...
 
 
+def command_config(parser: argparse.ArgumentParser) -> None:
+    """`--command-config`, as Kafka's own tools have it."""
+    parser.add_argument(
+        "--command-config",
+        type=Path,
+        metavar="FILE",
+        help="Java's client.properties: how to get into the cluster (TLS, SASL)",
+    )
+
+
 def write(option: str, path: Path, text: str) -> None:
     """Write a file that an option named. Raises ConfigError where that can't be done."""
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .arguments import Commands, positive, seconds
+from ..errors import ConfigError
+from .arguments import Commands, command_config, positive, seconds
 
 
 def add(commands: Commands) -> None:
@@ -46,12 +47,15 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="the timeline (default: %(default)s)",
     )
+    command_config(demo)
     demo.set_defaults(run=_demo)
 
 
 def _demo(options: argparse.Namespace) -> int:
     from ..demo.story import Plan, tell
 
+    if options.command_config is not None and options.bootstrap is None:
+        raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
     plan = Plan(
         bootstrap=options.bootstrap,
         topic=options.topic,
@@ -61,6 +65,7 @@ def _demo(options: argparse.Namespace) -> int:
         spark=not options.no_spark,
         seconds=options.seconds,
         picture=options.picture,
+        command_config=options.command_config,
     )
     outcome = tell(plan)
     print("\n".join([*outcome.checks, *outcome.history]))

@@ -6,7 +6,8 @@ import argparse
 import json
 from typing import Any, cast
 
-from .arguments import Commands
+from ..errors import ConfigError
+from .arguments import Commands, command_config
 
 
 def add(commands: Commands) -> None:
@@ -41,13 +42,22 @@ def add(commands: Commands) -> None:
         "reset, metadata_ms, rack, isolation, watch, wait_ms, commit_in_revoke, revoke_ms, manual_poll; "
         "other words are options of that one client",
     )
+    command_config(member)
     member.set_defaults(run=_member)
 
 
 def _member(options: argparse.Namespace) -> int:
     from ..testing.driver import drive
 
-    drive(options.client, options.bootstrap, options.client_id, options.group, options.config)
+    config = options.config
+    if options.command_config is not None:
+        from consumer.security import client_properties
+
+        if options.client != "kproto":
+            allowed = "with --as kproto: the machines of other clients speak PLAINTEXT only"
+            raise ConfigError("--command-config", str(options.command_config), allowed)
+        config = {**config, **client_properties(options.command_config)}
+    drive(options.client, options.bootstrap, options.client_id, options.group, config)
     return 0
 
 

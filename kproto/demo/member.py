@@ -12,9 +12,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import cast
 
 from consumer import Consumer, ConsumerRecord, GroupChange, RebalanceListener, TopicPartition
+from consumer.security import SecurityConfig, client_properties
 
 from ..timeline import GroupEvent, Kind
 from .flights import ORIGINS
@@ -41,6 +43,12 @@ class Options:
     release_ms: int = 300
     """How long letting go takes, as it would with state to write out: what a rebalance costs in earnest."""
     session_timeout_ms: int = 6_000
+    command_config: Path | None = None
+    """Where it says how to get in: secrets are not handed from process to process."""
+
+    @property
+    def security(self) -> SecurityConfig:
+        return {} if self.command_config is None else client_properties(self.command_config)
 
 
 def run(pipe: Connection, name: str, options: Options) -> None:
@@ -65,6 +73,7 @@ def run(pipe: Connection, name: str, options: Options) -> None:
         metadata_max_age_ms=2_000,
         auto_commit_interval_ms=1_000,
         max_poll_records=5_000,
+        **options.security,
     ) as consumer:
         consumer.events(tell)
         consumer.subscribe([options.topic], _Slow(name, pipe, options.release_ms))

@@ -12,9 +12,11 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from consumer.security.properties import about_security
 
 from .flights import Total
 
@@ -47,8 +49,11 @@ class HourlyQuery:
 
 
 @contextlib.contextmanager
-def hourly_query(bootstrap: str, topic: str) -> Generator[HourlyQuery]:
-    """Start Spark and the query. Raises MissingExtra without PySpark or Java, with what to install."""
+def hourly_query(bootstrap: str, topic: str, command_config: Path | None = None) -> Generator[HourlyQuery]:
+    """Start Spark and the query; `command_config` is Java's client.properties, if there is need of one.
+
+    Raises MissingExtra without PySpark or Java, with what to install.
+    """
     from consumer.spark import session
 
     with tempfile.TemporaryDirectory(prefix="kproto-demo-", ignore_cleanup_errors=True) as scratch:
@@ -57,7 +62,8 @@ def hourly_query(bootstrap: str, topic: str) -> Generator[HourlyQuery]:
             with _stderr_into(log):
                 spark = session("kproto demo", quick=True, settings={"spark.sql.session.timeZone": "UTC"})
             try:
-                query = _start(spark, bootstrap, topic, f"{scratch}/checkpoint")
+                security = {} if command_config is None else about_security(command_config)
+                query = _start(spark, bootstrap, topic, f"{scratch}/checkpoint", security)
                 try:
                     yield HourlyQuery(spark, query)
                 finally:
@@ -70,7 +76,9 @@ def hourly_query(bootstrap: str, topic: str) -> Generator[HourlyQuery]:
             raise
 
 
-def _start(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> StreamingQuery:
+def _start(
+    spark: SparkSession, bootstrap: str, topic: str, checkpoint: str, security: Mapping[str, str]
+) -> StreamingQuery:
     from pyspark.sql import functions as f
 
     frame = (
@@ -78,6 +86,7 @@ def _start(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str) -> 
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .options(**{f"kafka.{name}": value for name, value in security.items()})
         .load()
     )
     departure = f.from_json(f.col("value").cast("string"), "origin string, dep_delay int")

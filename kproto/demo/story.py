@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from consumer import Cluster, Delivery, Producer
+from consumer.security import SecurityConfig, client_properties
 
 from ..diagrams import timeline
 from ..errors import IllegalState, KprotoError, MissingExtra
@@ -56,6 +57,7 @@ class Plan:
     spark: bool = True
     seconds: float = 30.0
     picture: Path = Path("kproto-demo.html")
+    command_config: Path | None = None
 
 
 @dataclass(slots=True)
@@ -160,7 +162,8 @@ def tell(plan: Plan) -> Outcome:
     frame = flights.table(plan.records)
     with contextlib.ExitStack() as stack:
         bootstrap = plan.bootstrap or stack.enter_context(_broker())
-        with Cluster(bootstrap) as cluster:
+        security: SecurityConfig = client_properties(plan.command_config) if plan.command_config else {}
+        with Cluster(bootstrap, **security) as cluster:
             if plan.topic in cluster.topics():
                 raise IllegalState(
                     f"topic {plan.topic!r} exists on {bootstrap} with other records: choose another --topic"
@@ -170,21 +173,24 @@ def tell(plan: Plan) -> Outcome:
         bar = stack.enter_context(tqdm(total=len(frame), unit=" records", desc="starting", smoothing=0.1))
         books = Books()
         group_id = f"{plan.topic}-demo-{plan.seed}-{_now() % 1_000_000}"
-        options = member.Options(bootstrap, plan.topic, group_id, plan.eager)
+        options = member.Options(
+            bootstrap, plan.topic, group_id, plan.eager, command_config=plan.command_config
+        )
         group = Group(options, books, bar)
         stack.callback(group.stop)
         for number in range(1, MEMBERS + 1):
             group.start(f"member {number}")
-        spark = stack.enter_context(hourly_query(bootstrap, plan.topic)) if plan.spark else None
+        query = hourly_query(bootstrap, plan.topic, plan.command_config)
+        spark = stack.enter_context(query) if plan.spark else None
         _await(lambda: group.settled(PARTITIONS, MEMBERS), group, "the group to settle")
         bar.set_description("read by the group")
-        produced = _live(plan, list(flights.departures(frame)), group, bootstrap)
+        produced = _live(plan, list(flights.departures(frame)), group, bootstrap, security)
         _await(lambda: len(books.rows) >= produced, group, "the group to read everything", patience=60)
         _await(lambda: group.settled(GROWN, MEMBERS), group, "the group to own all partitions")
         group.stop()
         bar.close()
         hourly = spark.result(produced) if spark else None
-        with Cluster(bootstrap) as cluster:
+        with Cluster(bootstrap, **security) as cluster:
             partitions = [TopicPartition(plan.topic, p) for p in range(GROWN)]
             latest = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
             ends = {partition: latest[partition].offset or 0 for partition in partitions}
@@ -198,7 +204,7 @@ def tell(plan: Plan) -> Outcome:
     return outcome
 
 
-def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> int:
+def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str, security: SecurityConfig) -> int:
     """Produce at an even pace while the group lives its life; the answer is how many were acknowledged."""
     draw = random.Random(plan.seed)
     victim = f"member {draw.randint(1, MEMBERS)}"
@@ -209,7 +215,7 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> in
     ]
     done = 0
     start = time.monotonic()
-    with Producer(bootstrap, linger_ms=20, metadata_max_age_ms=250) as producer:
+    with Producer(bootstrap, linger_ms=20, metadata_max_age_ms=250, **security) as producer:
         acknowledged: list[Delivery] = []
         while done < len(rows):
             share = min((time.monotonic() - start) / plan.seconds, 1.0)
@@ -220,7 +226,7 @@ def _live(plan: Plan, rows: list[Departure], group: Group, bootstrap: str) -> in
                 elif what == "kill":
                     group.kill(victim)
                 else:
-                    with Cluster(bootstrap) as cluster:
+                    with Cluster(bootstrap, **security) as cluster:
                         cluster.create_partitions({plan.topic: GROWN})
                     new = tuple(TopicPartition(plan.topic, p) for p in range(PARTITIONS, GROWN))
                     group.note(

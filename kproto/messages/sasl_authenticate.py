@@ -9,6 +9,10 @@ from ..wire.types import Bytes, Int16, Int64, String
 class SaslAuthenticateRequest(Message, api_key=36, versions="0-2", flexible="2+"):
     auth_bytes: Bytes
 
+    def __repr__(self) -> str:
+        # With PLAIN it is the password itself, and messages are looked at in logs and debuggers.
+        return f"SaslAuthenticateRequest(auth_bytes=<{len(self.auth_bytes)} bytes>)"
+
 
 class SaslAuthenticateResponse(Message, api_key=36, versions="0-2", flexible="2+"):
     error_code: Int16

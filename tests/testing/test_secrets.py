@@ -1,0 +1,184 @@
+"""After failures of each kind: no secret is in a log, an error, a repr, a pickle or a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import logging
+import pickle
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
+from consumer.security import Token
+from kproto.errors import KprotoError
+from kproto.messages.json_form import one_line
+from kproto.security.oauthbearer import unsecured_token
+from kproto.show.exchange_lines import line, to_json
+from kproto.show.exchanges import Exchange
+from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.proxy import Proxy
+from kproto.testing.secured import SecuredKafka, secured
+
+pytest.importorskip("trustme")
+PASSWORD = "n0t-to-be-told"
+TOKEN = unsecured_token("mallory-of-the-token", 0, 1)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def kafka(files: Certificates) -> Iterator[SecuredKafka]:
+    with secured("SASL_SSL", files, users={"alice": "another"}) as kafka:
+        yield kafka
+
+
+def spellings(secret: str) -> list[str]:
+    """The secret, and how it may look when somebody took it for something else."""
+    encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
+    return [secret, encoded, secret.encode().hex(), repr(secret)[1:-1]]
+
+
+def owned(root: Any, most: int = 20_000) -> Iterator[Any]:
+    """Everything of ours that can be reached from an object."""
+    seen, waiting = {id(root)}, [root]
+    while waiting and len(seen) < most:
+        one = waiting.pop()
+        if type(one).__module__.startswith(("kproto", "consumer")):
+            yield one
+        for inner in gc.get_referents(one):
+            if id(inner) not in seen and not isinstance(inner, type) and not callable(inner):
+                seen.add(id(inner))
+                waiting.append(inner)
+
+
+def refused(kafka: SecuredKafka, how: dict[str, Any]) -> Iterator[tuple[Any, BaseException]]:
+    """Each kind of client, and how it fails."""
+
+    def fails(client: Any, call: Callable[[Any], object]) -> tuple[Any, BaseException]:
+        with pytest.raises(KprotoError) as caught:
+            call(client)
+        return client, caught.value
+
+    with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
+        yield fails(cluster, lambda one: one.topics())
+    with Consumer(kafka.bootstrap, group_id="g", **how) as consumer:
+        consumer.subscribe(["t"])
+        yield fails(consumer, lambda one: one.poll(20))
+    # Who meets no TLS at all asks again until then: that isn't final.
+    with Producer(kafka.bootstrap, max_block_ms=1_000, **how) as producer:
+        yield fails(producer, lambda one: one.send("t", b"x").result(20))
+
+
+HOW: dict[str, dict[str, Any]] = {
+    "PLAIN": {"sasl_username": "alice", "sasl_password": PASSWORD},
+    "SCRAM-SHA-512": {"sasl_username": "alice", "sasl_password": PASSWORD},
+    "OAUTHBEARER": {"sasl_oauth_token_provider": lambda: Token(TOKEN, 1e11)},
+}
+
+
+def told_of(client: Any, error: BaseException) -> str:
+    """What a tired person might paste into a ticket."""
+    told = [str(error), repr(error), *traceback.format_exception(error)]
+    told += [f"{type(one).__name__}: {one!r} {one}" for one in owned(client)]
+    for one in (client, error):
+        try:
+            told.append(pickle.dumps(one).decode("latin-1"))
+        except Exception as why:  # most can't be pickled, and say so
+            told.append(str(why))
+    return "\n".join(told)
+
+
+@pytest.mark.parametrize("mechanism", HOW)
+@pytest.mark.parametrize("fault", ["refused", "expired", "elsewhere", "no TLS"])
+def test_nothing_tells_a_secret(
+    kafka: SecuredKafka, mechanism: str, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    how: dict[str, Any] = {
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": kafka.certificates.ca,
+        "sasl_mechanism": mechanism,
+        **HOW[mechanism],
+    }
+    if fault == "no TLS":
+        how["security_protocol"] = "SASL_PLAINTEXT"
+        del how["ssl_cafile"]
+    elif fault != "refused":
+        kafka.show_certificate("expired" if fault == "expired" else "elsewhere")
+    seen: list[str] = []
+    for client, error in refused(kafka, how):
+        seen.append(told_of(client, error))
+    assert len(seen) == 3
+    served = [f"{type(one).__name__}: {one!r}" for one in owned(kafka.server)]
+    lines = "\n".join([*seen, caplog.text, *served]).splitlines()
+    for secret in (PASSWORD, TOKEN):
+        assert not [text for found in spellings(secret) for text in lines if found in text]
+
+
+def test_and_nothing_of_clients_for_asyncio_does(
+    kafka: SecuredKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    how: Any = {**kafka.options("alice", PASSWORD)}
+
+    async def fails() -> list[str]:
+        told: list[str] = []
+        async with AsyncConsumer(kafka.bootstrap, group_id="g", **how) as consumer:
+            consumer.subscribe(["t"])
+            with pytest.raises(KprotoError) as caught:
+                await consumer.poll(20)
+            told.append(told_of(consumer, caught.value))
+        async with AsyncProducer(kafka.bootstrap, **how) as producer:
+            with pytest.raises(KprotoError) as caught:
+                await (await producer.send("t", b"x"))
+            told.append(told_of(producer, caught.value))
+        return told
+
+    text = "\n".join([*asyncio.run(fails()), caplog.text])
+    assert "refuses user 'alice'" in text
+    assert not [found for found in spellings(PASSWORD) if found in text]
+
+
+def test_a_key_s_password_is_not_told_either(files: Certificates, tmp_path: Path) -> None:
+    key = Path(files.client).read_text()
+    for certfile in (key, str(tmp_path)):
+        with pytest.raises(KprotoError) as caught:
+            Cluster(
+                "a:1",
+                security_protocol="SSL",
+                ssl_cafile="/no/such",
+                ssl_certfile=certfile,
+                ssl_password=PASSWORD,
+            )
+        assert PASSWORD not in repr(caught.value)
+        assert key.splitlines()[1] not in repr(caught.value)
+
+
+@pytest.mark.parametrize("mechanism", HOW)
+def test_what_goes_by_a_proxy_is_shown_without_proofs(files: Certificates, mechanism: str) -> None:
+    told: list[Exchange] = []
+    with secured("SASL_PLAINTEXT", files, users={"alice": "another"}) as kafka:
+
+        async def watched() -> None:
+            async with Proxy(kafka.bootstrap, tell=told.append) as proxy:
+                how = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, **HOW[mechanism]}
+                async with AsyncProducer(proxy.bootstrap, **how) as producer:
+                    with pytest.raises(KprotoError):
+                        await (await producer.send("t", b"x"))
+
+        asyncio.run(watched())
+    assert "SaslAuthenticate" in [one.api for one in told]
+    text = "\n".join([*(line(one) + one_line(to_json(one)) for one in told), repr(told)])
+    assert not [found for secret in (PASSWORD, TOKEN) for found in spellings(secret) if found in text]
+    exchanges: list[Any] = [one for one in told if one.api == "SaslAuthenticate"]
+    assert {one.request.auth_bytes for one in exchanges} == {b"[hidden]"}
+    assert {one.response.auth_bytes for one in exchanges if one.response} <= {b"", b"[hidden]"}
