@@ -432,6 +432,7 @@ class ConsumerCalls(Shell):
             wanted,
             core.clock,
             coordinator=self._engine.coordinator.node,
+            found=self._engine.coordinator.learn,
             by_name=self.options.as_java,
         )
         return await self._run(plan, timeout)

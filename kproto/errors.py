@@ -16,7 +16,8 @@
     ├── IllegalState           a call that doesn't fit the object's state (poll after close, ...)
     └── BrokerError            an error code that a broker answered
         ├── OffsetOutOfRange   the position is not in the log any more, or not yet
-        │   └── LogTruncated   the log was cut below the position: records that were read are gone
+        │   ├── LogTruncated   the log was cut below the position: records that were read are gone
+        │   └── NoOffsetForPartition  nothing is committed, and no policy says where to begin
         ├── CommitFailed       the group moved on; these offsets are not committed
         ├── Fenced             another member with the same group.instance.id took over
         ├── NotAuthorized      the broker's authorizer said no
@@ -221,6 +222,20 @@ class BrokerError(KprotoError):
 
 class OffsetOutOfRange(BrokerError):
     """The position is below the log's start or above its end, and no reset policy allows a jump."""
+
+
+class NoOffsetForPartition(OffsetOutOfRange):
+    """The group committed nothing for `partition` (TOPIC-PARTITION), and no reset policy says where to begin.
+
+    No broker answered that, so `code` is only what the class above stands for.
+    """
+
+    def __init__(self, partition: str, why: str) -> None:
+        super().__init__(1, "OffsetFetch", f"{partition}: {why}")  # 1 = OFFSET_OUT_OF_RANGE
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 class LogTruncated(OffsetOutOfRange):

@@ -237,7 +237,8 @@ class Committer:
         if not head.offsets:
             self._end(head, None)
             return True
-        gone = [p for p in head.offsets if head.in_group and p not in core.partitions]
+        theirs = head.in_group and not self._as_java(head)
+        gone = [p for p in head.offsets if theirs and p not in core.partitions]
         if gone and head.trim:
             head.offsets = {p: value for p, value in head.offsets.items() if p in core.partitions}
             return True

@@ -74,6 +74,11 @@ class Coordinator:
         self._failures += 1
         core.network.disconnect(node, GROUP, why, core.now)
 
+    def learn(self, node: int) -> None:
+        """Somebody else who asked was told that it is this one."""
+        if self.node is None and self._call is None:
+            self._found_at(node)
+
     def heard(self) -> None:
         """It answered as a coordinator does."""
         self._failures = 0
@@ -102,9 +107,7 @@ class Coordinator:
             found = coordinator_of(call.response, call.version)
             if isinstance(found, int):
                 self._know(found, call.response, call.version)
-                self.node, self._wanted = found, False
-                core.report("coordinator", reason=f"node {found} coordinates the group")
-                self._found(found)
+                self._found_at(found)
                 return
             code, words = found
             error = broker_error(code, "FindCoordinator", words or f"group {core.options.group_id!r}")
@@ -114,6 +117,11 @@ class Coordinator:
         if told and error is not None:
             self._not_before = core.now + core.options.retry_backoff_max_ms
             core.fail(error)
+
+    def _found_at(self, node: int) -> None:
+        self.node, self._wanted = node, False
+        self._core.report("coordinator", reason=f"node {node} coordinates the group")
+        self._found(node)
 
     def _know(self, node: int, response: FindCoordinatorResponse, version: int) -> None:
         """The answer tells the address; metadata may not list it yet."""

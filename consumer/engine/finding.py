@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import OffsetOutOfRange
+from kproto.errors import NoOffsetForPartition, OffsetOutOfRange
 from kproto.group.subscription import TopicPartition
 from kproto.messages.list_offsets import ListOffsetsResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
@@ -188,8 +188,8 @@ class Finder:
         else:
             policy, reason = options.auto_offset_reset, "no committed offset"
         if policy == "none":
-            detail = f"{state.partition}: {reason}, and the policy is none: seek, or choose another policy"
-            state.fail(OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "OffsetFetch", detail))
+            why = f"{reason}, and the policy is none: seek, or choose another policy"
+            state.fail(NoOffsetForPartition(str(state.partition), why))
             self._core.wake()
             return
         state.find_out(Reset(self._timestamp(policy), f"{reason}: {policy}", self._saves()))

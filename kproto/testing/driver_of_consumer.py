@@ -16,6 +16,7 @@ from ..errors import (
     Fenced,
     IllegalState,
     KprotoError,
+    NoOffsetForPartition,
     NotAuthorized,
     OffsetOutOfRange,
     RequestTimedOut,
@@ -35,6 +36,7 @@ OPTIONS = {
     "rack": "client_rack",
     "isolation": "isolation_level",
     "assignors": "partition_assignment_strategy",
+    "max_records": "max_poll_records",
 }
 """The drivers' words -> the consumer's options. Any other word is an option by its own name."""
 
@@ -58,6 +60,7 @@ def java_name(error: KprotoError) -> str:
         return "GroupAuthorizationException" if group else "TopicAuthorizationException"
     names: dict[type[KprotoError], str] = {
         Fenced: "FencedInstanceIdException",
+        NoOffsetForPartition: "NoOffsetForPartitionException",
         OffsetOutOfRange: "OffsetOutOfRangeException",
         RequestTimedOut: "TimeoutException",
         IllegalState: "IllegalStateException",
@@ -66,6 +69,12 @@ def java_name(error: KprotoError) -> str:
     if type(error) not in names and isinstance(error, BrokerError) and error.code in set(ErrorCode):
         return "".join(word.capitalize() for word in ErrorCode(error.code).name.split("_")) + "Exception"
     return names.get(type(error), type(error).__name__)
+
+
+ASKS = frozenset(
+    {"seek", "seek-to-beginning", "seek-to-end", "paused", "position", "committed", "begins", "ends", "times"}
+)
+"""Commands that are answered in a line `answer COMMAND WHAT`, also when they fail."""
 
 
 class Driven(RebalanceListener):
@@ -96,12 +105,49 @@ class Driven(RebalanceListener):
                 if line is None:
                     time.sleep(AFTER_ERROR_MS / 1000)
 
-    def _poll(self) -> None:
-        for one in self.consumer.poll(POLL_MS / 1000):
+    def _poll(self, ms: int = POLL_MS) -> None:
+        for one in self.consumer.poll(ms / 1000):
             say("R", f"{one.topic}:{one.partition}", one.offset)
 
-    def _commit(self) -> None:
-        self._told(lambda: self.consumer.commit(timeout=5))
+    def _commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        self._told(lambda: self.consumer.commit(offsets, timeout=5))
+
+    def _answer(self, what: str, ask: Callable[[], object]) -> None:
+        try:
+            found = ask()
+        except KprotoError as error:
+            say("answer", what, java_name(error))
+        else:
+            say("answer", what, "ok" if found is None else found)
+
+    def _some(self, words: Sequence[str]) -> list[TopicPartition]:
+        return [partition(one)[0] for one in words] if words else sorted(self.consumer.assignment())
+
+    def _ask(self, word: str, rest: Sequence[str]) -> Callable[[], object] | None:
+        """What these commands ask, of which Java's names are the words; None for any other command."""
+        if word not in ASKS:
+            return None
+        one, some = self.consumer, self._some(rest)
+        offsets = {where: at for where, at in map(partition, rest) if at is not None}
+        match word:
+            case "seek":
+                return lambda: [one.seek(where, at) for where, at in offsets.items()] and None
+            case "seek-to-beginning":
+                return lambda: one.seek_to("earliest", some)
+            case "seek-to-end":
+                return lambda: one.seek_to("latest", some)
+            case "paused":
+                return lambda: written(one.paused())
+            case "position":
+                return lambda: one.position(some[0], timeout=3)
+            case "committed":
+                return lambda: _offsets(one.committed(some))
+            case "begins":
+                return lambda: _offsets(one.list_offsets(dict.fromkeys(some, "earliest")))
+            case "ends":
+                return lambda: _offsets(one.list_offsets(dict.fromkeys(some, "latest")))
+            case _:
+                return lambda: _offsets(one.list_offsets(offsets))
 
     def _told(self, work: Callable[[], object]) -> None:
         try:
@@ -114,6 +160,13 @@ class Driven(RebalanceListener):
     def _obey(self, line: str) -> bool:
         """True when that was the end."""
         word, *rest = line.split()
+        if word == "poll-once":
+            self._answer(word, lambda: self._poll(int(rest[0])))
+            return False
+        ask = self._ask(word, rest)
+        if ask is not None:
+            self._answer(word, ask)
+            return False
         match word:
             case "subscribe":
                 self.consumer.subscribe(rest, self)
@@ -128,9 +181,6 @@ class Driven(RebalanceListener):
             case "assign":
                 self.consumer.assign(dict(partition(one) for one in rest))
                 self.polling = not self.conf.get("manual_poll")
-            case "seek":
-                where, offset = partition(rest[0])
-                self.consumer.seek(where, offset or 0)
             case "poll":
                 self.polling = rest[0] == "on"
             case "sleep":
@@ -138,6 +188,8 @@ class Driven(RebalanceListener):
                 say("slept")
             case "commit":
                 self._commit()
+            case "commit-at":
+                self._commit({where: at or 0 for where, at in map(partition, rest)})
             case "commit-async":
                 future = self.consumer.commit_async()
                 future.add_done_callback(lambda done: self._told(done.result))
@@ -146,9 +198,9 @@ class Driven(RebalanceListener):
             case "assignment":
                 say("assignment", written(self.consumer.assignment()))
             case "pause":
-                self.consumer.pause(self.consumer.assignment())
+                self.consumer.pause(self._some(rest))
             case "resume":
-                self.consumer.resume(self.consumer.assignment())
+                self.consumer.resume(self._some(rest))
             case "close":
                 self.consumer.close(leave="stay" not in rest, timeout=10)
                 say("closed")
@@ -171,3 +223,10 @@ class Driven(RebalanceListener):
             self._commit()
         if self.conf.get("revoke_ms"):
             time.sleep(self.conf["revoke_ms"] / 1000)
+
+
+def _offsets(found: Mapping[TopicPartition, Any]) -> str:
+    """T:P@OFFSET of what has an offset, T:P@none of what hasn't."""
+    told = {where: getattr(one, "offset", None) for where, one in found.items()}
+    ends = {where: "none" if at is None else at for where, at in told.items()}
+    return " ".join(f"{where.topic}:{where.partition}@{at}" for where, at in sorted(ends.items()))

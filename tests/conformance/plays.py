@@ -83,7 +83,7 @@ class Member:
         found: list[str] = []
         for line in self.lines:
             word, _, rest = line.partition(" ")
-            if word in ("assigned", "revoked", "lost", "setup", "cleanup"):
+            if word in ("assigned", "revoked", "lost", "setup", "cleanup", "answer"):
                 found.append(line.rstrip())
             elif word == "commit":
                 found.append(line if rest == "ok" else f"commit {rest.split()[0]}")

@@ -21,7 +21,7 @@ from consumer import Cluster, Producer
 from kproto.clients.index import available
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges, originals
-from tests.conformance.plays import LACKS, PLAYS, Member, Stage
+from tests.conformance.plays import LACKS, PLAYS, Member, Play, Stage
 from tests.conformance.tap import Tap, told
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
@@ -49,9 +49,14 @@ def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
 
 
 def played(
-    client: str, order: list[str], play: str, tap: Tap, operators: tuple[Cluster, Producer]
+    client: str,
+    order: list[str],
+    play: str,
+    tap: Tap,
+    operators: tuple[Cluster, Producer],
+    acts: Play | None = None,
 ) -> dict[str, dict[str, list[str]]]:
-    """Run a play; what each member said and heard."""
+    """Run a play, one of `PLAYS` or `acts`; what each member said and heard."""
     cluster, producer = operators
 
     def start(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> Member:
@@ -60,7 +65,7 @@ def played(
     stage = Stage(start, tap, cluster, producer, f"{os.getpid()}x{next(RUNS)}")
     cluster.create_topics({stage.topic: 2})
     try:
-        PLAYS[play][0](stage)
+        (acts or PLAYS[play][0])(stage)
     finally:
         for member in stage.members:
             if member.process.poll() is None:

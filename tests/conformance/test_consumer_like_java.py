@@ -17,6 +17,7 @@ from consumer import Cluster, Producer
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges, originals
 from tests.conformance.plays import PLAYS
+from tests.conformance.plays_of_java import PLAYS_OF_JAVA
 from tests.conformance.tap import Tap
 from tests.conformance.test_clients_like_originals import TRIES, keep, played
 
@@ -53,6 +54,33 @@ def test_a_consumer_as_java_says_what_java_says(
         if said(ours) == said(theirs):
             return
     assert said(ours) == said(theirs)
+
+
+@pytest.mark.parametrize("play", PLAYS_OF_JAVA)
+def test_an_application_of_a_consumer_as_java_is_told_what_java_tells(
+    play: str, tapped: Tap, operators: tuple[Cluster, Producer]
+) -> None:
+    acts = PLAYS_OF_JAVA[play]
+    for _ in range(TRIES):
+        theirs = played("java", originals.program("java"), play, tapped, operators, acts)
+        ours = played("java", OURS, play, tapped, operators, acts)
+        keep("consumer", play, theirs=theirs, ours=ours)
+        if (said(ours), heard(ours, play)) == (said(theirs), heard(theirs, play)):
+            return
+    assert (said(ours), heard(ours, play)) == (said(theirs), heard(theirs, play))
+
+
+FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
+"""What Java's application isn't told: close() waits for the commit, and drops its callback. Ours is told."""
+
+
+def heard(members: Mapping[str, Mapping[str, list[str]]], play: str) -> dict[str, list[list[str]]]:
+    """Answers, callbacks, and which errors there were; how often one came depends on how often it polled."""
+    out = {"answer poll-once ok", FORGOTTEN.get(play)}
+    return {
+        name: [[line for line in one["heard"] if line not in out], sorted(set(one["errors"]))]
+        for name, one in members.items()
+    }
 
 
 MEMBER_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")

@@ -12,13 +12,23 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from consumer import Cluster, Consumer, Producer, TopicPartition
+from consumer.engine import plans
+from consumer.engine.metadata import ClusterView
 from kproto.errors import KprotoError, LogTruncated
+from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kproto.testing import brokers
+from kproto.testing.world import World
 from tests.conformance import judges
 
 pytestmark = pytest.mark.kafka
@@ -183,3 +193,72 @@ def test_with_a_policy_it_is_reported_and_what_came_instead_is_read(cut: Cut) ->
     until(lambda: bool(found.extend(cut.lenient.poll(0.2)) or len(found) >= 3), "what came instead")
     assert [(record.offset, record.value) for record in found] == [(10, b"a"), (11, b"b"), (12, b"c")]
     assert [change.kind for change in cut.changes if change.kind in ("truncated", "reset")] == ["truncated"]
+
+
+def asking(current: int, epoch: int) -> OffsetForLeaderEpochRequest:
+    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=current, leader_epoch=epoch)
+    topic = OffsetForLeaderTopic(topic="t", partitions=[asked])
+    return OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])
+
+
+def fetching(topic_id: UUID | None, current: int, last: int, offset: int) -> FetchRequest:
+    assert topic_id is not None
+    asked = FetchPartition(
+        partition=0,
+        current_leader_epoch=current,
+        fetch_offset=offset,
+        last_fetched_epoch=last,
+        partition_max_bytes=1 << 20,
+    )
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        session_epoch=-1,
+        topics=[FetchTopic(topic_id=topic_id, partitions=[asked])],
+    )
+
+
+def test_the_embedded_broker_answers_about_epochs_like_kafka(cut: Cut) -> None:
+    """The same log in both, ten records of one epoch and three of a later one; epochs by their place."""
+    world = World({"t": 1})
+    world.write("t", 0, *map(str, range(10)))
+    world.write("t", 0, *map(str, range(10)))
+    world.truncate("t", 0, 10)
+    world.write("t", 0, "a", "b", "c")
+    one = world.consumer(client_id="asks", auto_offset_reset="earliest")
+    one.assign({T0: 0})
+    assert world.run(until=lambda: len(one.records) == 13)
+
+    def embedded(request: Any) -> Any:
+        core = one.engine.core
+        token = one.run(plans.request(core.view, request, ("leader", "t", 0), core.clock))
+        assert world.run(until=lambda: token in one.done)
+        value, error = one.done[token]
+        assert error is None
+        return value[0]
+
+    with Cluster(cut.nodes.bootstrap) as cluster:
+        theirs = answers(lambda request: cluster.request(request, ("leader", "t", 0)), cluster.view)
+    assert answers(embedded, one.engine.core.view) == theirs
+
+
+def answers(ask: Callable[[Any], Any], view: ClusterView) -> list[Any]:
+    first, last = (ask(asking(-1, epoch)).topics[0].partitions[0].leader_epoch for epoch in (0, 1 << 20))
+    if last == -1:  # it knows no such epoch: the epoch of its last record is in its batch
+        last = next(
+            epoch
+            for epoch in range(first + 1, first + 50)
+            if ask(asking(-1, epoch)).topics[0].partitions[0].end_offset == 13
+        )
+    names = {first: "first", last: "last", -1: "none"}
+    found: list[Any] = []
+    for current in (-1, first, last, last + 7):
+        for epoch in (first, last, last + 7):
+            told = ask(asking(current, epoch)).topics[0].partitions[0]
+            found.append((told.error_code, names[told.leader_epoch], told.end_offset))
+        for fetched, offset in ((-1, 5), (first, 5), (first, 12), (last, 12), (-1, 40)):
+            answer = ask(fetching(view.topic_id("t"), current, fetched, offset))
+            told = answer.responses[0].partitions[0]
+            parts = told.diverging_epoch
+            found.append((told.error_code, names[parts.epoch], parts.end_offset, bool(told.records)))
+    return found

@@ -13,6 +13,7 @@ from kproto.errors import (
     CommitFailed,
     Fenced,
     IllegalState,
+    NoOffsetForPartition,
     NotAuthorized,
     OffsetOutOfRange,
     RecordError,
@@ -499,8 +500,8 @@ def test_no_commit_without_a_policy_is_an_error() -> None:
     a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
     a.subscribe("t")
     world.run(2000)
-    assert isinstance(a.errors[0], OffsetOutOfRange)
-    assert "no committed offset" in str(a.errors[0])
+    assert isinstance(a.errors[0], NoOffsetForPartition)
+    assert str(a.errors[0]).startswith("t-0: no committed offset, and the policy is none")
 
 
 def test_by_duration_starts_at_the_first_record_that_young() -> None:

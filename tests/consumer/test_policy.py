@@ -186,6 +186,35 @@ def test_committed_offsets_are_asked_of_whom_is_known_and_by_names(asked_first: 
     assert max(versions) == 9
 
 
+def test_who_asks_what_is_committed_teaches_the_consumer_its_coordinator() -> None:
+    world = World({"t": 1})
+    member = world.consumer(**JAVA)
+    member.assign({tp("t", 0): 0})
+    core, coordinator = member.engine.core, member.engine.coordinator
+    plan = plans.committed_offsets(core.view, "g", [tp("t", 0)], core.clock, found=coordinator.learn)
+    token = member.run(plan)
+    assert world.run(until=lambda: token in member.done)
+    token = member.commit({tp("t", 0): 7})
+    assert world.run(until=lambda: token in member.done)
+    assert member.done[token][1] is None
+    assert len(world.asked(member, FindCoordinatorRequest)) == 1
+
+
+@pytest.mark.parametrize(("options", "commits"), [(JAVA, 1), (OURS, 0)])
+def test_what_another_member_has_may_be_committed_as_java(options: dict[str, Any], commits: int) -> None:
+    world = World({"t": 2})
+    member = reading(world, **options).member
+    world.consumer(**options).subscribe("t")
+    assert world.run(until=lambda: len(member.engine.partitions) == 1)
+    world.run(500)
+    other = ({tp("t", 0), tp("t", 1)} - set(member.engine.partitions)).pop()
+    before = len(world.asked(member, OffsetCommitRequest))
+    token = member.commit({other: 3})
+    assert world.run(until=lambda: token in member.done)
+    assert isinstance(member.done[token][1], type(None) if commits else CommitFailed)
+    assert len(world.asked(member, OffsetCommitRequest)) - before == commits
+
+
 def test_silence_for_longer_than_the_session_loses_nothing() -> None:
     world = World({"t": 1})
     story = reading(world, **JAVA)

@@ -56,17 +56,21 @@ def committed_offsets(
     clock: Callable[[], int],
     *,
     coordinator: int | None = None,
+    found: Callable[[int], object] | None = None,
     by_name: bool = False,
 ) -> Plan[dict[TopicPartition, CommittedOffset | None]]:
     """What the group committed; None for a partition without a commit. All partitions when none are named.
 
-    `coordinator` is asked first, where one is known; `by_name` never uses topic ids (up to v9).
+    `coordinator` is asked first, where one is known, and `found` is told which one was looked up; `by_name`
+    never uses topic ids (up to v9).
     """
     wanted = None if partitions is None else list(partitions)
     while True:
         node, coordinator = coordinator, None
         if node is None:
             node = yield from find_coordinator(view, group, clock)
+            if found is not None:
+                found(node)
         if wanted is None:
             yield from read_metadata(view, None, clock)
         named = wanted is None or by_name
@@ -75,11 +79,11 @@ def committed_offsets(
         if lost(call):
             yield Rest(str(call.error))
             continue
-        code, found = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version)
-        bad = [code] if code else [value for value in found.values() if isinstance(value, int)]
+        code, told = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version)
+        bad = [code] if code else [value for value in told.values() if isinstance(value, int)]
         if bad:
             yield try_again(OFFSET_FETCH, bad[0], "OffsetFetch", f"group {group!r}")
-        elif unsaid := set(wanted or ()) - found.keys():
+        elif unsaid := set(wanted or ()) - told.keys():
             yield left_out("OffsetFetch", min(unsaid))
         else:
-            return {partition: value for partition, value in found.items() if not isinstance(value, int)}
+            return {partition: value for partition, value in told.items() if not isinstance(value, int)}

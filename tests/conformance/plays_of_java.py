@@ -1,0 +1,322 @@
+"""More plays, for Java's consumer and ours as it: what an application may ask besides joining and reading.
+
+With `manual_poll` a member polls only when it is told to (`poll-once MS`): so each play is the same twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kproto.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tests.conformance.plays import Member, Play, Stage
+
+# Nothing may be over before a slow machine has come to the end of the play.
+LONG = {"session_ms": 30_000, "max_poll_ms": 120_000}
+BY_HAND = {"manual_poll": True, "auto_commit": False, **LONG}
+
+
+def by_hand(stage: Stage, name: str = "A", *, count: int = 20, **conf: object) -> Member:
+    """A member that is assigned everything, and has read nothing."""
+    if count:
+        stage.produce(count)
+    a = stage.member(name, **{**BY_HAND, **conf})
+    a.say(f"subscribe {stage.topic}")
+    polled(a, "assigned")
+    return a
+
+
+def polled(a: Member, start: str, *, again: bool = False, times: int = 1, tries: int = 200) -> None:
+    """Polls until it has said so `times` times; `again` doesn't count what it has said before."""
+    before = len(a.lines) if again else 0
+    for _ in range(tries):
+        a.say("poll-once 50")
+        a.until("done poll-once")
+        if sum(line.startswith(start) for line in a.lines[before:]) >= times:
+            return
+    raise AssertionError(f"{a.name} did not say {start!r}: {a.lines[-12:]}")
+
+
+def ask(a: Member, *commands: str) -> None:
+    for command in commands:
+        a.say(command)
+        a.until(f"done {command}")
+
+
+def seek_after_assignment(stage: Stage) -> None:
+    a = by_hand(stage)
+    t = stage.topic
+    polled(a, f"R {t}:0 9")
+    polled(a, f"R {t}:1 9")
+    ask(a, f"seek {t}:0:5", f"position {t}:0", f"seek {t}:0:7", f"position {t}:0")
+    ask(a, f"seek-to-end {t}:1", f"position {t}:1", f"seek-to-beginning {t}:1", f"position {t}:1")
+    ask(a, f"position {t}:5", "commit", f"committed {t}:0 {t}:1")
+    a.close()
+
+
+def seek_before_assignment(stage: Stage) -> None:
+    a = stage.member("A", **BY_HAND)
+    ask(a, f"seek {stage.topic}:0:5", f"position {stage.topic}:0")
+    a.close()
+
+
+def seek_back_and_commit(stage: Stage) -> None:
+    """What is committed is the position, also behind what was committed before."""
+    a = by_hand(stage)
+    t = stage.topic
+    polled(a, f"R {t}:0 9")
+    polled(a, f"R {t}:1 9")
+    ask(a, "commit", f"seek {t}:0:3", f"seek {t}:1:3", "commit", f"committed {t}:0 {t}:1")
+    a.close()
+
+
+def pause_over_an_eager_rebalance(stage: Stage) -> None:
+    a = stage.subscribed("A")
+    ask(a, "pause", "paused")
+    b = stage.subscribed("B")
+    a.until("assigned")
+    ask(a, "paused")
+    stage.pause(0.3)
+    b.close()
+    a.until("assigned")
+    a.close()
+
+
+def pause_over_a_cooperative_rebalance(stage: Stage) -> None:
+    a = stage.subscribed("A", assignors=["cooperative-sticky"])
+    ask(a, "pause")
+    b = stage.member("B", assignors=["cooperative-sticky"])
+    b.say(f"subscribe {stage.topic}")
+    b.until("assigned " + stage.topic)
+    stage.pause(0.5)
+    ask(a, "paused")
+    b.close()
+    a.until("assigned " + stage.topic)
+    a.close()
+
+
+def commits_in_order(stage: Stage) -> None:
+    a = by_hand(stage)
+    t = stage.topic
+    polled(a, f"R {t}:0 9")
+    polled(a, f"R {t}:1 9")
+    for offset in (1, 3, 2):
+        ask(a, f"commit-at {t}:0:{offset}")
+    ask(a, f"seek {t}:0:6", f"seek {t}:1:6", "commit-async")
+    ask(a, f"seek {t}:0:8", f"seek {t}:1:8", "commit", f"committed {t}:0 {t}:1")
+    a.close()
+
+
+def close_with_a_pending_commit(stage: Stage) -> None:
+    a = by_hand(stage)
+    ask(a, f"seek {stage.topic}:0:6", f"seek {stage.topic}:1:6", "commit-async")
+    a.close()
+    b = by_hand(stage, "B", count=0)
+    ask(b, f"committed {stage.topic}:0 {stage.topic}:1")
+    b.close()
+
+
+def away_for_too_long(stage: Stage) -> None:
+    """Away for longer than max.poll.interval.ms: the next poll says so, and joins again."""
+    a = by_hand(stage, max_poll_ms=8_000)
+    ask(a, "sleep 10000")
+    polled(a, "assigned", times=2)
+    a.close()
+
+
+def a_static_member_that_stays(stage: Stage) -> None:
+    a = stage.subscribed("A", instance="one", session_ms=20_000)
+    a.say("close stay")
+    a.until("closed")
+    b = stage.subscribed("A", instance="one", session_ms=20_000)
+    b.close()
+
+
+def a_member_that_stays(stage: Stage) -> None:
+    """Closed without leaving: the next one waits for its session."""
+    a = stage.subscribed("A")
+    a.say("close stay")
+    a.until("closed")
+    b = stage.subscribed("B")
+    b.close()
+
+
+def assign_by_hand(stage: Stage) -> None:
+    stage.produce(20)
+    t = stage.topic
+    a = stage.member("A", **BY_HAND)
+    ask(a, f"assign {t}:0:4", f"position {t}:0")
+    polled(a, f"R {t}:0 9")
+    ask(a, f"position {t}:0", "commit", f"committed {t}:0 {t}:1", f"position {t}:1")
+    ask(a, f"assign {t}:1", f"position {t}:1", f"position {t}:0")
+    polled(a, f"R {t}:1 9")
+    ask(a, "commit", "unsubscribe", f"assign {t}:0", f"position {t}:0")
+    a.close()
+
+
+def commits_by_hand_and_by_time(stage: Stage) -> None:
+    stage.produce(20)
+    a = stage.member("A")
+    ask(a, f"assign {stage.topic}:0 {stage.topic}:1")
+    a.until("R ", 20)
+    stage.pause(1.0)
+    ask(a, f"committed {stage.topic}:0 {stage.topic}:1")
+    a.close()
+
+
+def a_pattern(stage: Stage) -> None:
+    stage.produce(4)
+    a = stage.member("A")
+    a.say(f"pattern {stage.topic}.*")
+    a.until(f"assigned {stage.topic}:0 {stage.topic}:1")
+    stage.cluster.create_topics({f"{stage.topic}.more": 1})
+    a.until(f"assigned {stage.topic}.more:0 {stage.topic}:0")
+    stage.pause(0.5)
+    a.close()
+
+
+def another_subscription(stage: Stage) -> None:
+    stage.produce(4)
+    more = f"{stage.topic}.more"
+    stage.cluster.create_topics({more: 1})
+    a = stage.subscribed("A")
+    ask(a, f"subscribe {stage.topic} {more}")
+    a.until(f"assigned {more}:0")
+    ask(a, f"subscribe {more}")
+    a.until(f"assigned {more}:0")
+    stage.pause(0.5)
+    a.close()
+
+
+def offsets_and_times(stage: Stage) -> None:
+    stage.produce(20)
+    t = stage.topic
+    a = stage.member("A", isolation="read_committed", **BY_HAND)
+    ask(a, f"begins {t}:0 {t}:1", f"ends {t}:0 {t}:1", f"times {t}:0:0 {t}:1:99999999999999")
+    ask(a, f"committed {t}:0 {t}:1", f"commit-at {t}:0:7", f"committed {t}:0 {t}:1")
+    a.close()
+
+
+def unsubscribe_by_hand(stage: Stage) -> None:
+    a = by_hand(stage)
+    ask(a, "unsubscribe", "poll-once 50", f"position {stage.topic}:0", "commit", f"subscribe {stage.topic}")
+    polled(a, "assigned", again=True)
+    a.close()
+
+
+def a_topic_that_is_deleted(stage: Stage) -> None:
+    stage.produce(4)
+    more = f"{stage.topic}.more"
+    stage.cluster.create_topics({more: 1})
+    a = stage.member("A")
+    ask(a, f"subscribe {stage.topic} {more}")
+    a.until("assigned")
+    stage.pause(0.5)
+    stage.cluster.delete_topics([more])
+    a.until(f"assigned {stage.topic}:0 {stage.topic}:1")
+    stage.pause(0.5)
+    a.close()
+
+
+def nowhere_to_begin(stage: Stage) -> None:
+    a = by_hand(stage, reset="none")
+    ask(
+        a,
+        "poll-once 500",
+        f"position {stage.topic}:0",
+        f"seek {stage.topic}:0:2",
+        f"position {stage.topic}:0",
+    )
+    a.close()
+
+
+def out_of_range(stage: Stage, reset: str) -> Member:
+    stage.produce(20)
+    t = stage.topic
+    topics = [
+        DeleteRecordsTopic(
+            name=t, partitions=[DeleteRecordsPartition(partition_index=n, offset=4) for n in range(2)]
+        )
+    ]
+    stage.cluster.request(DeleteRecordsRequest(topics=topics, timeout_ms=5_000), ("leader", t, 0))
+    a = stage.member("A", reset=reset, **BY_HAND)
+    ask(a, f"assign {t}:0:1")
+    return a
+
+
+def out_of_range_earliest(stage: Stage) -> None:
+    a = out_of_range(stage, "earliest")
+    polled(a, f"R {stage.topic}:0 9")
+    ask(a, f"position {stage.topic}:0", f"seek {stage.topic}:0:500")
+    polled(a, f"R {stage.topic}:0 9", again=True)
+    a.close()
+
+
+def out_of_range_latest(stage: Stage) -> None:
+    a = out_of_range(stage, "latest")
+    for _ in range(6):
+        ask(a, "poll-once 100")
+    ask(a, f"position {stage.topic}:0")
+    a.close()
+
+
+def out_of_range_none(stage: Stage) -> None:
+    a = out_of_range(stage, "none")
+    polled(a, "answer poll-once OffsetOutOfRangeException")
+    ask(a, f"seek {stage.topic}:0:6", f"position {stage.topic}:0")
+    polled(a, f"R {stage.topic}:0 9")
+    a.close()
+
+
+def a_rebalance_that_is_asked_for(stage: Stage) -> None:
+    a = stage.subscribed("A")
+    ask(a, "rebalance because of me")
+    a.until("assigned")
+    stage.pause(0.3)
+    a.close()
+
+
+def a_commit_for_what_another_one_has(stage: Stage) -> None:
+    stage.produce(20)
+    a = stage.subscribed("A", auto_commit=False)
+    b = stage.subscribed("B", auto_commit=False)
+    a.until("assigned")
+    stage.pause(0.3)
+    ask(a, f"commit-at {stage.topic}:1:3", f"committed {stage.topic}:1")
+    b.close()
+    a.until("assigned")
+    a.close()
+
+
+PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
+    one.__name__.replace("_", "-"): one
+    for one in (
+        seek_after_assignment,
+        seek_before_assignment,
+        seek_back_and_commit,
+        pause_over_an_eager_rebalance,
+        pause_over_a_cooperative_rebalance,
+        commits_in_order,
+        close_with_a_pending_commit,
+        away_for_too_long,
+        a_static_member_that_stays,
+        a_member_that_stays,
+        assign_by_hand,
+        commits_by_hand_and_by_time,
+        a_pattern,
+        another_subscription,
+        offsets_and_times,
+        unsubscribe_by_hand,
+        a_topic_that_is_deleted,
+        nowhere_to_begin,
+        out_of_range_earliest,
+        out_of_range_latest,
+        out_of_range_none,
+        a_rebalance_that_is_asked_for,
+        a_commit_for_what_another_one_has,
+    )
+}
