@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -23,6 +23,10 @@ from kproto.messages import index
 from kproto.messages.headers import encode_request
 from kproto.records import batches, columns, convert, reading, rows, vectors
 from kproto.records.compression import CODECS, CodecError, compress, decompress, decompress_into
+from kproto.security.exchange import Accepted, Challenge, Refused, SaslFailed
+from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured
+from kproto.security.plain import PlainClient, PlainServer
+from kproto.security.scram import Credential, ScramClient, ScramServer, credential
 from kproto.testing.strategies import Drawn, RecordBatch, record_batches, record_sets, requests, versioned
 from kproto.wire import Message, interpret
 
@@ -147,6 +151,68 @@ _some_records = record_sets(
     st.integers(0, 2).flatmap(lambda magic: record_batches(magic, keys=_short, values=_short, max_records=4)),
     max_size=3,
 )
+UNGUESSED = "2f0c7d4b9a1e-nobody-guesses-this"
+_BETWEEN = b"\xff\xfe"
+"""Between the messages of an exchange: no text has it."""
+
+
+def _known(mechanism: str, name: str) -> Credential:
+    return credential(mechanism, b"salted", b"salt", 4096)
+
+
+def _halves() -> list[Any]:
+    """Both halves of each mechanism, at their beginning."""
+    found: list[Any] = [PlainServer(lambda name: UNGUESSED), PlainClient("alice", UNGUESSED)]
+    found += [OAuthBearerServer(unsecured(lambda: 1_000)), OAuthBearerClient("e30.e30.")]
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        knows = partial(_known, mechanism)
+        found.append(ScramServer(mechanism, knows, "n0nce", knows))
+        found.append(ScramClient(mechanism, "alice", UNGUESSED, "fyko", salt_password=lambda *_: b"salted"))
+    return found
+
+
+def sasl(data: bytes) -> None:
+    """Whatever the other side says: a step, or a refusal of ours; nobody gets in who can't prove anything."""
+    halves = _halves()
+    half = halves[data[0] % len(halves)] if data else halves[0]
+    for message in data[1:].split(_BETWEEN):
+        if hasattr(half, "take"):
+            step = half.take(message)
+            assert isinstance(step, Challenge | Accepted | Refused)
+            if isinstance(step, Accepted):
+                assert half.mechanism == "OAUTHBEARER"  # which believes unsigned tokens here
+                assert step.principal
+            if not isinstance(step, Challenge):
+                return
+        else:
+            try:
+                said = half.answer(message)
+            except SaslFailed:
+                return
+            if said is None:  # the broker has proved what it knows, or need not
+                assert not half.mechanism.startswith("SCRAM")
+                return
+            assert isinstance(said, bytes)
+
+
+_sasl_words = st.sampled_from(
+    [
+        b"\0alice\0" + UNGUESSED[:-1].encode(),
+        b"n,,n=alice,r=abc",
+        b"c=biws,r=abcn0nce,p=" + b"A" * 43 + b"=",
+        b"r=fykoserver,s=c2FsdA==,i=4096",
+        b"v=" + b"A" * 43 + b"=",
+        b"e=invalid-proof",
+        b"n,,\x01auth=Bearer e30.eyJzdWIiOiJhIn0.\x01\x01",
+        b"n,a=alice,\x01auth=Bearer a.b.c\x01x=y\x01\x01",
+        b"\x01",
+    ]
+)
+_some_sasl = st.builds(
+    lambda half, said: bytes((half,)) + _BETWEEN.join(said),
+    st.integers(0, 7),
+    st.lists(_sasl_words | st.binary(max_size=40), max_size=3),
+)
 _some_compressed = st.builds(
     lambda codec, data: bytes((codec - 1,)) + compress(codec, data),
     st.integers(1, len(CODECS) - 1),
@@ -164,6 +230,7 @@ TARGETS = {
     "messages": Target(messages, _some_message.map(_message)),
     "frames": Target(frames, requests(unknown_tags=True).map(_frame)),
     "records": Target(records, _some_records.map(_records)),
+    "sasl": Target(sasl, _some_sasl),
     "compression": Target(compression, _some_compressed),
 }
 

@@ -1,0 +1,170 @@
+"""Logins that break off at any point leave nothing behind: no socket, no state, no object, no timer.
+
+KPROTO_PROFILE says how many: 10,000 with `soak`. A run is the same again with KPROTO_SEED.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from kproto.broker.server import Server, running
+from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.headers import encode_request
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
+from kproto.messages.sasl_handshake import SaslHandshakeRequest
+from kproto.security.plain import PlainClient
+from kproto.security.scram import ScramClient
+from kproto.testing.certificates import Certificates, certificates
+from kproto.wire.frame import frame
+
+pytest.importorskip("trustme")
+MANY = {"soak": 10_000, "ci": 300}.get(os.environ.get("KPROTO_PROFILE", "quick"), 60)
+SEED = int(os.environ.get("KPROTO_SEED", "13"))
+LISTENERS = ("SSL", "SASL_SSL", "SASL_PLAINTEXT")
+MOST_OPEN = 100
+# What a connection is made of, on the broker's side.
+PARTS = ("_Client", "Connection", "Door", "SSLProtocol", "SSLObject", "ScramServer", "PlainServer")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Certificates:
+    return certificates(tmp_path)
+
+
+@pytest.fixture
+def server(files: Certificates) -> Iterator[Server]:
+    listen = [f"{listener}://127.0.0.1:0" for listener in LISTENERS]
+    with running({"t": 1}, listen=listen, users={"alice": "secret"}, tls=files.context()) as server:
+        yield server
+
+
+def parts() -> Counter[str]:
+    """How many there are of each part of a connection, in the whole process."""
+    gc.collect()
+    names = Counter(type(one).__name__ for one in gc.get_objects())
+    return Counter({name: names[name] for name in PARTS})
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Guest:
+    """A client that doesn't come far: raw sockets, and `ssl` over them."""
+
+    def __init__(self, server: Server, files: Certificates, draw: Random) -> None:
+        self.draw = draw
+        self.listener = draw.choice(LISTENERS)
+        host, _, port = server.places[self.listener].rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
+        self.trust = ssl.create_default_context(cafile=files.ca)
+
+    def come(self) -> None:
+        """As far as the dice say; whatever the broker thinks of it."""
+        with contextlib.suppress(OSError, EOFError):  # it closed the door, as it may
+            self.draw.choice([self.nothing, self.garbage, self.half_a_hello, self.login])()
+
+    def leave(self) -> None:
+        if self.draw.random() < 0.3:  # not even a FIN
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        self.socket.close()
+
+    def nothing(self) -> None:
+        """Connects, and that is all."""
+
+    def garbage(self) -> None:
+        self.socket.sendall(self.draw.randbytes(self.draw.randint(1, 300)))
+
+    def half_a_hello(self) -> None:
+        out = ssl.MemoryBIO()
+        half = self.trust.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
+        with pytest.raises(ssl.SSLWantReadError):
+            half.do_handshake()
+        hello = out.read()
+        self.socket.sendall(hello[: self.draw.randint(1, len(hello))])
+
+    def login(self) -> None:
+        if self.listener.endswith("SSL"):
+            self.socket = self.trust.wrap_socket(self.socket, server_hostname="localhost")
+        steps: list[Callable[[], object]] = [lambda: self.ask(ApiVersionsRequest(), 3)]
+        if self.draw.random() < 0.5:
+            steps += [lambda: self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1), self.guess]
+        else:
+            steps += [lambda: self.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1), self.first_words]
+        steps.append(self.garbage)
+        for step in steps[: self.draw.randint(0, len(steps))]:
+            step()
+
+    def ask(self, request: Any, version: int) -> None:
+        self.socket.sendall(frame(encode_request(request, version, 1, "guest")))
+        if self.draw.random() < 0.7:
+            size = int.from_bytes(self.exactly(4), "big")
+            self.exactly(size)
+
+    def exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self.socket.recv(count - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    def guess(self) -> None:
+        # Who is refused hears it after a while only: most don't wait for that.
+        password = self.draw.choice(["secret", "wrong"])
+        request = SaslAuthenticateRequest(auth_bytes=PlainClient("alice", password).begin())
+        self.socket.sendall(frame(encode_request(request, 2, 2, "guest")))
+
+    def first_words(self) -> None:
+        first = ScramClient("SCRAM-SHA-256", "alice", "secret", "nonce").begin()
+        self.ask(SaslAuthenticateRequest(auth_bytes=first), 2)
+
+
+def test_logins_that_break_off_leave_nothing_behind(server: Server, files: Certificates) -> None:
+    draw = Random(SEED)
+    broker = server.broker
+    before, open_before = parts(), descriptors()
+    there: list[Guest] = []
+    for _ in range(MANY):
+        guest = Guest(server, files, draw)
+        guest.come()
+        if draw.random() < 0.3 and len(there) < MOST_OPEN:
+            there.append(guest)  # half-open, while the others come and go
+        else:
+            guest.leave()
+    for guest in there:
+        guest.leave()
+    del there, guest
+    end = time.monotonic() + 120
+    while (broker.connections or descriptors() > open_before) and time.monotonic() < end:
+        time.sleep(0.05)
+    told = f"KPROTO_SEED={SEED}"
+    assert not broker.connections, told
+    assert not broker.delayed, told
+    assert descriptors() <= open_before, told
+    assert parts() - before == Counter(), told
+
+
+def test_and_who_comes_then_is_served(server: Server, files: Certificates) -> None:
+    from consumer import Cluster
+
+    draw = Random(SEED + 1)
+    there = [Guest(server, files, draw) for _ in range(MOST_OPEN // 4)]
+    how: Any = {"security_protocol": "SASL_SSL", "ssl_cafile": files.ca, "sasl_mechanism": "SCRAM-SHA-256"}
+    with Cluster(server.places["SASL_SSL"], sasl_username="alice", sasl_password="secret", **how) as cluster:
+        assert cluster.topics() == {"t": 1}
+    for guest in there:
+        guest.leave()

@@ -1,0 +1,75 @@
+"""What a listener with TLS agrees to, as a scanner such as sslyze would ask: protocols and ciphers."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+
+import pytest
+
+from kproto.broker.server import running
+from kproto.testing.certificates import Certificates, certificates
+
+pytest.importorskip("trustme")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def place(files: Certificates) -> Iterator[tuple[str, int]]:
+    with running(listen=["SSL://127.0.0.1:0"], tls=files.context()) as server:
+        host, _, port = server.bootstrap.rpartition(":")
+        yield host, int(port)
+
+
+def asking(files: Certificates, ciphers: str = "ALL:COMPLEMENTOFALL:@SECLEVEL=0") -> ssl.SSLContext:
+    """A client that would take anything."""
+    made = ssl.create_default_context(cafile=files.ca)
+    made.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    made.options &= ~(ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1 | ssl.OP_NO_COMPRESSION)
+    made.set_ciphers(ciphers)
+    return made
+
+
+def shaken(place: tuple[str, int], context: ssl.SSLContext) -> ssl.SSLSocket:
+    with socket.create_connection(place, timeout=60) as raw:
+        return context.wrap_socket(raw, server_hostname="localhost")
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_what_is_good_is_spoken(place: tuple[str, int], files: Certificates, version: str) -> None:
+    context = asking(files)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    with shaken(place, context) as made:
+        assert made.version() == version.replace("_", ".")
+        assert made.compression() is None
+        name, _, bits = made.cipher() or ("", "", 0)
+        assert bits >= 128
+        assert name.startswith(("TLS_", "ECDHE-", "DHE-"))  # forward secrecy
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
+def test_what_is_old_is_not(place: tuple[str, int], files: Certificates, version: str) -> None:
+    context = asking(files)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    with pytest.raises((ssl.SSLError, OSError)):
+        shaken(place, context)
+
+
+# Nobody's key, no encryption at all, broken ciphers, and keys that a thief of the certificate's can read.
+@pytest.mark.parametrize(
+    "ciphers", ["aNULL", "eNULL", "3DES", "RC4", "kRSA", "PSK", "SRP", "ARIA:CAMELLIA:SEED:IDEA"]
+)
+def test_weak_ciphers_are_refused(place: tuple[str, int], files: Certificates, ciphers: str) -> None:
+    try:
+        context = asking(files, f"{ciphers}:@SECLEVEL=0")
+    except ssl.SSLError:
+        pytest.skip("this OpenSSL has none of them at all")
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # whose ciphers these are
+    with pytest.raises((ssl.SSLError, OSError)):
+        shaken(place, context)
