@@ -17,12 +17,12 @@ from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
 from ..engine.network import (
-    CLOSED,
     COMING_S,
     Answer,
     Broken,
     Data,
     GetToken,
+    GotToken,
     NetworkAction,
     NetworkEvent,
     Open,
@@ -31,7 +31,7 @@ from ..engine.network import (
     Write,
 )
 from ..resolving import PATIENCE, Failures, Place, in_order, reason
-from ..security.failures import TlsFailed, awaited_answer, no_frames
+from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
@@ -121,7 +121,7 @@ class _Protocol(asyncio.BufferedProtocol):
         try:
             bodies = self.gathered.took(nbytes)
         except FrameError as error:
-            broken = no_frames(self.key, error)
+            broken = Broken.no_frames(self.key, error)
             self._broke(broken.why, denied=broken.denied)
             return
         for body in bodies:
@@ -173,7 +173,11 @@ class Streams:
                 self._opening[key] = asyncio.get_running_loop().create_task(self._get_token(key, source))
 
     async def _get_token(self, key: int, source: TokenSource) -> None:
-        event = await awaited_answer(key, source)
+        event: NetworkEvent
+        try:
+            event = GotToken(key, await source.awaited())
+        except NoToken as error:
+            event = Broken(key, str(error), error.final)
         self._opening.pop(key, None)
         self._tell(event)
 

@@ -34,12 +34,12 @@ from kproto.wire.frame import Gathered
 
 from .. import clock
 from ..engine.network import (
-    CLOSED,
     COMING_S,
     Answer,
     Broken,
     Data,
     GetToken,
+    GotToken,
     NetworkAction,
     NetworkEvent,
     Open,
@@ -48,7 +48,7 @@ from ..engine.network import (
     Write,
 )
 from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
-from ..security.failures import TlsFailed, answer, no_frames
+from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
@@ -278,7 +278,10 @@ class Sockets:
 
     def _get_token(self, key: int, source: TokenSource) -> None:
         def ask() -> None:
-            self._tokens.append(answer(key, source))
+            try:
+                self._tokens.append(GotToken(key, source.blocking()))
+            except NoToken as error:
+                self._tokens.append(Broken(key, str(error), error.final))
             self.wake()
 
         try:
@@ -354,7 +357,7 @@ class Sockets:
             pass
         except FrameError as error:
             self._shut(key)
-            events.append(no_frames(key, error))
+            events.append(Broken.no_frames(key, error))
         except (OSError, MemoryError) as error:
             self._broke(key, reason(error), events)
         if len(events) > before:
@@ -397,7 +400,7 @@ class Sockets:
                 self._broke(key, str(error), events, denied=error.final)
         except FrameError as error:
             self._shut(key)
-            events.append(no_frames(key, error))
+            events.append(Broken.no_frames(key, error))
         except (OSError, MemoryError) as error:
             if key in self._sockets:
                 self._broke(key, reason(error), events)

@@ -42,19 +42,19 @@ from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.wire.message import Message
 
+from ..security.failures import CLOSED
 from .backoff import Backoff
 from .connection import Call, Connection, Prepared
 from .metadata import ClusterView
 
 if TYPE_CHECKING:
+    from kproto.errors import FrameError
+
     from ..security import Security, Token
     from ..security.tls import Tls
     from ..security.tokens import TokenSource
 
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
-
-CLOSED = "the broker closed the connection"
-"""What the owner says in `Broken` when the other side ended the connection in good order."""
 
 # Kafka's defaults (CommonClientConfigs).
 RECONNECT_BACKOFF_MS = 50
@@ -142,12 +142,26 @@ class Answer(msgspec.Struct, frozen=True):
     body: bytes | bytearray
 
 
+# How a TLS alert begins: its kind, and the first half of its version (RFC 8446, 5.1).
+_ALERT = 0x1503
+
+
 class Broken(msgspec.Struct, frozen=True):
-    """The connection is gone. `denied`: and the next one will be, too, until somebody changes something."""
+    """The connection is gone. `denied`: and the next one will be, too, until somebody changes something.
+
+    `why` is `CLOSED` when the other side ended it in good order.
+    """
 
     key: int
     why: str
     denied: bool = False
+
+    @classmethod
+    def no_frames(cls, key: int, error: FrameError) -> Broken:
+        """It brought something else than answers."""
+        if error.size is not None and error.size >> 16 == _ALERT:
+            return cls(key, "this port speaks TLS: set security_protocol to SSL, or SASL_SSL", True)
+        return cls(key, f"the answer makes no sense: {error}")
 
 
 class GotToken(msgspec.Struct, frozen=True):

@@ -26,8 +26,7 @@ from typing import Any, Final, cast
 
 from kproto.errors import ConfigError, MissingExtra
 
-from ..engine.network import CLOSED
-from .failures import TlsFailed
+from .failures import CLOSED, TlsFailed
 
 _PEM: Final = "-----BEGIN "
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
