@@ -46,6 +46,7 @@ class _Node:
         self.session = FetchSession()
         self.open = False
         self.open_beside = False
+        self.first = True
         self.not_before = 0
         self.failures = 0
         # Wanted since the open fetch went out.
@@ -168,7 +169,10 @@ class Fetcher:
             lane.open = False
             self._take(node, lane, lane.session, call)
 
-        self._ask(node, FETCH_LANE, lane.session, answered, self._core.options.fetch_max_wait_ms)
+        options = self._core.options
+        wait = 0 if lane.first and not options.as_java else options.fetch_max_wait_ms
+        lane.first = False
+        self._ask(node, FETCH_LANE, lane.session, answered, wait)
 
     def _fetch_beside(self, node: int, lane: _Node) -> None:
         fresh, lane.fresh = lane.fresh, {}

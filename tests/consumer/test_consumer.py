@@ -586,6 +586,23 @@ def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> No
     assert all(offset == 100 for offset in offsets)
 
 
+@pytest.mark.parametrize(("policy", "wait"), [("kproto", 0), ("java", 300_000)])
+def test_only_the_first_fetch_of_a_broker_is_answered_at_once(policy: str, wait: int) -> None:
+    world = World({"t": 2})
+    a = world.consumer(**SLOW, policy=policy)
+    a.assign({tp("t", 0): 0, tp("t", 1): 0})
+    world.run(700_000)
+    waits = [request.max_wait_ms for request in world.asked(a, FetchRequest) if request.session_epoch >= 0]
+    assert waits[:3] == [wait, 300_000, 300_000]
+
+
+def test_the_lag_of_quiet_partitions_is_known_at_once() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**SLOW)
+    a.assign({tp("t", 0): 0, tp("t", 1): 0})
+    assert world.run(1000, until=lambda: all(one.lag == 0 for one in a.engine.partitions.values()))
+
+
 def filled(world: World) -> Consumer:
     """A consumer that has buffered all it may of three partitions, ten records in each piece."""
     for partition, number in itertools.product(range(3), range(20)):
