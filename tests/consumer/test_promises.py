@@ -374,7 +374,7 @@ def test_a_static_member_before_an_old_broker_is_told_the_version() -> None:
     a = world.consumer(**GROUP, group_instance_id="one")
     a.engine.core.network.caps[11] = 4
     a.subscribe("t")
-    world.run(10_000)
+    world.run(2_000)
     assert a.errors
     assert isinstance(a.errors[0], EncodeError)
     assert "JoinGroup" in str(a.errors[0])
