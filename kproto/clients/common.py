@@ -371,7 +371,7 @@ def fetch(
         ],
         forgotten_topics_data=[
             ForgottenTopic(topic=name, topic_id=ids.get(name, ZERO_UUID), partitions=indexes)
-            for name, indexes in by_topic(forgotten)
+            for name, indexes in (by_topic(forgotten) if forgotten else ())
         ],
         rack_id=rack,
     )

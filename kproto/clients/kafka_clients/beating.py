@@ -14,7 +14,7 @@ from ...messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ...messages.leave_group import LeaveGroupRequest, MemberIdentity
 from . import finding
 from .joining import encountered, reset, want_rejoin
-from .state import FOREVER, POLLING, RETRY_BACKOFF_MS, MemberState, Open, Out, State, send, version
+from .state import POLLING, RETRY_BACKOFF_MS, MemberState, Open, Out, State, send, version
 
 M = MemberState
 NOT_YET = (M.unjoined, M.preparing)
@@ -31,10 +31,12 @@ def due(state: State) -> int | None:
         return None
     if state.coordinator is None:
         return None if state.find_open else max(state.now, state.find_again_at)
-    found = [state.session_at, FOREVER if state.block is POLLING else state.poll_at]
-    if state.beat_open is None:
-        found.append(state.beat_at)
-    return min(found)
+    soonest = state.session_at
+    if state.block is not POLLING and state.poll_at < soonest:
+        soonest = state.poll_at
+    if state.beat_open is None and state.beat_at < soonest:
+        soonest = state.beat_at
+    return soonest
 
 
 def serve(state: State, out: Out) -> None:

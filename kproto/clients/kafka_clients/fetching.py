@@ -45,13 +45,12 @@ def serve(state: State, out: Out) -> None:
 
 
 def _send(state: State, number: int, partitions: dict[TopicPartition, Wanted], out: Out) -> None:
-    session = state.sessions.setdefault(number, Session())
-    now = {tp: (one.offset, one.epoch) for tp, one in partitions.items()}
-    full = session.epoch <= 0
-    said = partitions
+    session = state.sessions.get(number) or state.sessions.setdefault(number, Session())
+    full, known = session.epoch <= 0, session.partitions
+    said, gone = partitions, []
     if not full:
-        said = {tp: one for tp, one in partitions.items() if session.partitions.get(tp) != now[tp]}
-    gone = [] if full else [tp for tp in session.partitions if tp not in partitions]
+        said = {tp: one for tp, one in partitions.items() if known.get(tp) != one}
+        gone = [tp for tp in known if tp not in partitions]
     request = fetch(
         said,
         state.cluster,
@@ -61,20 +60,14 @@ def _send(state: State, number: int, partitions: dict[TopicPartition, Wanted], o
         forgotten=gone,
         rack=state.config.rack or "",
     )
-    session.partitions = now
+    session.partitions = partitions
     state.fetching.add(number)
-    send(
-        state,
-        node(state, number),
-        request,
-        out,
-        (number, full, {tp: one.offset for tp, one in partitions.items()}),
-    )
+    send(state, node(state, number), request, out, (number, full, partitions))
 
 
 def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) -> None:
     """FetchSessionHandler.handleResponse, then each partition into the buffer."""
-    number, full, offsets = cast("tuple[int, bool, dict[TopicPartition, int]]", entry.about)
+    number, full, asked = cast("tuple[int, bool, dict[TopicPartition, Wanted]]", entry.about)
     state.fetching.discard(number)
     session = state.sessions.setdefault(number, Session())
     if answer is None:
@@ -89,9 +82,9 @@ def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) 
     else:
         session.id, session.epoch = answer.session_id, 1 if full else session.epoch + 1
     for tp, data in fetched(answer, state.cluster):
-        if tp not in offsets:
+        if tp not in asked:
             continue
-        offset = offsets[tp]
+        offset = asked[tp].offset
         got = (
             Read([], offset, -1)
             if data.error_code

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import cast
 
+import msgspec
+
 from ...error_codes import ErrorCode
 from ...group.assignors import Assignor, chosen, is_cooperative
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
-from ..common import Cluster, Read, newest
+from ..common import Cluster, Read, Wanted, newest
 from ..contract import Action, Address, Config, Send
 from .measuring import PollTimes
 from .plugins import Interceptor, OwnAssignor
@@ -109,8 +111,7 @@ class Partition:
     """pendingRevocation: nothing of it is fetched or returned any more."""
 
 
-@dataclass(slots=True)
-class Buffered:
+class Buffered(msgspec.Struct):
     """CompletedFetch: what one partition's answer held."""
 
     tp: TopicPartition
@@ -125,13 +126,10 @@ class Session:
 
     id: int = 0
     epoch: int = 0
-    partitions: dict[TopicPartition, tuple[int, int]] = field(
-        default_factory=dict[TopicPartition, "tuple[int, int]"]
-    )
+    partitions: dict[TopicPartition, Wanted] = field(default_factory=dict[TopicPartition, Wanted])
 
 
-@dataclass(slots=True)
-class Open:
+class Open(msgspec.Struct):
     """A request without an answer, and the triple that it was sent with."""
 
     send: Send

@@ -48,21 +48,19 @@ def begin(state: State, start: dict[TopicPartition, int], now: int, out: Out) ->
     out.append(Tell("assigned", tuple(sorted(owned)), wait=False))
 
 
-def beat(state: State, now: int, out: Out) -> None:
+def beat(state: State, generation: Generation, now: int, out: Out) -> None:
     """heartbeatLoop."""
-    assert state.generation is not None
     assert state.coordinator is not None
-    if state.generation.beat_open is None and state.generation.beat.take(now):
+    if generation.beat_open is None and generation.beat.take(now):
         request = HeartbeatRequest(
             group_id=state.config.group_id, generation_id=state.generation_id, member_id=state.member_id
         )
-        state.generation.beat_open = send(out, state.coordinator, request, 0)
+        generation.beat_open = send(out, state.coordinator, request, 0)
 
 
-def watch(state: State, now: int, out: Out) -> None:
+def watch(state: State, generation: Generation, now: int, out: Out) -> None:
     """partitionWatcher."""
-    assert state.generation is not None
-    for watcher in state.generation.watchers:
+    for watcher in generation.watchers:
         if watcher.open is None and watcher.ticker.take(now):
             watcher.open = read_partitions(state, [watcher.topic], out)
 
@@ -88,9 +86,13 @@ def _watched(watcher: Watcher, answer: Message | None) -> bool:
     return known and len(found.get(watcher.topic, ())) != watcher.count
 
 
-def due(generation: Generation) -> list[int]:
-    found = [one.ticker.at for one in generation.watchers if one.open is None]
-    return [*found, generation.beat.at] if generation.beat_open is None else found
+def due(generation: Generation, found: list[int]) -> None:
+    """Adds the times at which it has something to say."""
+    if generation.beat_open is None:
+        found.append(generation.beat.at)
+    for one in generation.watchers:
+        if one.open is None:
+            found.append(one.ticker.at)
 
 
 def ended(generation: Generation) -> bool:

@@ -57,7 +57,9 @@ from ..contract import (
 from . import generation, partition, reader
 from .balancers import assign
 from .state import (
+    RUNNING,
     TIMEOUT_MS,
+    WAITING,
     Error,
     Out,
     Phase,
@@ -91,16 +93,20 @@ def step(state: State, event: Event, now: int) -> list[Action]:
 
 def next_deadline(state: State) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`."""
-    found = reader.due(state)
+    found: list[int] = []
     if state.poll is not None:
         found.append(state.poll[0])
-    if state.phase is P.waiting and state.retry_at is not None:
+    if state.retry_at is not None and state.phase is P.waiting:
         found.append(state.retry_at)
-    if state.generation is not None:
-        found += [one.at for one in state.generation.readers if one.where in partition.WAITING]
-        if state.phase is P.running:
-            found += generation.due(state.generation)
-    return min(found, default=None)
+    reader.due(state, found)
+    made = state.generation
+    if made is not None:
+        for one in made.readers:
+            if one.where in WAITING:
+                found.append(one.at)
+        if state.phase is RUNNING:
+            generation.due(made, found)
+    return min(found) if found else None
 
 
 # -- the application --------------------------------------------------------------------------------------
@@ -436,12 +442,13 @@ def _answered(state: State, request: Message, answer: Message | None, why: str, 
         return
     if state.generation is None:
         return
-    if request is state.generation.commits.open:
-        reader.answered(state, answer, why, now, out)
     for one in state.generation.readers:
         if request is one.open:
             partition.answered(state, one, answer, why, now, out)
-    if generation.answered(state.generation, request, answer) and state.phase is P.running:
+            return
+    if request is state.generation.commits.open:
+        reader.answered(state, answer, why, now, out)
+    elif generation.answered(state.generation, request, answer) and state.phase is P.running:
         _end(state, out)
 
 
@@ -451,21 +458,24 @@ def _is_the_groups(state: State, request: Message) -> bool:
 
 def _go_on(state: State, now: int, out: Out) -> None:
     """What every event may have made possible."""
-    if state.phase is P.waiting and state.retry_at is not None and now >= state.retry_at:
+    if state.retry_at is not None and now >= state.retry_at and state.phase is P.waiting:
         state.retry_at = None
         _next_generation(state, now, out)
-    if state.phase is P.running:
-        generation.beat(state, now, out)
-        generation.watch(state, now, out)
-    if state.generation is not None:
-        for one in state.generation.readers:
-            if one.where in partition.WAITING:
+    made = state.generation
+    if made is not None:
+        if state.phase is RUNNING:
+            generation.beat(state, made, now, out)
+            generation.watch(state, made, now, out)
+        for one in made.readers:
+            if one.where in WAITING:
                 partition.tick(state, one, now, out)
-    reader.refill(state, now, out)
+        reader.refill(state, now, out)
     reader.deliver(state, now, out)
-    reader.unblock(state, out)
+    if state.blocked:
+        reader.unblock(state, out)
     reader.run(state, now, out)
-    reader.unblock(state, out)
+    if state.blocked:
+        reader.unblock(state, out)
     reader.give_up(state, now, out)
-    if state.phase is P.ending:
+    if made is not None and state.phase is P.ending:
         _ended(state, now, out)

@@ -14,7 +14,7 @@ Rules that hold here:
 from __future__ import annotations
 
 from ...error_codes import ErrorCode
-from ...messages.fetch import FetchResponse
+from ...messages.fetch import FetchResponse, PartitionData
 from ...messages.list_offsets import ListOffsetsResponse
 from ...messages.metadata import MetadataResponse
 from ...wire.message import Message
@@ -34,6 +34,8 @@ from .state import (
     FIRST,
     LAST,
     MAX_ATTEMPTS,
+    PUSHING,
+    READING,
     Error,
     Out,
     PartitionReader,
@@ -53,9 +55,6 @@ BACKOFF_MIN_MS, BACKOFF_MAX_MS = 100, 1_000  # ReadBackoffMin, ReadBackoffMax
 LOOKUP_MIN_MS, LOOKUP_MAX_MS = 100, 10_000  # Dialer.LookupPartition
 OFFSETS_TIMEOUT_MS = 10_000  # reader.readOffsets
 RTT_MS = 1_000  # time.go: defaultRTT
-
-WAITING = (W.before_start, W.before_read)
-"""Where a routine waits for its time, `at`."""
 
 UNKNOWN = Cluster()
 """What a fetch needs to know of the cluster: nothing, as its versions have no ids of topics."""
@@ -216,32 +215,36 @@ def _read(state: State, reader: PartitionReader, now: int, out: Out) -> None:
         max_bytes=state.max_bytes,
         isolation=1 if state.config.isolation == "read_committed" else 0,
     )
-    reader.where = W.reading
+    reader.where = READING
     reader.open = send(out, reader.address, request, 10 if highest >= 10 else 5, wait + OFFSETS_TIMEOUT_MS)
 
 
 def _fetched(state: State, reader: PartitionReader, answer: FetchResponse, now: int, out: Out) -> None:
     data = dict(fetched(answer, UNKNOWN)).get(reader.tp)
     code = answer.error_code or (data.error_code if data is not None else 0)
-    if data is None or code == ErrorCode.REQUEST_TIMED_OUT:
+    if data is not None and not code:
+        _take(state, reader, data, out)
+    elif data is None or code == ErrorCode.REQUEST_TIMED_OUT:
         reader.errors = 0
         _read(state, reader, now, out)
     elif code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER):
         _start_again(state, reader, None, now, out)
     elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
         _ask(state, reader, W.first_again, out)
-    elif code:
+    else:
         _report(state, reader, kafka_error(code))
         _wait_to_read(state, reader, now, out)
-    else:
-        found = read(reader.tp, data, reader.offset, committed=state.config.isolation == "read_committed")
-        reader.held.extend(found.records)
-        if not found.records:
-            reader.offset = found.position
-        reader.where = W.pushing
-        if reader.cancelled:
-            _push_or_give_up(state, reader)
-            end(reader, out)
+
+
+def _take(state: State, reader: PartitionReader, data: PartitionData, out: Out) -> None:
+    found = read(reader.tp, data, reader.offset, committed=state.config.isolation == "read_committed")
+    reader.held.extend(found.records)
+    if not found.records:
+        reader.offset = found.position
+    reader.where = PUSHING
+    if reader.cancelled:
+        _push_or_give_up(state, reader)
+        end(reader, out)
 
 
 def _push_or_give_up(state: State, reader: PartitionReader) -> None:
@@ -259,7 +262,7 @@ def _wait_to_read(state: State, reader: PartitionReader, now: int, out: Out) -> 
 
 
 def _broke(state: State, reader: PartitionReader, error: Error, now: int, out: Out) -> None:
-    _start_again(state, reader, error if reader.where is not W.reading else None, now, out)
+    _start_again(state, reader, error if reader.where is not READING else None, now, out)
 
 
 def _start_again(state: State, reader: PartitionReader, error: Error | None, now: int, out: Out) -> None:

@@ -24,13 +24,14 @@ from ..contract import Commit, Committed, Polled, Record, Tell
 from .partition import push
 from .state import (
     COMMIT_RETRIES,
+    PUSHING,
+    RUNNING,
     CommitLoop,
     Error,
     Out,
     Phase,
     State,
     Wanted,
-    Where,
     backoff,
     kafka_error,
     network_error,
@@ -82,7 +83,7 @@ def refill(state: State, now: int, out: Out) -> bool:
         return False
     moved = False
     for reader in state.generation.readers:
-        if reader.where is Where.pushing:
+        if reader.where is PUSHING:
             moved = push(state, reader, now, out) or moved
     return moved
 
@@ -202,15 +203,17 @@ def answered(state: State, answer: Message | None, why: str, now: int, out: Out)
         _finished(state, loop, error, out)
 
 
-def due(state: State) -> list[int]:
+def due(state: State, found: list[int]) -> None:
+    """Adds the times at which it has something to do."""
     loop = _loop(state)
-    found = [one.until for one in impatient(state) if one.until is not None]
+    for one in impatient(state):
+        if one.until is not None:
+            found.append(one.until)
     if loop is not None and not loop.ended and loop.open is None:
         if loop.retry_at is not None:
             found.append(loop.retry_at)
-        elif loop.ticker is not None and state.phase is Phase.running:
+        elif loop.ticker is not None and state.phase is RUNNING:
             found.append(loop.ticker.at)
-    return found
 
 
 def _loop(state: State) -> CommitLoop | None:

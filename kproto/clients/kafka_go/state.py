@@ -62,6 +62,7 @@ EDGES: Final[Mapping[Phase, set[Phase]]] = {
     P.waiting: {P.finding, P.closed},
     P.closed: set(),
 }
+RUNNING = P.running
 
 
 @dataclass(slots=True)
@@ -104,6 +105,14 @@ class Where(Enum):
     first_again = "first_again"  # out of range: ReadOffsets once more
     last_again = "last_again"
     ended = "ended"
+
+    __hash__ = object.__hash__
+
+
+PUSHING, READING = Where.pushing, Where.reading
+WAITING = (Where.before_start, Where.before_read)
+"""Where a routine waits for its time, `at`. What is asked for with each event has a name of its own: before
+Python 3.12 an Enum's attribute is dear."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from ..common import find_coordinator, found_coordinator, metadata_request
 from ..contract import Address
 from .names import name_of_error
 from .requests import BOOTSTRAP, COORDINATOR, TRANSPORT, Do, err_action, send, some_broker
-from .state import CoordState, Open, Out, State, Todo, Trouble
+from .state import UP, CoordState, Open, Out, State, Todo, Trouble
 
 QUERY_MS = 500
 RECONNECT_MS = 100
@@ -40,7 +40,7 @@ def dead(state: State, out: Out) -> None:
 
 def went_down(state: State) -> None:
     """The coordinator's connection broke; it is the coordinator until somebody says otherwise."""
-    if state.coord is CoordState.up:
+    if state.coord is UP:
         state.coord = CoordState.query
         state.coord_up_at = state.now + RECONNECT_MS
 
@@ -58,7 +58,7 @@ def found(state: State, entry: Open, answer: FindCoordinatorResponse, out: Out) 
     first = entry.send.to.lane == BOOTSTRAP
     changed = address != state.coordinator
     state.coordinator = address
-    if state.coord is not CoordState.up:
+    if state.coord is not UP:
         state.coord = CoordState.transport
         if first:
             greet(state, out)
@@ -88,7 +88,7 @@ def refused(state: State, code: int, message: str | None, out: Out) -> None:
         state.last_find_error = code
         text = f"FindCoordinator response error: {message or name_of_error(code)}"
         state.queue.append(Trouble(name_of_error(code), text))
-    if state.coord is not CoordState.up:
+    if state.coord is not UP:
         state.coord = CoordState.query
 
 
@@ -99,12 +99,12 @@ def serve(state: State, out: Out) -> bool:
             query(state, out)
     elif state.coord is CoordState.transport:
         if state.coord_up_at is not None and state.coord_up_at <= state.now:
-            state.coord, state.coord_up_at = CoordState.up, None
+            state.coord, state.coord_up_at = UP, None
             state.last_find_error = 0
             state.todo.append(Todo.serve_assignment)
-    elif state.coord is CoordState.up and state.find_interval.due(RELAXED_MS, state.now):
+    elif state.coord is UP and state.find_interval.due(RELAXED_MS, state.now):
         query(state, out)
-    return state.coord is CoordState.up
+    return state.coord is UP
 
 
 def is_lookup(entry: Open) -> bool:

@@ -17,7 +17,7 @@ from ..common import Wanted, fetch, fetched, metadata_request, read
 from . import toppars
 from .names import INVALID, name_of_error
 from .requests import broker, send, some_broker
-from .state import Eof, FetchState, Messages, Open, Out, Partition, Position, State, Trouble, partition
+from .state import ACTIVE, Eof, Messages, Open, Out, Partition, Position, State, Trouble, partition
 
 ERROR_BACKOFF_MS = 500
 QUEUED_MIN = 100_000
@@ -74,7 +74,7 @@ def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) 
     wrong: list[TopicPartition] = []
     for tp, data in fetched(answer, state.cluster):
         one = partition(state, tp)
-        if versions.get(tp) != one.version or one.fetch_state is not FetchState.active:
+        if versions.get(tp) != one.version or one.fetch_state is not ACTIVE:
             continue
         if data.error_code:
             _failed(state, one, data, wrong, out)

@@ -17,7 +17,7 @@ from . import toppars
 from .names import name_of_error
 from .rebalancing import metadata_changed
 from .requests import COORDINATOR, retry, send, some_broker
-from .state import FetchState, JoinState, Open, Out, State, Trouble
+from .state import ACTIVE, JoinState, Open, Out, State, Trouble
 
 FOR_JOIN, FOR_PLAN, FOR_WATCH, FOR_BROKERS = "join", "plan", "watch", "brokers"
 
@@ -75,7 +75,7 @@ def back_again(state: State, out: Out) -> None:
         return
     state.broken.clear()
     for one in state.partitions.values():
-        if one.started and one.fetch_state is FetchState.active:
+        if one.started and one.fetch_state is ACTIVE:
             toppars.validate(state, one, out)
 
 

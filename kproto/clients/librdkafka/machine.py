@@ -16,7 +16,7 @@ from . import assigning, calling, committing, coordinating, fetching, joining, k
 from .names import INVALID_ARG
 from .rebalancing import assignment_done, revoke_all_rejoin_maybe
 from .requests import COORDINATOR, TRANSPORT, retry_due, send, some_broker
-from .state import CoordState, JoinState, Open, Out, State, Todo
+from .state import UP, CoordState, JoinState, Open, Out, State, Todo
 
 J = JoinState
 LOOP_MS = 1_000
@@ -30,16 +30,15 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
         return out
     awake = _wakes(state, event)
     TABLE[type(event)](state, event, out)
-    while state.todo or state.refused:
-        while state.todo:
-            DO[state.todo.popleft()](state, out)
-        committing.serve_refused(state, out)
+    _do(state, out)
     calling.serve_queue(state, out)  # the application's thread is the quicker one
     if awake:
         _timers(state, out)
         _serve(state, out)
         calling.serve_queue(state, out)
-    _settle(state, out)
+    _do(state, out)
+    if state.terminating:
+        calling.try_terminate(state, out)
     if awake:
         state.handled = state.now
     if not state.closed:
@@ -52,17 +51,17 @@ def _wakes(state: State, event: c.Event) -> bool:
     if isinstance(event, c.Tick):
         due = _main_deadline(state)
         return due is not None and due <= state.now
-    if isinstance(event, c.Answered | c.Failed):
+    if isinstance(event, (c.Answered, c.Failed)):
         return not isinstance(event.request, FetchRequest)
     return not isinstance(event, c.Poll)
 
 
-def _settle(state: State, out: Out) -> None:
+def _do(state: State, out: Out) -> None:
+    """What one part has left for another."""
     while state.todo or state.refused:
         while state.todo:
             DO[state.todo.popleft()](state, out)
         committing.serve_refused(state, out)
-    calling.try_terminate(state, out)
 
 
 def next_deadline(state: State) -> int | None:
@@ -77,15 +76,20 @@ def next_deadline(state: State) -> int | None:
 
 def _main_deadline(state: State) -> int | None:
     found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
-    if state.coord is CoordState.transport:
-        found.append(state.coord_up_at)
+    if state.coord is not UP:
+        if state.coord is CoordState.transport:
+            found.append(state.coord_up_at)
+        elif state.coord is CoordState.query and state.find_interval.last is not None:
+            found.append(state.find_interval.last + coordinating.QUERY_MS + 1)
     if state.retries:
         found += [at for at, _ in state.retries]
     for one in state.waiting.values():
         found += [one.query_at, one.retry_at]
-    if state.coord is CoordState.query and state.find_interval.last is not None:
-        found.append(state.find_interval.last + coordinating.QUERY_MS + 1)
-    return min((at for at in found if at is not None and at > state.handled), default=None)
+    handled, soonest = state.handled, None
+    for at in found:
+        if at is not None and at > handled and (soonest is None or at < soonest):
+            soonest = at
+    return soonest
 
 
 # -- the main thread

@@ -77,6 +77,10 @@ class CoordState(Enum):
     term = "term"  # the group is closed
 
 
+UP = CoordState.up
+"""What is asked for with each event has a name of its own: before Python 3.12 an Enum's attribute is dear."""
+
+
 class FetchState(Enum):
     """rktp_fetch_state."""
 
@@ -85,6 +89,9 @@ class FetchState(Enum):
     offset_wait = "offset wait"  # ListOffsets is open
     validating = "validating"  # OffsetForLeaderEpoch is open
     active = "active"
+
+
+ACTIVE = FetchState.active
 
 
 class Position(NamedTuple):
@@ -125,8 +132,10 @@ class Partition:
 
     @property
     def fetchable(self) -> bool:
-        paused = self.lib_paused or self.app_paused
-        return self.fetch_state is FetchState.active and not paused and self.next.offset >= 0
+        """Active, not paused by anybody, and it is known from where."""
+        if self.fetch_state is not ACTIVE or self.lib_paused or self.app_paused:
+            return False
+        return self.next.offset >= 0
 
 
 @dataclass(slots=True)

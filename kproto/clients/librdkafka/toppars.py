@@ -32,7 +32,7 @@ from .names import (
     name_of_error,
 )
 from .requests import TRANSPORT, Do, broker, err_action, send
-from .state import NOWHERE, FetchState, Open, Out, Partition, Position, State, Trouble, partition
+from .state import ACTIVE, NOWHERE, FetchState, Open, Out, Partition, Position, State, Trouble, partition
 
 QUERY_BACKOFF_MS = 500
 RESET_BACKOFF_MS = 100
@@ -51,7 +51,7 @@ def start(state: State, one: Partition, position: Position, out: Out) -> None:
     elif is_logical(position.offset):
         look_up(state, one, position, out)
     else:
-        one.next, one.fetch_state = position, FetchState.active
+        one.next, one.fetch_state = position, ACTIVE
 
 
 def stop(state: State, one: Partition) -> None:
@@ -76,7 +76,7 @@ def seek(state: State, one: Partition | None, offset: int, out: Out) -> tuple[st
     if offset < 0:
         look_up(state, one, Position(offset), out)
     else:
-        one.next, one.fetch_state = Position(offset), FetchState.active
+        one.next, one.fetch_state = Position(offset), ACTIVE
     one.eof_told = INVALID
     return None
 
@@ -114,9 +114,9 @@ def reset(state: State, one: Partition, at: Position, why: str, failed: bool, ou
         state.queue.append(Trouble(AUTO_OFFSET_RESET, text))
         one.fetch_state = FetchState.none
     elif target == BEGINNING and one.low >= 0:
-        one.next, one.fetch_state = Position(one.low), FetchState.active
+        one.next, one.fetch_state = Position(one.low), ACTIVE
     elif target >= 0:
-        one.next, one.fetch_state = Position(target, at.epoch), FetchState.active
+        one.next, one.fetch_state = Position(target, at.epoch), ACTIVE
     else:
         one.query, one.fetch_state = target, FetchState.offset_query
         ask(state, one, RESET_BACKOFF_MS if failed else 0, out)
@@ -171,7 +171,7 @@ def listed(state: State, entry: Open, answer: ListOffsetsResponse | None, out: O
         offset = got.offset
         if one.query <= TAIL_BASE:
             offset = max(0, offset - (TAIL_BASE - one.query))
-        one.next, one.fetch_state = Position(offset, got.epoch), FetchState.active
+        one.next, one.fetch_state = Position(offset, got.epoch), ACTIVE
     elif err_action(code) & (Do.retry | Do.refresh) or code == E.OFFSET_NOT_AVAILABLE:
         ask(state, one, QUERY_BACKOFF_MS, out)
     else:
@@ -183,7 +183,7 @@ def listed(state: State, entry: Open, answer: ListOffsetsResponse | None, out: O
 def validate(state: State, one: Partition, out: Out) -> None:
     """rd_kafka_offset_validate: does the leader still have what was read? Not before 2.1."""
     leader = state.cluster.leader(one.tp)
-    if state.old or leader is None or one.fetch_state is not FetchState.active or one.next.epoch < 0:
+    if state.old or leader is None or one.fetch_state is not ACTIVE or one.next.epoch < 0:
         return
     one.fetch_state = FetchState.validating
     request = epoch_ends({one.tp: (one.next.epoch, leader.epoch)})
@@ -195,7 +195,7 @@ def validated(state: State, entry: Open, answer: OffsetForLeaderEpochResponse | 
     one = state.partitions.get(cast("TopicPartition", entry.about))
     if one is None or one.fetch_state is not FetchState.validating:
         return
-    one.fetch_state = FetchState.active
+    one.fetch_state = ACTIVE
     got = ended_epochs(answer).get(one.tp) if answer is not None else None
     if got is None or got.error:
         one.retry_at = state.now + QUERY_BACKOFF_MS

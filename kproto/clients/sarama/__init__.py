@@ -56,6 +56,9 @@ from .versions import VERSIONS, versions_of
 __all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
 
 
+CLOSED = GroupState.closed
+
+
 class State(Client):
     """Everything that one sarama process knows. Only `step` changes it; read what you like."""
 
@@ -93,7 +96,7 @@ def step(state: State, event: Event, now: int) -> list[Action]:
 
 def next_deadline(state: State) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
-    return None if state.group.state is GroupState.closed else state.next_deadline()
+    return None if state.group.state is CLOSED else state.next_deadline()
 
 
 def _started(state: State, event: Started) -> None:

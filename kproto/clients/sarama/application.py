@@ -27,6 +27,7 @@ class ApplicationState(States):
 
 
 S = ApplicationState
+BUSY, POLLING = S.busy, S.polling
 
 
 class Application(Routine):
@@ -46,12 +47,12 @@ class Application(Routine):
     @property
     def is_busy(self) -> bool:
         """Whether it takes no messages now."""
-        return self.state is S.busy
+        return self.state is BUSY
 
     def poll(self, event: Poll) -> None:
         self.limit = event.limit
-        if self.state is S.busy:
-            self.move(S.polling)
+        if self.state is BUSY:
+            self.move(POLLING)
         self.client.sleep(self, self.client.now + event.timeout_ms)
         if self.stocked:
             self.client.wake(self, "stocked")
@@ -59,7 +60,7 @@ class Application(Routine):
     def stock(self, claim: Taker) -> None:
         """A claim has messages for the next poll, or for this one."""
         self.stocked[claim] = None
-        if self.state is S.polling:
+        if self.state is POLLING:
             self.client.wake(self, "stocked")
 
     def tell(self, kind: str, partitions: tuple[TopicPartition, ...], waiting: Routine | None) -> None:
@@ -83,12 +84,12 @@ def _take(application: Application, what: object) -> None:
         if len(records) >= application.limit:
             break
     if records:
-        application.move(S.busy)
+        application.move(BUSY)
         application.client.out.append(Polled(tuple(records)))
 
 
 def _timed_out(application: Application, what: object) -> None:
-    application.move(S.busy)
+    application.move(BUSY)
     application.client.out.append(Polled())
 
 

@@ -160,7 +160,7 @@ def _take_first(manager: Manager, what: object) -> None:
         manager.move(M.gathering)
         consumer.client.sleep(manager, consumer.client.now + consumer.client.dialect.gather_ms)
         _take_more(manager, None)
-    elif consumer.fetcher.state is X.receiving and not consumer.fetcher.served:
+    elif consumer.fetcher.state is RECEIVING and not consumer.fetcher.served:
         consumer.fetcher.served = True
         consumer.client.wake(consumer.fetcher, "received", ())
 
@@ -215,6 +215,8 @@ class FetcherState(States):
 
 
 X = FetcherState
+RECEIVING, FETCHING, FEEDING = X.receiving, X.fetching, X.feeding
+"""What is asked for with each answer has a name of its own: before Python 3.12 that of an Enum is dear."""
 
 
 class Fetcher(Routine):
@@ -246,7 +248,7 @@ class Fetcher(Routine):
 
 
 def _receive(fetcher: Fetcher, what: object) -> None:
-    fetcher.move(X.receiving)
+    fetcher.move(RECEIVING)
     fetcher.served = False
     manager = fetcher.consumer.manager
     if manager.state is M.stopped:
@@ -267,7 +269,7 @@ def _received(fetcher: Fetcher, batch: tuple[Subscription, ...]) -> None:
     if request is None:
         _nap(fetcher)
         return
-    fetcher.move(X.fetching)
+    fetcher.move(FETCHING)
     consumer.broker.call(fetcher, request)
 
 
@@ -313,7 +315,7 @@ def _fetched(fetcher: Fetcher, answer: Answer) -> None:
     if not isinstance(answer.response, FetchResponse):
         _abort(fetcher, answer.error or errors.INCOMPLETE)
         return
-    fetcher.move(X.feeding)
+    fetcher.move(FEEDING)
     blocks = {
         (topic.topic, one.partition_index): one
         for topic in answer.response.responses

@@ -108,7 +108,7 @@ class PartitionConsumer:
 
     def taken(self) -> None:
         """The handler took messages: there is room."""
-        if self.feeder.state in (E.pushing, E.finishing):
+        if self.feeder.state in HOLDING:
             self.client.wake(self.feeder, "look")
 
     def prefer(self, broker_id: int) -> None:
@@ -279,6 +279,9 @@ class FeederState(States):
 
 
 E = FeederState
+IDLE, PUSHING = E.idle, E.pushing
+"""What is asked for with each answer has a name of its own: before Python 3.12 that of an Enum is dear."""
+HOLDING = (PUSHING, E.finishing)
 
 
 class Feeder(Routine):
@@ -325,11 +328,11 @@ def _fed(feeder: Feeder, what: tuple[Subscription, PartitionData]) -> None:
         child.retries = 0
     if not messages:
         _acknowledge(feeder)
-        if feeder.state is not E.idle:
+        if feeder.state is not IDLE:
             _rest(feeder)
         return
     feeder.left.extend(messages)
-    feeder.move(E.pushing)
+    feeder.move(PUSHING)
     _push(feeder, None)
 
 
@@ -384,7 +387,7 @@ def _queued_again(feeder: Feeder, taken: bool) -> None:
 
 
 def _rest(feeder: Feeder) -> None:
-    feeder.move(E.idle)
+    feeder.move(IDLE)
     if feeder.fed is not None:
         fed, feeder.fed = feeder.fed, None
         _fed(feeder, fed)

@@ -16,6 +16,7 @@ from ...errors import RecordError
 from ...group.subscription import TopicPartition
 from ...messages.fetch import PartitionData
 from ...records import AbortedTransactions, Batch, batches
+from ...records import Record as Written
 from ..contract import Record
 from . import errors
 from .errors import Trouble
@@ -34,35 +35,34 @@ def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[Record],
     if not data and block.preferred_read_replica == -1:
         return [], None
     try:
-        found = list(batches(data))
-        count = sum(len(batch.records()) for batch in found)
+        found = [(batch, batch.records()) for batch in batches(data)]
     except RecordError as error:
         return [], Trouble("sarama.PacketDecodingError", str(error))
     if block.preferred_read_replica != -1:
         child.prefer(block.preferred_read_replica)
-    if not count:
-        _nothing(child, block, found, data)
+    if not any(records for _, records in found):
+        _nothing(child, block, [batch for batch, _ in found], data)
         return [], None
     child.fetch_size = child.client.settings.fetch_default
     child.high_watermark = block.high_watermark
     open_at = block.aborted_transactions or ()
     aborted = AbortedTransactions([(one.producer_id, one.first_offset) for one in open_at])
     messages: list[Record] = []
-    for batch in found:
+    for batch, written in found:
         skips = aborted.skips(batch)
-        records = _wanted(child, batch)
+        records = _wanted(child, written)
         committed = child.client.settings.consumer_isolation == 0 or not skips
         if committed and not batch.is_control:
             messages += records
     return messages, None
 
 
-def _wanted(child: PartitionConsumer, batch: Batch) -> list[Record]:
+def _wanted(child: PartitionConsumer, written: list[Written]) -> list[Record]:
     """The batch's records from the wanted offset on; the offset moves behind them."""
     partition = TopicPartition(*child.partition)
     found = [
         Record(partition, one.offset, one.timestamp, one.key, one.value)
-        for one in batch.records()
+        for one in written
         if one.offset >= child.offset
     ]
     child.offset = found[-1].offset + 1 if found else child.offset + 1

@@ -79,6 +79,9 @@ VERSIONS: dict[int, int] = {
 }
 
 
+CLOSED = ConsumerState.closed
+
+
 class State(Client):
     """Everything that one sarama-cluster process knows. Only `step` changes it; read what you like."""
 
@@ -134,7 +137,7 @@ def step(state: State, event: Event, now: int) -> list[Action]:
 
 def next_deadline(state: State) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
-    return None if state.consumer.state is ConsumerState.closed else state.next_deadline()
+    return None if state.consumer.state is CLOSED else state.next_deadline()
 
 
 class CallState(States):
