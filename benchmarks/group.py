@@ -92,10 +92,10 @@ class Group:
         member = self.members[number]
         for action in step(member, event, self.now):
             match action:
-                case FindCoordinator():
-                    self._events.append((number, CoordinatorFound("node")))
                 case Send(request, _, _):
                     self._ask(number, request)
+                case FindCoordinator():
+                    self._events.append((number, CoordinatorFound("node")))
                 case WantMetadata(topics):
                     self._events.append((number, Metadata(self.topics, asked=topics)))
                 case Left():

@@ -25,6 +25,8 @@ from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from ..error_codes import ErrorCode
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
@@ -43,6 +45,8 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
 
+    __hash__ = object.__hash__  # an Enum's own is written in Python
+
 
 EDGES: dict[GroupState, frozenset[GroupState]] = {
     GroupState.DEAD: frozenset({GroupState.EMPTY}),
@@ -58,8 +62,7 @@ EDGES: dict[GroupState, frozenset[GroupState]] = {
 R_co = TypeVar("R_co", bound=Message, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Received(Generic[R_co]):
+class Received(msgspec.Struct, Generic[R_co], frozen=True):
     """A request arrived. `token` comes back in exactly one `Reply`, perhaps much later.
 
     `random_id` is a text that no other event has (a uuid); a member id may be made of it. `client_host` is
@@ -74,20 +77,17 @@ class Received(Generic[R_co]):
     random_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time has passed; `next_deadline` said when to send this."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsDeleted:
+class TopicsDeleted(msgspec.Struct, frozen=True):
     """These topics are gone, and with them all offsets committed for them."""
 
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionEnded:
+class TransactionEnded(msgspec.Struct, frozen=True):
     """The producer's open transaction ended: its offsets come into force (`committed`) or are dropped."""
 
     producer_id: int
@@ -100,16 +100,14 @@ Event: TypeAlias = "Received[Message] | Tick | TopicsDeleted | TransactionEnded"
 # Actions: what the shell is to do, or may tell.
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """Send this response to the request that came with `token`."""
 
     token: object
     response: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalancing:
+class Rebalancing(msgspec.Struct, frozen=True):
     """To tell: a rebalance of the group began after `generation`, and this is why."""
 
     group_id: str
@@ -117,8 +115,7 @@ class Rebalancing:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """To tell: the group is Stable in `generation`; these are its members."""
 
     group_id: str
@@ -126,8 +123,7 @@ class Settled:
     members: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Emptied:
+class Emptied(msgspec.Struct, frozen=True):
     """To tell: the last member is gone, and this is how the rebalance began that found nobody."""
 
     group_id: str

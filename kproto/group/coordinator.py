@@ -137,6 +137,8 @@ class Kind(Enum):
     SESSION_DEADLINE = "a member has been silent for its session timeout"
     PENDING_DEADLINE = "an id that was handed out has not come back within the session timeout"
 
+    __hash__ = object.__hash__  # an Enum's own is written in Python
+
 
 def step(coordinator: Coordinator, event: Event, now: int) -> list[Action]:
     """Let `event` happen at `now` (ms, never going back) and return what is to be done, in order.

@@ -92,6 +92,8 @@ from .member_state import (
     EDGES,
     LOOKING,
     POLL_WATCHED,
+    STABLE,
+    UNJOINED,
     Identity,
     Member,
     MemberState,
@@ -171,23 +173,34 @@ def next_deadline(member: Member) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     found: list[int | None] = [member.close_at]
     known = member.coordinator is not None
-    if heartbeats(member) and (known or member.config.policy.lose_on_session_timeout):
-        found.append(member.session_at)
-    if heartbeats(member) and known and member.heartbeat is None:
-        found.append(member.heartbeat_at)
+    if heartbeats(member):
+        if known or member.config.policy.lose_on_session_timeout:
+            found.append(member.session_at)
+        if known and member.heartbeat is None:
+            found.append(member.heartbeat_at)
     if member.state in POLL_WATCHED:
         found.append(member.poll_at)
-    if known and member.state is S.unjoined:
+    if known and member.state is UNJOINED:
         found.append(member.retry_at)
     if not known and not member.finding and member.state in LOOKING:
         found.append(member.find_at)
-    return min((at for at in found if at is not None), default=None)
+    soonest = None
+    for at in found:
+        if at is not None and (soonest is None or at < soonest):
+            soonest = at
+    return soonest
+
+
+ANSWERED = {
+    f"{api}Request": f"{api}Answered" for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")
+}
 
 
 def kind(event: Event) -> str:
     """The row of the table: the event's name, and for answers the request's."""
     if isinstance(event, Received):
-        return type(event.request).__name__.replace("Request", "Answered")
+        asked = type(event.request).__name__
+        return ANSWERED.get(asked, asked)
     return type(event).__name__
 
 
@@ -409,16 +422,18 @@ def _drop(member: Member, out: Out) -> None:
 
 
 def _go_on(member: Member, now: int, out: Out) -> None:
-    if member.state is S.stable:
+    if member.state is STABLE:
         watch(member)
-    if member.coordinator is None and not member.finding and member.state in LOOKING:
-        if member.find_at is None or now >= member.find_at:
+    if member.coordinator is None:
+        look_up = not member.finding and member.state in LOOKING
+        if look_up and (member.find_at is None or now >= member.find_at):
             member.finding = True
             out.append(FindCoordinator())
         return
-    if member.coordinator is None or (member.state is S.stable and not member.rejoin_needed):
-        return
-    if member.state is S.stable or (member.state is S.unjoined and not _waits(member, now)):
+    if member.state is STABLE:
+        if member.rejoin_needed:
+            prepare(member, out)
+    elif member.state is UNJOINED and not _waits(member, now):
         prepare(member, out)
 
 

@@ -45,7 +45,8 @@ def prepare(member: Member, out: Out) -> None:
         member.leads, member.group = False, {}
         going = member.owned
         if member.cooperative:
-            going = tuple(tp for tp in member.owned if not wants(member, tp.topic))
+            unwanted = {topic for topic in {tp.topic for tp in member.owned} if not wants(member, topic)}
+            going = tuple(tp for tp in member.owned if tp.topic in unwanted)
         # Java's eager members call the callback with nothing too, but not before the first generation.
         if member.generation is not None and (going or not member.cooperative):
             let_go(member, going, False, member.reason, out)

@@ -36,8 +36,12 @@ class MemberState(Enum):
     leaving = "leaving"  # close: LeaveGroup is open
     closed = "closed"
 
+    __hash__ = object.__hash__  # an Enum's own is written in Python
+
 
 S = MemberState
+STABLE, UNJOINED = S.stable, S.unjoined
+"""What is asked for after each event has a name: before Python 3.12 an Enum's attributes are dear."""
 _BACK = {S.releasing, S.unjoined, S.fenced, S.unsubscribing, S.closing}
 
 EDGES: dict[MemberState, set[MemberState]] = {

@@ -18,7 +18,8 @@ that no member can spoil the plan for the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -82,7 +83,7 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             topics=tuple(body.topics),
             user_data=body.user_data,
-            owned=tuple(TopicPartition(t.topic, p) for t in body.owned_partitions for p in t.partitions),
+            owned=_partitions(body.owned_partitions),
             generation=None if body.generation_id < 0 else body.generation_id,
             rack_id=body.rack_id or None,
             instance_id=instance_id,
@@ -114,11 +115,19 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         version = _version("ConsumerProtocolAssignment", data)
         body = ConsumerProtocolAssignment.decode(memoryview(data)[2:], version)
         return cls(
-            partitions=tuple(
-                TopicPartition(t.topic, p) for t in body.assigned_partitions for p in t.partitions
-            ),
+            partitions=_partitions(body.assigned_partitions),
             user_data=body.user_data,
         )
+
+
+_made_of: Callable[[tuple[str, int]], TopicPartition] = partial(tuple.__new__, TopicPartition)
+"""What `TopicPartition._make` does, without a call in Python: a leader reads some for every member."""
+
+
+def _partitions(
+    topics: Iterable[ConsumerProtocolSubscriptionTopicPartition | ConsumerProtocolAssignmentTopicPartition],
+) -> tuple[TopicPartition, ...]:
+    return tuple(map(_made_of, [(one.topic, index) for one in topics for index in one.partitions]))
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:

@@ -58,7 +58,7 @@ class Block(Enum):
 
 
 NOTHING, POLLING = Block.nothing, Block.polling
-"""What is asked for with each event has a name of its own: before Python 3.12 an Enum's attribute is dear."""
+"""What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 class Then(Enum):

@@ -220,7 +220,7 @@ def _read(state: State, reader: PartitionReader, now: int, out: Out) -> None:
 
 
 def _fetched(state: State, reader: PartitionReader, answer: FetchResponse, now: int, out: Out) -> None:
-    data = dict(fetched(answer, UNKNOWN)).get(reader.tp)
+    data = next((data for tp, data in fetched(answer, UNKNOWN) if tp == reader.tp), None)
     code = answer.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:
         _take(state, reader, data, out)

@@ -49,7 +49,10 @@ RETRY_MIN_MS, RETRY_MAX_MS = 100, 5_000
 
 
 def deliver(state: State, now: int, out: Out) -> None:
-    """FetchMessage, or ReadMessage where commits have an interval, as often as the poll wants."""
+    """FetchMessage, or ReadMessage where commits have an interval, as often as the poll wants.
+
+    Comes behind `refill`: until something was taken there is nothing more to push.
+    """
     if state.poll is None:
         return
     until, limit = state.poll
@@ -71,7 +74,8 @@ def deliver(state: State, now: int, out: Out) -> None:
             if state.commit_ms is not None:
                 state.commits.append(Wanted({queued.record.partition: queued.record.offset + 1}))
                 merge_interval(state)
-        moved = refill(state, now, out) or moved
+        if moved:
+            refill(state, now, out)
     if taken or error or state.closing or now >= until:
         state.poll = None
         out.append(Polled(tuple(taken), error))

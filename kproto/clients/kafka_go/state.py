@@ -111,8 +111,8 @@ class Where(Enum):
 
 PUSHING, READING = Where.pushing, Where.reading
 WAITING = (Where.before_start, Where.before_read)
-"""Where a routine waits for its time, `at`. What is asked for with each event has a name of its own: before
-Python 3.12 an Enum's attribute is dear."""
+"""Where a routine waits for its time, `at`. What is asked for with each event has a name: before Python 3.12
+an Enum's attributes are dear."""
 
 
 @dataclass(slots=True)

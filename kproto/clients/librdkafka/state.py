@@ -78,7 +78,7 @@ class CoordState(Enum):
 
 
 UP = CoordState.up
-"""What is asked for with each event has a name of its own: before Python 3.12 an Enum's attribute is dear."""
+"""What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 class FetchState(Enum):

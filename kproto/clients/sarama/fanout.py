@@ -216,7 +216,7 @@ class FetcherState(States):
 
 X = FetcherState
 RECEIVING, FETCHING, FEEDING = X.receiving, X.fetching, X.feeding
-"""What is asked for with each answer has a name of its own: before Python 3.12 that of an Enum is dear."""
+"""What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 class Fetcher(Routine):

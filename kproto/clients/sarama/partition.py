@@ -280,7 +280,7 @@ class FeederState(States):
 
 E = FeederState
 IDLE, PUSHING = E.idle, E.pushing
-"""What is asked for with each answer has a name of its own: before Python 3.12 that of an Enum is dear."""
+"""What is asked for with each answer has a name: before Python 3.12 an Enum's attributes are dear."""
 HOLDING = (PUSHING, E.finishing)
 
 
