@@ -46,6 +46,17 @@ class _Line:
     """What waits for its answer: correlation id, request, until when."""
     frames: Frames = field(default_factory=Frames)
 
+    def due(self) -> int | None:
+        """When the first of its requests has waited too long."""
+        soonest = None
+        for _, _, at in self.open:
+            if soonest is None or at < soonest:
+                soonest = at
+        for _, at in self.unsent:
+            if soonest is None or at < soonest:
+                soonest = at
+        return soonest
+
 
 class Member(Client):
     """A machine of another client. `options` are those of `contract.Config`.
@@ -103,14 +114,19 @@ class Member(Client):
     # ---- the machine
 
     def due(self) -> int | None:
-        times = [at for line in self._lines.values() for _, _, at in line.open]
-        times += [at for line in self._lines.values() for _, at in line.unsent]
-        own = self.machine.next_deadline(self.state)
-        return min([*times, *([] if own is None else [own])], default=None)
+        soonest = self.machine.next_deadline(self.state)
+        for line in self._lines.values():
+            at = line.due()
+            if at is not None and (soonest is None or at < soonest):
+                soonest = at
+        return soonest
 
     def tick(self) -> None:
+        now = self.world.now
         for line in list(self._lines.values()):
-            now = self.world.now
+            at = line.due()
+            if at is None or at > now:
+                continue
             late = [send for _, send, at in line.open if at <= now]
             late += [send for send, at in line.unsent if at <= now]
             line.unsent = [(send, at) for send, at in line.unsent if at > now]
