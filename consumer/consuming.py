@@ -89,6 +89,16 @@ class ConsumerCalls(Shell):
         return set(self._engine.partitions)
 
     @look
+    def assignment_lost(self) -> bool:
+        """Whether the assigned partitions may be another member's by now, and the listener wasn't told yet.
+
+        So it is without an answer of the coordinator for `session_timeout_ms`, or without a poll for
+        `max_poll_interval_ms`, also while the process was stopped; the next poll finds out. For whoever works
+        on records somewhere else than where they are polled (librdkafka: rd_kafka_assignment_lost).
+        """
+        return self._engine.in_doubt(now())
+
+    @look
     def subscription(self) -> set[str]:
         """The topics that are subscribed; with a pattern those that match now."""
         return set(self._engine.topics)

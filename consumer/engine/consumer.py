@@ -107,6 +107,11 @@ class Engine:
         """Before this moment (ms) no partition is lost unless `step` says so; None for never."""
         return self.group.lost_at() if self.standing.in_group else None
 
+    def in_doubt(self, now: int) -> bool:
+        """Whether partitions are lost, or will be at the next step, and the application was not told yet."""
+        until = self.ours_until()
+        return self.group.losing or (until is not None and now >= until)
+
     # ---- what the application wants
 
     def subscribe(self, event: ev.Subscribe) -> None:

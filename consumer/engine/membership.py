@@ -188,6 +188,11 @@ class Membership:
         """True while a callback runs, or waits to: nothing is handed out before it returned."""
         return self._running is not None or bool(self._callbacks)
 
+    @property
+    def losing(self) -> bool:
+        """True until the application was told of a loss. Thread-safe."""
+        return any(one is not None and one.kind == "lost" for one in (self._running, *self._callbacks))
+
     def callback_returned(self) -> None:
         callback, self._running = self._running, None
         if callback is None:

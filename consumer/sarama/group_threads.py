@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
@@ -18,6 +19,7 @@ from kproto.errors import IllegalState
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .group import AsyncConsumerGroup
+from .inbox import DOUBT_S
 from .loop_thread import LoopThread
 from .session import Claim, Handler, Session, check_handler
 
@@ -42,6 +44,8 @@ class ThreadClaim:
     def __iter__(self) -> Iterator[ConsumerRecord]:
         while records := self._wait(self._claim.take()):
             for record in records:
+                while self._claim.in_doubt():
+                    time.sleep(DOUBT_S)
                 if self._claim.ended:
                     return
                 yield record

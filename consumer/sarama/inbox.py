@@ -14,6 +14,7 @@ from ..aio.consumer import AsyncConsumer
 from ..records import ConsumerRecord
 
 BUFFERED = 256  # records that wait for their handler, as sarama's ChannelBufferSize
+DOUBT_S = 0.01  # between two looks at a partition that may be lost
 
 
 class Inbox:
@@ -47,7 +48,7 @@ class Inbox:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        if not self._records and not await self._wait():
+        if not await self._wait():
             raise StopAsyncIteration
         record = self._records.popleft()
         self._taken()
@@ -55,20 +56,28 @@ class Inbox:
 
     async def take(self) -> list[ConsumerRecord]:
         """All that is there, at least one record; nothing when it has ended."""
-        if not self._records and not await self._wait():
+        if not await self._wait():
             return []
         found = list(self._records)
         self._records.clear()
         self._taken()
         return found
 
+    def in_doubt(self) -> bool:
+        """Whether what waits may be another member's; its consumer's next poll finds out. Thread-safe."""
+        return not self.ended and self._consumer.assignment_lost()
+
     async def _wait(self) -> bool:
-        while not self._records:
-            if self.ended:
+        while True:
+            if self._records and not self.in_doubt():
+                return True
+            if self._records:
+                await asyncio.sleep(DOUBT_S)
+            elif self.ended:
                 return False
-            self._more.clear()
-            await self._more.wait()
-        return True
+            else:
+                self._more.clear()
+                await self._more.wait()
 
     def _taken(self) -> None:
         if self._full and len(self._records) <= BUFFERED // 2:

@@ -6,11 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, Producer
+import consumer.aio.loops
+import consumer.consuming
+import consumer.shell
+from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, Producer, clock
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.subscription import TopicPartition
@@ -348,3 +351,55 @@ def test_what_is_wrong_is_refused_at_the_door(server: Server) -> None:
             group.consume([], Notes())
     with pytest.raises(IllegalState, match="closed"):
         group.consume(["t"], Notes())
+
+
+class Stopped:
+    """The fourth record of all takes longer than the session: as if the process had been stopped there."""
+
+    config: ClassVar[dict[str, Any]] = {"session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}
+
+    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        fill(server, 200)
+        self.slept = 0
+        self.taken: list[tuple[Any, int]] = []
+        for module in (consumer.shell, consumer.consuming, consumer.aio.loops):
+            monkeypatch.setattr(module, "now", lambda: clock.now() + self.slept)
+
+    def each(self, session: Any, claim: Any, record: ConsumerRecord) -> None:
+        self.taken.append((claim, record.offset))
+        if len(self.taken) == 4:
+            self.slept = 30_000
+
+    def claims(self) -> int:
+        return len({id(claim) for claim, _ in self.taken})
+
+    def check(self) -> None:
+        first = self.taken[0][0]
+        assert [offset for claim, offset in self.taken if claim is first] == [0, 1, 2, 3]
+        assert next(offset for claim, offset in self.taken if claim is not first) == 0
+
+
+def test_after_a_stop_longer_than_the_session_a_claim_hands_out_nothing_that_it_held(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = Stopped(server, monkeypatch)
+    notes = Notes(stopped.each)
+    with Loop(server, notes, **stopped.config):
+        notes.until(lambda: stopped.claims() == 2)
+    stopped.check()
+
+
+def test_nor_does_a_claim_in_asyncio(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = Stopped(server, monkeypatch)
+
+    async def main() -> None:
+        async with AsyncConsumerGroup(server.bootstrap, group_id="g", **{**FAST, **stopped.config}) as group:
+            while stopped.claims() < 2:
+                consuming = asyncio.ensure_future(group.consume(["t"], AsyncNotes(stopped.each)))
+                while not consuming.done() and stopped.claims() < 2:
+                    await asyncio.sleep(0.02)
+                consuming.cancel()
+                await asyncio.wait([consuming])
+
+    run(main())
+    stopped.check()

@@ -131,6 +131,31 @@ def test_the_first_record_after_a_pause_longer_than_the_session_is_not_what_was_
         assert told == ["lost"]
 
 
+def test_an_assignment_is_in_doubt_until_the_listener_was_told_of_the_loss(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = 0
+    doubts: list[bool] = []
+
+    class Says(RebalanceListener):
+        def lost(self, partitions: Any) -> None:
+            doubts.append(one.assignment_lost())
+
+    with Consumer(broker, **{**GROUP, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}) as one:
+        doubts.append(one.assignment_lost())
+        one.subscribe("t", Says())
+        one.poll(10)
+        doubts.append(one.assignment_lost())
+        for module in (consumer.shell, consumer.consuming, consumer.blocking.threads):
+            monkeypatch.setattr(module, "now", lambda: clock.now() + slept)
+        slept = 30_000
+        doubts.append(one.assignment_lost())
+        while len(doubts) < 4:
+            one.poll(0.1)
+        doubts.append(one.assignment_lost())
+    assert doubts == [False, False, True, True, False]
+
+
 def test_a_partition_that_is_paused_in_an_iteration_is_not_handed_out(broker: str) -> None:
     with Consumer(broker, **GROUP) as consumer:
         consumer.assign([P0, P1])
