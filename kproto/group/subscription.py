@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -120,7 +120,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_made_of: Callable[[tuple[str, int]], TopicPartition] = partial(tuple.__new__, TopicPartition)
+_made_of: Callable[[tuple[str, int]], TopicPartition] = partial(cast("Any", tuple).__new__, TopicPartition)
 """What `TopicPartition._make` does, without a call in Python: a leader reads some for every member."""
 
 
