@@ -14,6 +14,8 @@ from tests.conformance import judges
 SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
 GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
+SECURED = "secured"
+"""sarama and franz-go over TLS and SASL: words of its own, see its source."""
 NAMES = (*JAVA, *GO, "librdkafka")
 
 
@@ -26,6 +28,11 @@ def program(client: str) -> list[str]:
     if importlib.util.find_spec("confluent_kafka") is None:
         judges.missing("confluent-kafka")
     return [sys.executable, str(SOURCES / "confluent.py")]
+
+
+def secured() -> str:
+    """The program whose words are told in members/secured/main.go."""
+    return str(_go(SECURED))
 
 
 def _cache() -> Path:
@@ -73,7 +80,7 @@ def _go(folder: str) -> Path:
     if _stale(made, source):
         (place / folder).mkdir(parents=True, exist_ok=True)
         (place / "bin").mkdir(exist_ok=True)
-        for name in GO.values():
+        for name in (*GO.values(), SECURED):
             (place / name).mkdir(exist_ok=True)
             shutil.copy(SOURCES / name / "main.go", place / name / "main.go")
         shutil.copy(SOURCES / "go.mod", place / "go.mod")
