@@ -89,7 +89,18 @@ def launcher(folder: Path) -> Path:
     script = folder / "python"
     script.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
     script.chmod(0o755)
+    _launchers.add(str(script))
     return script
+
+
+_launchers: set[str] = set()
+
+
+def _scratch() -> Path:
+    """A folder for the files of a session; gone with this process."""
+    files = Path(tempfile.mkdtemp(prefix="kproto-spark-"))
+    atexit.register(shutil.rmtree, files, ignore_errors=True)
+    return files
 
 
 def register(spark: SparkSession) -> None:
@@ -129,8 +140,7 @@ def session(
         raise MissingExtra("the Spark source", "PySpark", "spark") from None
     spark = SparkSession.getActiveSession()
     if spark is None:
-        files = Path(tempfile.mkdtemp(prefix="kproto-spark-"))
-        atexit.register(shutil.rmtree, files, ignore_errors=True)
+        files = _scratch()
         log4j = files / "log4j2.properties"
         log4j.write_text(_QUIET)
         java = f"{_QUICK if quick else _LASTING} -Dlog4j2.configurationFile={log4j.as_uri()}"
@@ -184,10 +194,13 @@ def _choose_python(spark: SparkSession) -> None:
     if context is None or not str(context.master).startswith("local"):
         return
     if context.pythonExec == "python3":  # PySpark's default
-        context.pythonExec = sys.executable
+        import pyspark
+
+        quicker = os.name == "posix" and _in_site(Path(pyspark.__file__).parents[1])
+        context.pythonExec = str(launcher(_scratch())) if quicker else sys.executable
         return
     found = shutil.which(str(context.pythonExec))
-    if found is None or Path(found).samefile(sys.executable):
+    if found is None or found in _launchers or Path(found).samefile(sys.executable):
         return
     asked = subprocess.run(
         [found, "-c", f"import {__package__}.source"],
@@ -238,7 +251,11 @@ class MissingOnExecutors(KprotoError, ImportError):
 
 def _installed() -> bool:
     """Whether this package lies where every process of this Python finds it."""
-    return ROOT in (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
+    return _in_site(ROOT)
+
+
+def _in_site(folder: Path) -> bool:
+    return folder.resolve() in (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
 
 
 def _importable(spark: SparkSession) -> bool:
