@@ -77,8 +77,8 @@ class CeilingReader(DataSourceReader):
         schema = to_arrow_schema(self.schema, timezone="UTC")
         arrays = [pa.array(ready[field.name], field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for _ in range(rows // 10_000):
-            yield batch
+        for first in range(0, rows, 10_000):
+            yield batch.slice(0, rows - first)
 
 
 class CeilingStreamReader(CeilingReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
