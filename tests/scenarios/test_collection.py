@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,16 @@ from kproto.scenarios.matrices import loss, stop_the_world
 from kproto.testing.world import World
 
 ALL = scenarios()
-CPU_SECONDS = 6.0
-"""For one scenario, on a machine that is busy with other tests; alone each takes about one."""
+TURNS = 20_000
+"""Of all worlds of one scenario: about a second of CPU."""
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
 def test_it_comes_out_as_it_has_to(scenario: Scenario) -> None:
-    begun = time.process_time()
     told = scenario.run()
     assert [one.text for one in told.claims if not one.holds] == []
     assert told.claims
-    assert time.process_time() - begun < CPU_SECONDS
+    assert sum(act.stage.turns for act in told.acts) <= TURNS
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)

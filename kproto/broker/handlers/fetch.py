@@ -65,7 +65,10 @@ class ParkedFetch:
                 )
             topics[topic].partitions.append(data)
         leaders = dict.fromkeys(
-            data.current_leader.leader_id for topic in topics.values() for data in topic.partitions
+            data.current_leader.leader_id
+            for topic in topics.values()
+            for data in topic.partitions
+            if data.error_code  # only who is refused hears who leads
         )
         nodes = self.broker.cluster.nodes
         return FetchResponse(
