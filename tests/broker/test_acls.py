@@ -23,6 +23,8 @@ from kproto.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.records import Record, encode_batch
 from tests.broker.test_security import RANDOM, Stage
 
 BOB, HOST = "User:bob", "10.0.0.7"
@@ -183,3 +185,15 @@ def test_rules_are_changed_by_who_may_and_refused_where_nothing_authorizes() -> 
     )
     assert len(stage.ask(everything, 1).resources) == 2
     assert Stage("PLAINTEXT").ask(request, 1).results[0].error_code == 54
+
+
+def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest() -> None:
+    stage = stage_of(rule(operation=Op.WRITE))
+    records = encode_batch([Record(0, 0, None, b"x")])
+    part = [PartitionProduceData(index=0, records=records)]
+    topics = [TopicProduceData(name=name, partition_data=part) for name in ("u", "t")]
+    asked = ProduceRequest(acks=0, timeout_ms=1, topic_data=topics)
+    assert stage.ask(asked, 9) is None
+    assert stage.closed == "a produce with acks=0 failed: TOPIC_AUTHORIZATION_FAILED"
+    ends = {topic.name: topic.partitions[0].log.end_offset for topic in stage.broker.topics}
+    assert ends == {"t": 1, "u": 0}

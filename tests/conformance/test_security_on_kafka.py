@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,15 @@ import pytest
 
 from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from kproto.errors import KprotoError, NotAuthorized
+from kproto.messages.create_acls import AclCreation, CreateAclsRequest
+from kproto.messages.headers import encode_request
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
+from kproto.messages.sasl_handshake import SaslHandshakeRequest
+from kproto.records import Record, encode_batch
 from kproto.security.oauthbearer import unsecured_token
+from kproto.security.plain import PlainClient
+from kproto.wire.frame import frame
 
 secured = pytest.importorskip("tests.conformance.secured")
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -168,3 +177,36 @@ def test_who_may_do_nothing_hears_what(kafka: Any) -> None:
             consumer.poll(20)
     with Producer(kafka.places["SASL_SSL"], **how) as producer, pytest.raises(NotAuthorized, match="flights"):
         producer.send("flights", b"x").result(20)
+
+
+def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest(kafka: Any) -> None:
+    """What the embedded broker does is written down in tests/broker/test_acls.py: the same."""
+    place = kafka.places["PLAINTEXT"]
+    with Cluster(place, timeout=60) as cluster:
+        cluster.create_topics({"may": 1, "may-not": 1})
+        allow_bob = AclCreation(
+            resource_type=2,
+            resource_name="may",
+            principal="User:bob",
+            host="*",
+            operation=4,
+            permission_type=3,
+        )
+        cluster.request(CreateAclsRequest(creations=[allow_bob]))
+        host, _, port = kafka.places["SASL_PLAINTEXT"].rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as raw:
+
+            def ask(request: Any, version: int) -> None:
+                raw.sendall(frame(encode_request(request, version, 1, "raw")))
+
+            ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            assert raw.recv(1000)
+            ask(SaslAuthenticateRequest(auth_bytes=PlainClient("bob", secured.USERS["bob"]).begin()), 2)
+            assert raw.recv(1000)
+            part = [PartitionProduceData(index=0, records=encode_batch([Record(0, 0, None, b"x")]))]
+            topics = [TopicProduceData(name=name, partition_data=part) for name in ("may-not", "may")]
+            ask(ProduceRequest(acks=0, timeout_ms=1_000, topic_data=topics), 9)
+            assert raw.recv(1000) == b""  # no answer: it is closed
+        wants = {TopicPartition(name, 0): "latest" for name in ("may", "may-not")}
+        ends = cluster.list_offsets(wants)
+    assert {partition.topic: end.offset for partition, end in ends.items()} == {"may": 1, "may-not": 0}

@@ -64,6 +64,7 @@ from ..security.acls import CLUSTER_NAME, Operation, Resource
 from ..topics import NO_ID, Topic
 from .configs import BROKER
 from .lookup import NOT_ASKED
+from .produce import produce
 
 TOPIC_FAILED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_FAILED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -160,6 +161,8 @@ def _produce(may: May, request: Any) -> Gated:
     if not denied:
         return may.call
     if request.acks == 0:
+        # What is allowed is written before the connection is closed over the rest.
+        produce(may.broker, _cut(may, topic_data=allowed))
         return Closing("a produce with acks=0 failed: TOPIC_AUTHORIZATION_FAILED")
 
     def refuse(topic: Any) -> TopicProduceResponse:
