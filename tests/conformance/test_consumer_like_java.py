@@ -1,8 +1,8 @@
 """`Consumer(policy="java")` says to a real Kafka what Java's consumer says, in the same order.
 
 Each play runs twice on one broker, with Java's consumer and with ours, each with a group and a topic of its
-own. Of the plays of Java ten are drawn; KPROTO_PLAYS_OF_JAVA=30 plays all (tox -e soak), and KPROTO_SEED draws
-the same.
+own. Of the plays of Java ten are drawn; KPROTO_PLAYS_OF_JAVA=30 plays all (tox -e soak), and KPROTO_SEED
+draws the same.
 """
 
 from __future__ import annotations
