@@ -90,6 +90,11 @@ class Story:
             kill(list(inside))
             self.process.wait()
 
+    def close(self) -> None:
+        """Leave no driver behind, however the test ended."""
+        if self.process is not None and self.process.poll() is None:
+            self.kill("driver")
+
     def end(self) -> None:
         (self.folder / "stop").touch()
         eventually(lambda: self.progress() > 0 and (self.folder / "done").exists(), "the end", 900)
@@ -98,7 +103,7 @@ class Story:
 
 
 def test_whoever_is_killed_every_row_is_there_once(
-    cluster: Cluster, real_kafka: RealKafka, tmp_path: Path
+    cluster: Cluster, real_kafka: RealKafka, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     seed = int(os.environ.get("KPROTO_SEED", str(time.time_ns() % 10**6)))
     print(f"KPROTO_SEED={seed}")
@@ -106,6 +111,7 @@ def test_whoever_is_killed_every_row_is_there_once(
     kafka = Filled(real_kafka.bootstrap)
     with kafka.cluster:
         story = Story(cluster, kafka, tmp_path, random)
+        request.addfinalizer(story.close)
         kinds: list[str] = []
         for _ in range(KILLS):
             story.write()
