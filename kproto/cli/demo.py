@@ -52,10 +52,11 @@ def add(commands: Commands) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from ..demo.story import Plan, tell
 
     if options.command_config is not None and options.bootstrap is None:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
+    from ..demo.story import Plan, tell
+
     plan = Plan(
         bootstrap=options.bootstrap,
         topic=options.topic,

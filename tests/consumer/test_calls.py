@@ -14,7 +14,7 @@ from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer
 
 TWINS = [(Consumer, AsyncConsumer), (Cluster, AsyncCluster)]
 DOES_NOT_WAIT = {
-    "assign", "assignment", "commit_async", "events", "group_metadata",
+    "assign", "assignment", "assignment_lost", "commit_async", "events", "group_metadata",
     "high_watermark", "kill", "lag", "pause",
     "paused", "rejoin", "resume", "seek", "seek_to", "subscribe", "subscription",
 }  # fmt: skip
