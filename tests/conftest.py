@@ -27,8 +27,8 @@ _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two more than there are cores: some tests wait for a session to end, or for a process."""
-    return (os.cpu_count() or 1) + 2
+    """One more than there are cores: some tests wait for a session to end, or for a process."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

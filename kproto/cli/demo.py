@@ -52,7 +52,6 @@ def add(commands: Commands) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-
     if options.command_config is not None and options.bootstrap is None:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
     from ..demo.story import Plan, tell
