@@ -26,6 +26,7 @@ JUDGES = {"java", "kafka", "clients", "originals", "spark", "tshark"}
 _ASKED = os.environ.get("KPROTO_JUDGES", "")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores: some tests wait for a session to end, or for a process."""
     return (os.cpu_count() or 1) + 1
