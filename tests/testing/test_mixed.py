@@ -31,6 +31,7 @@ def test_every_claim_holds_of_our_members_among_others(first: int) -> None:
         check(play(seed, watch=ALWAYS, others=available()))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     check(play(seed, watch=ALWAYS, others=available()))

@@ -25,6 +25,7 @@ def test_every_claim_holds_in_random_stories(first: int) -> None:
         check(play(seed, watch=ALWAYS))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", FOUND)
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     check(play(seed, watch=ALWAYS))
