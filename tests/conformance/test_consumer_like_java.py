@@ -1,34 +1,28 @@
 """`Consumer(policy="java")` says to a real Kafka what Java's consumer says, in the same order.
 
 Each play runs twice on one broker, with Java's consumer and with ours, each with a group and a topic of its
-own. Of the plays of Java ten are drawn; KPROTO_PLAYS_OF_JAVA=30 plays all (tox -e soak), and KPROTO_SEED
-draws the same.
+own. A run draws half of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from random import Random
 
 import pytest
 
 from consumer import Cluster, Producer
 from kproto.group.subscription import TopicPartition
 from tests.conformance import judges, originals
-from tests.conformance.plays import PLAYS
+from tests.conformance.plays import PLAYS, only_half
 from tests.conformance.plays_of_java import PLAYS_OF_JAVA
 from tests.conformance.tap import Tap
 from tests.conformance.test_clients_like_originals import TRIES, keep, played
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
-SEED = int(os.environ.get("KPROTO_SEED") or Random().randrange(10**6))
-MANY = int(os.environ.get("KPROTO_PLAYS_OF_JAVA", "10"))
-DRAWN = Random(SEED).sample(sorted(PLAYS_OF_JAVA), min(MANY, len(PLAYS_OF_JAVA)))
 AS_JAVA = {"policy": "java", "assignors": ["range", "cooperative-sticky"]}
 
 
@@ -53,6 +47,7 @@ def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
 def test_a_consumer_as_java_says_what_java_says(
     play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
+    only_half(play, PLAYS)
     for _ in range(TRIES):
         theirs = played("java", originals.program("java"), play, tapped, operators)
         ours = played("java", OURS, play, tapped, operators)
@@ -66,8 +61,7 @@ def test_a_consumer_as_java_says_what_java_says(
 def test_an_application_of_a_consumer_as_java_is_told_what_java_tells(
     play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
-    if play not in DRAWN:
-        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_PLAYS_OF_JAVA=30 plays all")
+    only_half(play, PLAYS_OF_JAVA)
     acts = PLAYS_OF_JAVA[play]
     for _ in range(TRIES):
         theirs = played("java", originals.program("java"), play, tapped, operators, acts)
