@@ -212,7 +212,7 @@ def a_topic_that_is_deleted(stage: Stage) -> None:
     stage.produce(4)
     more = f"{stage.topic}.more"
     stage.cluster.create_topics({more: 1})
-    a = stage.member("A")
+    a = stage.member("A", auto_commit=False)  # whose tick may fall into the moment in which it is half gone
     ask(a, f"subscribe {stage.topic} {more}")
     a.until("assigned")
     stage.pause(0.5)
