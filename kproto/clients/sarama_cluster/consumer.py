@@ -200,7 +200,7 @@ class Consumer(Routine):
             self.client.report(trouble._replace(text=f"{context}: {trouble.text}"))
 
     def notify(self, kind: str, claimed: Iterable[TopicPartition] = ()) -> None:
-        """Notifications, if they are wanted."""
+        """handleNotification, if they are wanted; the original draws by lot whether its end comes first."""
         if not self.client.notifies or self.dying:
             return
         now = frozenset(claimed)
