@@ -6,7 +6,8 @@
 A request names its API and version itself. A response doesn't: `dissect(frame, response=("Fetch", 17))` says
 what was asked. A size in front of the frame is known by being that of the bytes behind it. Where the
 bytes are wrong, the printed fields end at the wrong byte, and an arrow points at it. The record sets in
-fields are read too; `record_lines` reads one alone.
+fields are read too; `record_lines` reads one alone. What is inside of bytes fields (subscriptions,
+assignments, user data) stands below them: see `kproto.show.inside`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from .messages.headers import (
     response_header_version,
 )
 from .messages.index import API_NAMES, key_of, kind_of, message_class, request_class
-from .messages.json_form import to_json
+from .messages.json_form import json_name, to_json
+from .show.inside import Inside, inside
 from .wire.annotate import Reading, Span, annotate, shown
 from .wire.message import Message, check_version
 
@@ -61,17 +63,31 @@ class Dissection:
         return self.parts[-1].reading.end
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What was read, in Kafka's JSON form: one object for the header, one for the body."""
+        """What was read, in Kafka's JSON form: one object for the header, one for the body.
+
+        What is inside of bytes fields is in the list "inside", which isn't there if it is empty.
+        """
         for part in self.parts:
             name = part.message.__name__
             assert part.reading.message is not None
-            yield {
+            told = {
                 "kind": kind_of(name),
                 "name": name,
                 "api_key": key_of(name),
                 "version": part.version,
                 "json": to_json(part.reading.message, part.version),
             }
+            within = [
+                {
+                    "field": ".".join(map(json_name, one.path)),
+                    "name": one.message.__name__,
+                    "version": one.version,
+                    "json": to_json(one.reading.message, one.version),
+                }
+                for one in inside(part.message, part.reading.spans, self.data)
+                if one.reading.message is not None
+            ]
+            yield told | ({"inside": within} if within else {})
 
 
 def dissect(data: bytes, response: tuple[str, int] | None = None, *, sized: bool | None = None) -> Dissection:
@@ -185,22 +201,39 @@ def lines(dissection: Dissection, *, width: int = 8, whole: bool = False) -> Ite
         size, behind = int.from_bytes(data[:4], "big", signed=True), len(data) - 4
         but = "" if size == behind else f", but {behind} bytes are here"
         yield line(0, data[:4].hex(" "), f"the size of the frame: int32 = {size}{but}")
-    for part in dissection.parts:
-        yield f"{part.message.__name__} v{part.version}"
+
+    def fields(spans: tuple[Span, ...], above: tuple[str, ...], indent: str) -> Iterator[str]:
         path: tuple[str, ...] = ()
-        for span in part.reading.spans:
+        for span in spans:
             for depth in range(_shared(path, span.path), len(span.path) - 1):
-                yield f"{'':{digits + 3 * width + 4}}{'  ' * depth}{span.path[depth]}"
+                yield f"{margin}{indent}{'  ' * depth}{span.path[depth]}"
             path = span.path
             first, *more = _rows(data[span.start : span.end], width)
-            told = f"{'  ' * (len(path) - 1)}{path[-1]}: {span.type} = {shown(span.value)}{_meaning(span)}"
+            deep = indent + "  " * (len(path) - 1)
+            told = f"{deep}{path[-1]}: {span.type} = {shown(span.value)}{_meaning(span)}"
             yield line(span.start, first + ("…" if more and not whole else ""), told)
             if whole:
                 for number, row in enumerate(more, 1):
                     yield line(span.start + number * width, row, "")
             if span.type == "records" and isinstance(span.value, bytes):
                 for told in record_lines(span.value, whole=whole):
-                    yield f"{'':{digits + 3 * width + 4}}{'  ' * len(path)}{told}"
+                    yield f"{margin}{deep}  {told}"
+            if span.type == "bytes":
+                for one in opened.get((*above, *path), ()):
+                    yield f"{margin}{deep}  {one.message.__name__} v{one.version}"
+                    yield from fields((*one.first, *one.reading.spans), (*above, *path), f"{deep}    ")
+                    if one.reading.error is not None:
+                        yield f"{margin}{deep}    <-- {one.reading.error}"
+                    elif left := one.end - one.reading.end:
+                        yield f"{margin}{deep}    {left} bytes behind it, which readers skip"
+
+    margin = " " * (digits + 3 * width + 4)
+    for part in dissection.parts:
+        yield f"{part.message.__name__} v{part.version}"
+        opened: dict[tuple[str, ...], list[Inside]] = {}
+        for one in inside(part.message, part.reading.spans, data):
+            opened.setdefault(one.path, []).append(one)
+        yield from fields(part.reading.spans, (), "")
     if dissection.error is not None:
         at = min(dissection.error.offset, len(data))
         yield line(at, _rows(data[at:], width)[0] or "(the end)", f"<-- {dissection.error}")
