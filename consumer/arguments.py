@@ -8,7 +8,6 @@ annotation ends in "| None" may be None.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, TypeGuard, cast
@@ -18,7 +17,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
 from .engine.connection import Prepared
-from .engine.requests import ISOLATION, CommittedOffset, timestamp_of
+from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
 
 Rule = Callable[[str, Any], Any]
@@ -30,7 +29,6 @@ MOST = 2**63 - 1
 _PARTITION = 'a TopicPartition, as in TopicPartition("flights", 0)'
 _OFFSET = "an offset: a whole number that is not negative; see seek_to for places"
 _OFFSETS = '{TopicPartition: offset, (offset, "metadata") or CommittedOffset}'
-_PLACE = '"earliest", "latest" or a time in ms since 1970'
 
 
 def rule_of(name: str, annotation: str) -> Rule:
@@ -54,9 +52,9 @@ def whole(value: object) -> TypeGuard[int]:
 
 
 def _seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:  # nan is not
         raise ConfigError(name, value, "a number of seconds, 0 or more")
-    return min(float(value), LONGEST)
+    return float(min(value, LONGEST))
 
 
 def _from(least: int, most: int = 2**31 - 1) -> Rule:
@@ -131,15 +129,15 @@ def _level(name: str, value: Any) -> str:
     return value
 
 
-def _place(name: str, value: Any) -> str | int:
-    if not isinstance(value, str) and not whole(value):
-        raise ConfigError(name, value, _PLACE)
-    timestamp_of(value)
+def _place(name: str, value: Any) -> Any:
+    timestamp_of(value, name)
     return value
 
 
-def _where(name: str, value: Any) -> str | int:
-    return value if value == "committed" else _place(name, value)
+def _where(name: str, value: Any) -> Any:
+    if value != "committed":
+        timestamp_of(value, name, f"committed, {PLACES}")
+    return value
 
 
 def _partition(name: str, value: Any) -> TopicPartition:
@@ -318,6 +316,6 @@ TABLE: dict[str, Rule] = {
     "topics: Sequence[str]": _names,
     "totals": _mapped(_name, _from(1), '{"flights": 3}: names to numbers of partitions'),
     "wants: Mapping[TopicPartition, int]": _mapped(_partition, _offset, "{TopicPartition: offset}"),
-    "wants: Mapping[TopicPartition, str | int]": _mapped(_partition, _place, f"{{TopicPartition: {_PLACE}}}"),
+    "wants: Mapping[TopicPartition, str | int]": _mapped(_partition, _place, f"{{TopicPartition: {PLACES}}}"),
     "where": _where,
 }

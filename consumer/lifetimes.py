@@ -4,6 +4,7 @@
   each other's answers. So in the child every call raises IllegalState, and nothing is read, sent or closed.
 * The end without `close()`: one warning for each client that loses something, which says what, and the
   process ends.
+* A copy, or a pickle for another process: there is none (`OfThisProcess`).
 
 A client says `opened(self)` and `ended(self)`; nothing here keeps one alive.
 """
@@ -14,7 +15,7 @@ import atexit
 import logging
 import os
 import weakref
-from typing import Protocol
+from typing import NoReturn, Protocol, SupportsIndex
 
 log = logging.getLogger("kproto.consumer")
 
@@ -28,6 +29,16 @@ class Client(Protocol):
     def _at_the_end(self) -> str:
         """The process ends: stop at once, without a word to the broker. Says what is lost, for the log."""
         ...
+
+
+class OfThisProcess:
+    """What stands on connections and threads, and so can be neither copied nor pickled."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} can't be copied or pickled: it stands on connections of this process;"
+            " make one where it is used (for Spark's workers: within the function)"
+        )
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()

@@ -25,7 +25,7 @@ from .shell import log
 EXIT_SECONDS = 5.0
 
 
-class Sender:
+class Sender(lifetimes.OfThisProcess):
     """An engine, and how it ends."""
 
     def __init__(

@@ -39,7 +39,7 @@ WARNED = ("lost", "missing", "truncated", "uncommitted", "unreachable")
 ENDS = ("close", "leave_block")
 
 
-class Shell:
+class Shell(lifetimes.OfThisProcess):
     """An engine, and who waits for it. `Threaded` and `Looped` say how to wait."""
 
     # What the client is called in errors.

@@ -95,15 +95,18 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
     return grouped
 
 
-def timestamp_of(spec: str | int) -> int:
-    """ListOffsets' timestamp for "earliest", "latest", "max_timestamp" or a time in milliseconds."""
+PLACES = f"{', '.join(_SPECS)} or a time in whole milliseconds since 1970, not negative"
+
+
+def timestamp_of(spec: str | int, name: str = "where", allowed: str = PLACES) -> int:
+    """ListOffsets' timestamp for "earliest", "latest", "max_timestamp" or a time in milliseconds. Raises
+    ConfigError that calls it `name`."""
     if isinstance(spec, str) and spec in _SPECS:
         return _SPECS[spec]
     given: object = spec
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 0:
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
         return given
-    allowed = f"{', '.join(_SPECS)} or a time in whole milliseconds since 1970, not negative"
-    raise ConfigError("offset" if isinstance(spec, str) else "timestamp", spec, f"allowed: {allowed}")
+    raise ConfigError(name, spec, f"allowed: {allowed}")
 
 
 def list_offsets_request(

@@ -71,6 +71,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("seek", (TopicPartition("t", "0"), 5), {}),  # type: ignore[arg-type]
     ("seek_to", ("begin",), {}),
     ("seek_to", (-2,), {}),
+    ("seek_to", (2**63,), {}),
     ("seek_to", (None,), {}),
     ("seek_to", ("earliest", ["t"]), {}),
     ("commit", ({P0: -1},), {}),
@@ -86,6 +87,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("list_offsets", ([P0],), {}),
     ("list_offsets", ({P0: "first"},), {}),
     ("list_offsets", ({P0: 1.5},), {}),
+    ("list_offsets", ({P0: 2**63},), {}),
     ("partitions_for", (["t"],), {}),
     ("run", (print,), {}),
     ("rejoin", (1,), {}),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -487,3 +489,10 @@ def test_a_commit_that_fails_at_close_is_raised_by_close(broker: str) -> None:
         consumer.close(timeout=5)
     assert future.exception(5) is not None
     assert not consumer._thread.is_alive()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("kind", [Consumer, Producer, Cluster])
+def test_a_client_is_neither_copied_nor_pickled(kind: Any, copied: Any, broker: str) -> None:
+    with kind(broker) as client, pytest.raises(TypeError, match=f"{kind.__name__} can't be copied"):
+        copied(client)
