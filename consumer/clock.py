@@ -21,6 +21,6 @@ else:
         return time.monotonic_ns() // 1_000_000
 
 
-def wall_offset() -> int:
-    """What to add to `now()` for milliseconds since 1970."""
-    return time.time_ns() // 1_000_000 - now()
+def wall() -> int:
+    """Milliseconds since 1970. Somebody may set this clock: it is asked each time."""
+    return time.time_ns() // 1_000_000

@@ -29,7 +29,7 @@ from kproto.group.subscription import TopicPartition
 
 from .addresses import addresses
 from .calls import call, look, serves, waits
-from .clock import now, wall_offset
+from .clock import now, wall
 from .engine import events as ev
 from .engine import plans
 from .engine.consumer import Engine, next_deadline, step
@@ -61,7 +61,7 @@ class ConsumerCalls(Shell):
 
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
         self.options = consumer_options(config)
-        self._engine = Engine(addresses(bootstrap_servers), self.options, wall_offset_ms=wall_offset())
+        self._engine = Engine(addresses(bootstrap_servers), self.options, wall=wall)
         self._listener: RebalanceListener | None = None
         self._callbacks: list[EventCallback] = []
         self._reports: deque[GroupChange] = deque()

@@ -39,7 +39,7 @@ class Sender(lifetimes.OfThisProcess):
             addresses(bootstrap_servers),
             self.options,
             random=Random(),
-            wall_offset_ms=clock.wall_offset(),
+            wall=clock.wall,
             guard=guard,
             clock=clock.now,
         )

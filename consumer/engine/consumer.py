@@ -58,7 +58,7 @@ class Engine:
         bootstrap: Sequence[tuple[str, int]],
         options: ConsumerOptions,
         *,
-        wall_offset_ms: int = 0,
+        wall: Callable[[], int] | None = None,
         random: Random | None = None,
     ) -> None:
         random = random or Random()
@@ -73,7 +73,7 @@ class Engine:
             security=options.security,
         )
         self.options = options
-        self.core: Core[ConsumerOptions] = Core(options, network, wall_offset_ms, random)
+        self.core: Core[ConsumerOptions] = Core(options, network, wall, random)
         self.standing = self.core.standing
         self.metadata = MetadataKeeper(self.core, self._metadata_changed)
         self.coordinator = Coordinator(self.core, self._coordinator_found, self._coordinator_lost)

@@ -54,11 +54,16 @@ class Core(Generic[Options]):
     """One client's shared state; each part changes only what is its own."""
 
     def __init__(
-        self, options: Options, network: Network, wall_offset_ms: int, random: Random | None = None
+        self,
+        options: Options,
+        network: Network,
+        wall: Callable[[], int] | None,
+        random: Random | None = None,
     ) -> None:
         self.options = options
         self.network = network
-        self.wall_offset_ms = wall_offset_ms
+        # Milliseconds since 1970.
+        self.wall = wall or self.clock
         self.now = 0
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
@@ -74,10 +79,6 @@ class Core(Generic[Options]):
 
     def clock(self) -> int:
         return self.now
-
-    def wall(self) -> int:
-        """Milliseconds since 1970."""
-        return self.now + self.wall_offset_ms
 
     def ask(
         self,

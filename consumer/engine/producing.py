@@ -76,7 +76,7 @@ class ProducerEngine:
         options: ProducerOptions,
         *,
         random: Random,
-        wall_offset_ms: int = 0,
+        wall: Callable[[], int] | None = None,
         guard: AbstractContextManager[Any] | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
@@ -91,7 +91,7 @@ class ProducerEngine:
             security=options.security,
         )
         self.options = options
-        self.core: Core[ProducerOptions] = Core(options, network, wall_offset_ms, random)
+        self.core: Core[ProducerOptions] = Core(options, network, wall, random)
         self.metadata = MetadataKeeper(self.core, self._metadata_changed)
         self.records = Accumulator(options, random, clock or self.core.clock, guard)
         self._queues: dict[int, dict[Lane, None]] = {}

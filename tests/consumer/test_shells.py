@@ -489,6 +489,21 @@ def test_a_position_that_was_committed_is_known_without_a_record(broker: str) ->
         assert consumer.position(P0, timeout=5) == 5
 
 
+def test_a_clock_that_is_set_anew_is_read_anew(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ages are counted from it, and reports bear it; a start is where the records are that young."""
+    hour_ms, right = 3_600_000, time.time_ns
+    monkeypatch.setattr("time.time_ns", lambda: right() + hour_ms * 1_000_000)  # until somebody sets it right
+    changes: list[GroupChange] = []
+    with Consumer(broker, **{**GROUP, "auto_offset_reset": "by_duration:PT10M"}) as consumer:
+        monkeypatch.setattr("time.time_ns", right)
+        fill(broker, 10)
+        consumer.events(changes.append)
+        consumer.subscribe("t")
+        assert len(consumer.poll(10)) == 10
+    assert all(abs(one.at - right() // 1_000_000) < hour_ms // 2 for one in changes)
+    assert changes
+
+
 def test_an_unreachable_cluster_is_news_once(caplog: pytest.LogCaptureFixture) -> None:
     with Consumer("127.0.0.1:1", group_id="g") as consumer:
         consumer.subscribe("t")
