@@ -22,6 +22,7 @@ from typing import Any, Final
 from ..clients.index import client
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
+from .invariants import AT_REST, GRACE_MS, Broken, check
 from .world import Consumer, Invariant, Member, World
 
 QUICK: Final[dict[str, Any]] = {
@@ -52,6 +53,8 @@ WITH_OTHERS: Final = (("range",), ("cooperative-sticky", "range"))
 
 PAUSES: Final = (0, 1, 3, 10, 40, 150, 600, 2_500)
 REST_MS: Final = 30_000
+REST_WITH_OTHERS_MS: Final = 150_000
+"""A connection that lost bytes is silent until a timeout tells, which is a minute with librdkafka."""
 
 
 def play(
@@ -69,12 +72,16 @@ def play(
     story.run(steps)
     if not story.world.living(Consumer):
         story.join()
-    rest(story.world)
+    rest(story.world, REST_WITH_OTHERS_MS if others else REST_MS)
     return story.world
 
 
 def rest(world: World, ms: int = REST_MS) -> None:
-    """Let a world come to rest: all faults healed, brokers up, applications polling without pauses."""
+    """Let a world come to rest: all faults healed, brokers up, applications polling without pauses.
+
+    It takes at most `ms`, and less when what holds at rest holds, and for longer than any timeout of a
+    membership no application saw anything: what comes after that is heartbeats and fetches.
+    """
     world.heal()
     for node in world.nodes:
         if node not in world.brokers:
@@ -86,12 +93,35 @@ def rest(world: World, ms: int = REST_MS) -> None:
         consumer.limit = 500
         if not consumer.engine.closed and consumer.engine.topics:
             consumer.go_on_polling()
-    world.run(ms // 2)
+    options = [consumer.options for consumer in world.living(Consumer)]
+    timeouts = [max(one.max_poll_interval_ms, one.session_timeout_ms) for one in options]
+    _settle(world, ms // 2, max(timeouts, default=ms))
     for consumer in world.living(Consumer):
         _resume(consumer)
     for partition in world.partitions():
         world.write(partition.topic, partition.partition, "the last")
-    world.run(ms // 2)
+    _settle(world, ms // 2, max((one.metadata_max_age_ms for one in options), default=ms))
+
+
+def _settle(world: World, ms: int, quiet_ms: int) -> None:
+    """Let time pass until no application saw anything for longer than `quiet_ms`, and what holds at rest
+    holds.
+    """
+    end, since, looked = world.now + ms, world.now, len(world.seen)
+
+    def is_quiet() -> bool:
+        nonlocal since, looked
+        for seen in world.seen[looked:]:
+            if seen.what != "stored":  # Java's consumer commits on and on
+                since = seen.at
+        looked = len(world.seen)
+        return world.now > since + quiet_ms + GRACE_MS
+
+    world.run(ms, until=is_quiet)
+    try:
+        check(world, *AT_REST)
+    except Broken:
+        world.run(end - world.now)
 
 
 def _resume(consumer: Consumer) -> None:

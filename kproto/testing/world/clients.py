@@ -39,6 +39,8 @@ class Client:
         """How long the slowest callback took so far."""
         self.close_timeout_ms = 30_000
         self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
+        self._due: int | None = None
+        """When the engine wanted its next tick when it was asked last."""
         self._planned: int | None = None
 
     def __repr__(self) -> str:
@@ -91,7 +93,11 @@ class Client:
         """Look at the engine's deadline again; after everything that may have moved it."""
         if not self.alive:
             return
-        due = self.due()
+        self._due = self.due()
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        due = self._due
         if due is not None and (self._planned is None or due < self._planned):
             self._planned = max(due, self.world.now)
             self.world.push(self._planned, self._wake, self._planned)
@@ -100,11 +106,10 @@ class Client:
         if not self.alive or planned != self._planned:
             return
         self._planned = None
-        due = self.due()
-        if due is not None and due <= self.world.now:
+        if self._due is not None and self._due <= self.world.now:
             self.guarded(self.tick)
         else:
-            self.plan()
+            self._wake_up()
 
     # ---- the process
 

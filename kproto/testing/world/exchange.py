@@ -127,11 +127,13 @@ class Exchange:
 
     def step(self, node: int, event: machine.Event) -> None:
         """Let a broker's machine take an event."""
-        world = self._world
-        broker = world.brokers[node]
-        for action in machine.step(broker, event, world.now):
-            self._act(node, action)
+        self._take(node, event)
         self.plan(node)
+
+    def _take(self, node: int, event: machine.Event) -> None:
+        world = self._world
+        for action in machine.step(world.brokers[node], event, world.now):
+            self._act(node, action)
 
     def _act(self, node: int, action: Action) -> None:
         world = self._world
@@ -140,7 +142,7 @@ class Exchange:
                 wire = world.network.wires.get(conn)
                 if wire is not None:
                     self._reply(wire, body)
-                    self.step(wire.node, machine.Sent(conn))
+                    self._take(wire.node, machine.Sent(conn))
             case Close(conn=conn, reason=reason):
                 wire = world.network.wires.pop(conn, None)
                 if wire is not None:
