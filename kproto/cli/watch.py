@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,8 @@ from .arguments import Commands, address, api, write
 if TYPE_CHECKING:
     import ssl
 
-    from ..show.exchanges import Exchange
+    from ..show.exchanges import Address, Exchange
+    from ..testing.proxy import Frames
 
 
 def add(commands: Commands) -> None:
@@ -46,6 +49,13 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="Java's client.properties: its TLS is spoken to the cluster; SASL is the clients' own business",
     )
+    watch.add_argument(
+        "--pcap",
+        type=Path,
+        metavar="FILE",
+        help="write all frames there as a capture for Wireshark, those of a TLS cluster decrypted; the "
+        "filters don't hold for it; passwords, proofs and tokens of logins are left out",
+    )
     watch.set_defaults(run=_watch)
 
 
@@ -75,6 +85,7 @@ def add_filters(parser: Any) -> None:
 
 def _watch(options: argparse.Namespace) -> int:
     import asyncio
+    import contextlib
 
     from ..testing.proxy import Proxy
 
@@ -82,20 +93,65 @@ def _watch(options: argparse.Namespace) -> int:
     host, port = options.bootstrap
 
     async def serve() -> None:
-        async with Proxy(
-            f"{host}:{port}", listen=options.listen, tell=teller.tell, tls=_context(options)
-        ) as proxy:
-            teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
-            await asyncio.Event().wait()
+        with contextlib.ExitStack() as open_:
+            frames = None if options.pcap is None else open_.enter_context(captured(options.pcap))
+            async with Proxy(
+                f"{host}:{port}",
+                listen=options.listen,
+                tell=teller.tell,
+                frames=frames,
+                tls=_context(options),
+            ) as proxy:
+                teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
+                await asyncio.Event().wait()
 
     try:
         asyncio.run(serve())
     except KeyboardInterrupt:
         teller.end()
+        if options.pcap is not None:
+            known = "" if port == 9092 else f" (for the dissector of port {port}: -d tcp.port=={port},kafka)"
+            teller.say(f"the frames: {options.pcap}{known}")
     except OSError as error:
         where = "{}:{}".format(*options.listen)
         raise ConfigError("--listen", where, f"an address to listen on ({error.strerror or error})") from None
     return 0
+
+
+@contextmanager
+def captured(path: Path) -> Generator[Frames]:
+    """A capture in the file, as what a proxy tells its frames to."""
+    import contextlib
+    import sys
+    import time
+
+    from ..show.pcap import Capture
+
+    try:
+        file = path.open("wb")
+        capture = Capture(file)
+    except OSError as error:
+        raise ConfigError(
+            "--pcap", str(path), f"a file that can be written ({error.strerror or error})"
+        ) from None
+    full = False  # the clients go on all the same
+
+    def take(client: Address, broker: Address, asking: bool, frame: bytes | None) -> None:
+        nonlocal full
+        try:
+            if frame is not None and not full:
+                capture.take(client, broker, asking, frame, time.time_ns())
+            elif not full:
+                capture.over(client, broker, time.time_ns())
+        except OSError as error:
+            full = True
+            print(f"kproto watch: {path} ends here: {error.strerror or error}", file=sys.stderr)
+
+    try:
+        yield take
+    finally:
+        with contextlib.suppress(OSError):  # said already
+            file.close()
 
 
 def _context(options: argparse.Namespace) -> ssl.SSLContext | None:

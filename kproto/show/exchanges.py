@@ -25,7 +25,13 @@ from ..errors import DecodeError, UnsupportedVersion
 from ..messages.describe_cluster import DescribeClusterResponse
 from ..messages.fetch import FetchResponse
 from ..messages.find_coordinator import FindCoordinatorResponse
-from ..messages.headers import UnsupportedRequest, decode_request, decode_response, encode_response
+from ..messages.headers import (
+    UnsupportedRequest,
+    decode_request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
 from ..messages.index import API_NAMES, response_class
 from ..messages.metadata import MetadataResponse
 from ..messages.produce import ProduceRequest, ProduceResponse
@@ -105,6 +111,7 @@ class Conversation:
         self.connection = connection
         self._open: dict[int, Exchange] = {}
         self._names = {} if names is None else names
+        self._bare = False  # SaslHandshake v0 was asked for: what follows may be tokens without any header
 
     def asked(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
         """A request's frame, without its size: it goes to the broker unchanged. True: nobody will answer."""
@@ -123,6 +130,7 @@ class Conversation:
         else:
             found.client = envelope.header.client_id or ""
             found.request = without_secrets(found.api, envelope.request)
+            self._bare = self._bare or (found.api, version) == ("SaslHandshake", 0)
         if isinstance(found.request, ProduceRequest) and found.request.acks == 0:
             return found, True
         self._open[correlation] = found
@@ -149,6 +157,21 @@ class Conversation:
         if isinstance(found.response, MetadataResponse):
             self._names.update({topic.topic_id: topic.name for topic in found.response.topics if topic.name})
         return found
+
+    def shown(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
+        """A frame of an exchange as it may be kept: no proof of who one is in it, else the same bytes.
+
+        Zeros are what can't be read where such proofs are.
+        """
+        message = None if exchange is None else exchange.request if asking else exchange.response
+        if exchange is None or exchange.api not in _SECRETS:
+            return bytes(len(frame)) if message is None and self._bare else frame
+        if message is None:
+            head = 8 if asking else 4
+            return frame[:head] + bytes(len(frame) - head)
+        if asking:
+            return encode_request(message, exchange.version, exchange.correlation_id, exchange.client)
+        return encode_response(message, exchange.version, exchange.correlation_id)
 
     def ended(self) -> list[Exchange]:
         """The connection is gone: what will never be answered, in the order in which it was asked."""

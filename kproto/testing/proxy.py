@@ -25,8 +25,9 @@ from ..show.exchanges import Address, Conversation, Exchange, brokers_in, readdr
 
 log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31
-# Seen by `tell`, if it wants: connection, True from the client, the frame without its size, milliseconds.
-Frame = Callable[[int, bool, bytes, int], object]
+# What `frames` is called with: the client's and the broker's IP address and port, True from the client, and
+# the frame without its size and without what lets somebody in; None when the connection is over.
+Frames = Callable[[Address, Address, bool, bytes | None], object]
 
 
 class Proxy:
@@ -39,7 +40,7 @@ class Proxy:
         *,
         listen: Address = ("127.0.0.1", 0),
         tell: Callable[[Exchange], object],
-        frames: Frame | None = None,
+        frames: Frames | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         host, _, port = bootstrap.rpartition(":")
@@ -113,12 +114,18 @@ class Proxy:
             writer.close()
             return
 
+        client = writer.get_extra_info("peername")[:2]
+        there = sink.get_extra_info("peername")[:2]
+
+        def see(asking: bool, frame: bytes | None) -> None:
+            if self._frames is not None:
+                self._frames(client, there, asking, frame)
+
         async def asks() -> None:
             while True:
                 frame = await _frame(reader)
-                now = _now()
-                self._see(number, True, frame, now)
-                exchange, over = talk.asked(frame, now)
+                exchange, over = talk.asked(frame, _now())
+                see(True, talk.shown(frame, exchange, asking=True))
                 if over:
                     self._tell(exchange)
                 sink.write(len(frame).to_bytes(4, "big") + frame)
@@ -127,13 +134,12 @@ class Proxy:
         async def answers() -> None:
             while True:
                 frame = await _frame(source)
-                now = _now()
-                self._see(number, False, frame, now)
-                exchange = talk.answered(frame, now)
+                exchange = talk.answered(frame, _now())
+                see(False, talk.shown(frame, exchange, asking=False))
                 passed = frame
                 if exchange is not None:
-                    there = {place: await self._here(place) for place in brokers_in(exchange)}
-                    passed = readdressed(frame, exchange, there)
+                    here = {place: await self._here(place) for place in brokers_in(exchange)}
+                    passed = readdressed(frame, exchange, here)
                 writer.write(len(passed).to_bytes(4, "big") + passed)
                 await writer.drain()
                 if exchange is not None:
@@ -151,12 +157,9 @@ class Proxy:
                     log.error("%s: the proxy failed", peer, exc_info=end)
             sink.close()
             writer.close()
+            see(True, None)
             for exchange in talk.ended():
                 self._tell(exchange)
-
-    def _see(self, number: int, asking: bool, frame: bytes, now: int) -> None:
-        if self._frames is not None:
-            self._frames(number, asking, frame, now)
 
     async def _here(self, broker: Address) -> Address:
         """Where clients find this broker: a listener of ours, made once however many ask."""

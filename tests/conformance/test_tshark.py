@@ -1,4 +1,5 @@
-"""tshark reads a captured conversation of our client and our broker, and finds nothing malformed.
+"""tshark reads a conversation of our client and our broker, and finds nothing malformed: one that it captured
+itself, and one that `kproto watch --pcap` wrote, also with a cluster that speaks TLS.
 
 Debian's tshark knows Kafka's versions of some years ago, so the broker seems that old.
 """
@@ -15,7 +16,9 @@ import pytest
 from consumer import Consumer, Producer
 from kproto.broker.server import running
 from kproto.capture import frames
+from kproto.testing.certificates import certificates
 from tests.conformance.judges import missing
+from tests.conformance.test_watch import watching
 
 pytestmark = pytest.mark.tshark
 
@@ -35,13 +38,23 @@ KNOWN = {
 }
 
 
-@pytest.fixture(scope="module")
-def conversation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+
+
+@pytest.fixture(scope="module", params=["captured", "watched", "watched-tls"])
+def conversation(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, int]:
     """A capture of a producer and a group of one, and the broker's port."""
     tshark = shutil.which("tshark") or missing("tshark")
-    path = tmp_path_factory.mktemp("tshark") / "kafka.pcapng"
-    settings = {"group.initial.rebalance.delay.ms": "0"}
-    with running(topics={"flights": 2}, settings=settings, highest=KNOWN) as server:
+    folder = tmp_path_factory.mktemp("tshark")
+    if request.param == "captured":
+        return _captured(tshark, folder / "kafka.pcapng")
+    return _watched(folder, tls=request.param == "watched-tls")
+
+
+def _captured(tshark: str, path: Path) -> tuple[Path, int]:
+    with running(topics={"flights": 2}, settings=SETTINGS, highest=KNOWN) as server:
         port = server.bootstrap.rpartition(":")[2]
         order = [tshark, "-i", "lo", "-f", f"tcp port {port}", "-w", str(path), "-q"]
         with subprocess.Popen(order, stderr=subprocess.PIPE, text=True) as capture:
@@ -57,6 +70,20 @@ def conversation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
             capture.terminate()
             capture.communicate(timeout=20)
     return path, int(port)
+
+
+def _watched(folder: Path, tls: bool) -> tuple[Path, int]:
+    path = folder / "kafka.pcap"
+    options, how = [f"--pcap={path}"], {}
+    if tls:
+        pytest.importorskip("trustme")
+        made = certificates(folder)
+        how = {"listen": ["SSL://127.0.0.1:0"], "tls": made.context()}
+        options += ["--tls", f"--tls-ca={made.ca}"]
+    with running(topics={"flights": 2}, settings=SETTINGS, highest=KNOWN, **how) as server:
+        with watching(server.bootstrap, folder / "seen", *options) as where:
+            _talk(where)
+        return path, int(server.bootstrap.rpartition(":")[2])
 
 
 def _talk(bootstrap: str) -> None:

@@ -61,7 +61,7 @@ got.sort()
 
 
 @contextmanager
-def watching(bootstrap: str, seen: Path) -> Iterator[str]:
+def watching(bootstrap: str, seen: Path, *options: str) -> Iterator[str]:
     """`kproto watch --json --all` before a cluster; its lines are in `seen` at the end."""
     command = [
         sys.executable,
@@ -72,6 +72,7 @@ def watching(bootstrap: str, seen: Path) -> Iterator[str]:
         "127.0.0.1:0",
         "--json",
         "--all",
+        *options,
         bootstrap,
     ]
     with seen.open("w") as out:

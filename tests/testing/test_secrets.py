@@ -166,10 +166,12 @@ def test_a_key_s_password_is_not_told_either(files: Certificates, tmp_path: Path
 @pytest.mark.parametrize("mechanism", HOW)
 def test_what_goes_by_a_proxy_is_shown_without_proofs(files: Certificates, mechanism: str) -> None:
     told: list[Exchange] = []
+    frames: list[Any] = []
     with secured("SASL_PLAINTEXT", files, users={"alice": "another"}) as kafka:
 
         async def watched() -> None:
-            async with Proxy(kafka.bootstrap, tell=told.append) as proxy:
+            frames_too = {"frames": lambda *seen: frames.append(seen)}
+            async with Proxy(kafka.bootstrap, tell=told.append, **frames_too) as proxy:
                 how = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism, **HOW[mechanism]}
                 async with AsyncProducer(proxy.bootstrap, **how) as producer:
                     with pytest.raises(KprotoError):
@@ -178,6 +180,8 @@ def test_what_goes_by_a_proxy_is_shown_without_proofs(files: Certificates, mecha
         asyncio.run(watched())
     assert "SaslAuthenticate" in [one.api for one in told]
     text = "\n".join([*(line(one) + one_line(to_json(one)) for one in told), repr(told)])
+    text += "\n".join(str(frame) for *_, frame in frames)
+    assert len(frames) > 4
     assert not [found for secret in (PASSWORD, TOKEN) for found in spellings(secret) if found in text]
     exchanges: list[Any] = [one for one in told if one.api == "SaslAuthenticate"]
     assert {one.request.auth_bytes for one in exchanges} == {b"[hidden]"}
