@@ -181,6 +181,10 @@ class Membership:
         self._running = self._callbacks.popleft()
         if self._in_poll:
             self._alive()
+        if self._running.kind != "assigned":
+            # A seek from before this was told meant what is over now, not the next assignment.
+            for partition in self._running.partitions:
+                self._seeks.pop(partition, None)
         return CallListener(self._running.kind, self._running.partitions, self._running.reason)
 
     @property

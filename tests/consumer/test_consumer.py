@@ -562,6 +562,25 @@ def test_a_seek_in_the_assigned_callback_comes_before_the_first_record() -> None
     assert a.values() == ["7", "8", "9"]
 
 
+def test_a_seek_in_what_is_lost_already_says_nothing_of_the_next_assignment() -> None:
+    """The application hears of the loss in its next poll; until then it believes that it seeks in its own."""
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(until=lambda: world.committed("g", tp("t", 0)) == 10)
+    stalled = world.fault("stall", a)
+    a.freeze(4000)  # no poll: nobody looks whether the session is over
+    world.run(3999)
+    a.seek(tp("t", 0), 2)
+    world.network.heal(stalled)
+    world.write("t", 0, "10")
+    world.run(10_000)
+    assert a.calls[-2:] == [("lost", (tp("t", 0),)), ("assigned", (tp("t", 0),))]
+    assert a.values()[10:] == ["10"]
+
+
 def test_pause_keeps_what_is_buffered_and_resume_does_not_fetch_it_again() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 100))
