@@ -20,7 +20,6 @@ import concurrent.futures
 import contextlib
 import itertools
 import logging
-import re
 import secrets
 import socket
 import threading
@@ -50,8 +49,8 @@ from .machine import (
     next_deadline,
     step,
 )
-from .security.door import ANONYMOUS
 from .security.listeners import Listener
+from .security.subject import principal
 from .security.users import Users
 from .settings import Settings, check_topic_config
 
@@ -71,23 +70,12 @@ CALL_TIMEOUT: Final = 30.0
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 # Seconds that a client has for TLS: one that says nothing holds nothing for longer.
 HANDSHAKE_TIMEOUT: Final = 15.0
+# Seconds and bytes that the keys of OAUTHBEARER may take.
+JWKS_TIMEOUT: Final = 10.0
+MAX_JWKS: Final = 1 << 20
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
-# RFC 2253: the short names of a subject's parts, and what is escaped in their values.
-_SHORT: Final = {
-    "commonName": "CN",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
-}
 # How a TLS handshake begins.
 _TLS_HELLO: Final = 0x1603
-_SPECIAL: Final = r'([,+"\\<>;])|^([# ])|( )$'
-_ESCAPED: Final = r"\\\g<0>"
 _CONNS: Final = itertools.count(1)
 
 
@@ -102,7 +90,8 @@ class Server:
 
     With `listen` it has other listeners than host and port: ["PLAINTEXT://127.0.0.1:0",
     "SASL_SSL://127.0.0.1:0"]; `users` are those whom SASL lets in, with their passwords, `tokens` looks at
-    tokens of OAUTHBEARER, `tls` is what listeners with SSL in their name speak.
+    tokens of OAUTHBEARER (if not given: by the setting sasl.oauthbearer.jwks.endpoint.url), `tls` is what
+    listeners with SSL in their name speak.
 
     Raises ConfigError at once for settings that are not allowed. Next: `async with`, or `start` and `stop`;
     a server that was stopped can be started again, and still has its records, offsets and groups.
@@ -125,18 +114,18 @@ class Server:
         self._apis = served(highest)  # what is wrong there is refused here, not at the start
         self._topics = dict(topics or {})
         self._settings = Settings.from_properties(settings or {})
+        self._clock = _Clock()
         self._listeners = [Listener.read(text) for text in listen] or [Listener("PLAINTEXT", host, port)]
         self._ports = [listener.port for listener in self._listeners]
         self._tls = tls
         self._check_listeners()
         host = self._listeners[0].host
         self._advertised = advertised_host or (socket.gethostname() if host in _EVERYWHERE else host)
-        self._users = Users(users, secrets.token_bytes(32), tokens)
+        self._users = Users(users, secrets.token_bytes(32), tokens or self._signed_tokens())
         self._broker: Broker | None = None
         self._shell: _Shell | None = None
         self._servers: list[asyncio.Server] = []
         self._observers: list[Observer] = []
-        self._clock = _Clock()
 
     @property
     def bootstrap(self) -> str:
@@ -157,6 +146,22 @@ class Server:
     def users(self) -> Users:
         """Whom the broker knows; `set` and `remove` change it while clients are connected."""
         return self._users
+
+    def _signed_tokens(self) -> Check | None:
+        """By the keys that a setting names; None where it names none."""
+        url = self._settings.sasl_oauthbearer_jwks_endpoint_url
+        if not url:
+            return None
+        import urllib.request
+
+        try:
+            with urllib.request.urlopen(url, timeout=JWKS_TIMEOUT) as answer:
+                text = answer.read(MAX_JWKS).decode()
+            return self._settings.signed_tokens(text, self._clock.now)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "allowed", getattr(error, "reason", error))
+            allowed = f"file:, http: or https: with an issuer's keys (JWKS): {why}"
+            raise ConfigError("sasl.oauthbearer.jwks.endpoint.url", url, allowed) from None
 
     def _check_listeners(self) -> None:
         protocols = [listener.protocol for listener in self._listeners]
@@ -520,19 +525,6 @@ def _no_frame(error: FrameError) -> str:
     if error.size is not None and error.size >> 16 == _TLS_HELLO:
         return "the client speaks TLS, and this listener does not"
     return str(error)
-
-
-def principal(certificate: Mapping[str, Any] | None) -> str:
-    """Whom a client's certificate names: its subject as RFC 2253 writes it, as Kafka does."""
-    subject: tuple[tuple[tuple[str, str], ...], ...] = (certificate or {}).get("subject", ())
-    if not subject:
-        return ANONYMOUS
-    names = [
-        f"{_SHORT.get(name, name)}={re.sub(_SPECIAL, _ESCAPED, value)}"
-        for part in reversed(subject)
-        for name, value in part
-    ]
-    return "User:" + ",".join(names)
 
 
 def _text_id(value: uuid.UUID) -> str:

@@ -10,12 +10,14 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
 from ..errors import ConfigError
 from ..group.settings import Settings as GroupSettings
+from ..security.jwks import SKEW_S, signed
+from ..security.oauthbearer import Check
 
 # Kafka 4.3.1's topic configs with their defaults, as its DescribeConfigs answers them.
 TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
@@ -112,6 +114,13 @@ class Settings:
     num_partitions: int = 1
     # Kafka's default is GSSAPI, which this broker does not have.
     sasl_enabled_mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
+    # How signed tokens are looked at: see security.jwks. The URL is file:, http: or https:, and read once.
+    sasl_oauthbearer_clock_skew_seconds: int = SKEW_S
+    sasl_oauthbearer_expected_audience: str = ""
+    sasl_oauthbearer_expected_issuer: str = ""
+    sasl_oauthbearer_jwks_endpoint_url: str = ""
+    sasl_oauthbearer_scope_claim_name: str = "scope"
+    sasl_oauthbearer_sub_claim_name: str = "sub"
     # Kafka's 100 MiB. The listener closes a connection that announces a larger request.
     socket_request_max_bytes: int = 104_857_600
     # none, requested or required: whether listeners with TLS ask for a client's certificate.
@@ -134,6 +143,20 @@ class Settings:
                 raise ConfigError(name, text, f"the broker's settings are: {allowed}")
         group = {name: str(text) for name, text in properties.items() if name in group_names}
         return cls(group=GroupSettings.from_properties(group), **values)  # type: ignore[arg-type]
+
+    def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
+        """Looks at tokens as the settings of OAUTHBEARER say. Raises ConfigError, MissingExtra."""
+        return signed(
+            jwks,
+            now_ms,
+            issuer=self.sasl_oauthbearer_expected_issuer or None,
+            audience=[
+                one.strip() for one in self.sasl_oauthbearer_expected_audience.split(",") if one.strip()
+            ],
+            skew_s=self.sasl_oauthbearer_clock_skew_seconds,
+            subject_claim=self.sasl_oauthbearer_sub_claim_name,
+            scope_claim=self.sasl_oauthbearer_scope_claim_name,
+        )
 
     def properties(self) -> dict[str, str]:
         """Every setting with its value, under Kafka's names: what DescribeConfigs shows of the broker."""

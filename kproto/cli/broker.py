@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from ..testing.certificates import Certificates
 
+_JWKS = "sasl.oauthbearer.jwks.endpoint.url"
+
 
 def add(commands: Commands) -> None:
     broker = commands.add_parser(
@@ -64,7 +66,7 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a broker setting under Kafka's name",
+        help=f"a broker setting under Kafka's name; {_JWKS}=file:///... checks tokens' signatures",
     )
     broker.add_argument("--trace", action="store_true", help="print a line for each request and its answer")
     add_filters(broker.add_argument_group("with --trace"))
@@ -89,7 +91,7 @@ def _broker(options: argparse.Namespace) -> int:
                 settings,
                 listen=["127.0.0.1:0"] if options.trace else [listener.text for listener in listeners],
                 users=dict(options.user),
-                tokens=unsecured(lambda: time.time_ns() // 1_000_000),
+                tokens=None if settings.get(_JWKS) else unsecured(lambda: time.time_ns() // 1_000_000),
                 tls=tls,
             )
             await stack.enter_async_context(server)

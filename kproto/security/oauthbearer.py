@@ -6,8 +6,8 @@ Rules that hold here:
   ends with an error.
 * Extensions are `name=value` pairs beside the token: names are letters, values printable; "auth" is the
   token's own name.
-* A token is checked by a function that the owner gives. `unsecured` is Kafka's own for tests: no signature at
-  all, as in OAuthBearerUnsecuredValidatorCallbackHandler.
+* A token is checked by a function that the owner gives: `jwks.signed` makes one. `unsecured` is Kafka's own
+  for tests: no signature at all, as in OAuthBearerUnsecuredValidatorCallbackHandler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .exchange import Accepted, Challenge, Refused, SaslFailed
 
 MECHANISM: Final = "OAUTHBEARER"
 _SEPARATOR: Final = "\x01"
-_INVALID: Final = json.dumps({"status": "invalid_token"})
+_INVALID: Final = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
 _NO_TOKEN: Final = "Invalid OAUTHBEARER client first message: 'auth' is no bearer token"
 _NAME: Final = re.compile(r"[A-Za-z]+")
 _VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]+")
@@ -131,7 +131,7 @@ def payload(token: str) -> dict[str, Any]:
     try:
         if len(parts) != 3:
             raise ValueError
-        found: object = json.loads(_unbase64(parts[1]))
+        found: object = json.loads(unbase64(parts[1]))
     except (ValueError, binascii.Error, RecursionError):
         raise TokenRefused("the token is no JWT") from None
     if not isinstance(found, dict):
@@ -145,7 +145,7 @@ def unsecured(now_ms: Callable[[], int], *, allowed_skew_ms: int = 0) -> Check:
     def check(token: str) -> Claims:
         header, _, rest = token.partition(".")
         try:
-            algorithm: object = json.loads(_unbase64(header))["alg"]
+            algorithm: object = json.loads(unbase64(header))["alg"]
         except (ValueError, binascii.Error, KeyError, TypeError, RecursionError):
             raise TokenRefused("the token is no JWT") from None
         if algorithm != "none" or not rest.endswith("."):
@@ -187,7 +187,8 @@ def _base64(value: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
-def _unbase64(text: str) -> bytes:
+def unbase64(text: str) -> bytes:
+    """A part of a JWT; raises ValueError (binascii.Error is one)."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 

@@ -106,11 +106,13 @@ def jars(
     version: str = KAFKA,
     listeners: Mapping[str, int] | None = None,
     format_options: Sequence[str] = (),
+    java_options: Sequence[str] = (),
 ) -> Generator[str]:
     """A broker in a JVM of its own, with `properties` on top of the usual ones; about three seconds.
 
     `listeners` are others than PLAINTEXT, by name, each with its port; `format_options` go to
-    kafka-storage's format, as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]").
+    kafka-storage's format, as ("--add-scram", "SCRAM-SHA-512=[name=alice,password=...]"), `java_options` to
+    the JVM, as ("-Dname=value",).
     """
     classpath, command = kafka_jars(version), java()
     with tempfile.TemporaryDirectory(prefix="kproto-kafka-") as scratch:
@@ -126,7 +128,8 @@ def jars(
         }
         config = Path(scratch, "server.properties")
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
+        run = [command, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *java_options]
+        run += ["-cp", classpath]
         cluster = ["-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", str(config)]
         tool = [*run, "kafka.tools.StorageTool", "format", "--standalone", *cluster, *format_options]
         made = subprocess.run(tool, capture_output=True, text=True)

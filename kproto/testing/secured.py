@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from consumer.errors import broker_error
 from consumer.security import SecurityConfig
@@ -26,6 +26,7 @@ from ..errors import ConfigError
 from ..messages.create_acls import AclCreation, CreateAclsRequest
 from ..security.oauthbearer import unsecured, unsecured_token
 from .certificates import Certificates
+from .issuer import Issuer
 from .kafka import Kafka
 
 Protocol = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -38,7 +39,12 @@ class SecuredKafka(Kafka):
     its TLS; `server` is the broker itself, for everything that has no call here."""
 
     def __init__(
-        self, server: Server, security: Protocol, certificates: Certificates, tls: ssl.SSLContext
+        self,
+        server: Server,
+        security: Protocol,
+        certificates: Certificates,
+        tls: ssl.SSLContext,
+        issuer: Issuer | None,
     ) -> None:
         super().__init__(server.places[_PLAIN])
         self.bootstrap = server.places[security]
@@ -46,6 +52,7 @@ class SecuredKafka(Kafka):
         self.server = server
         self.certificates = certificates
         self._tls = tls
+        self._issuer = issuer
 
     def __repr__(self) -> str:
         return f"<SecuredKafka at {self.bootstrap} by {self.security}>"
@@ -64,7 +71,9 @@ class SecuredKafka(Kafka):
         return found
 
     def token(self, user: str, seconds: float = 60.0) -> str:
-        """A token of OAUTHBEARER that this broker believes for so long; it is not signed."""
+        """A token of OAUTHBEARER believed here for so long: the issuer's, or an unsigned one."""
+        if self._issuer is not None:
+            return self._issuer.token(user, seconds)
         return unsecured_token(user, _now(), int(seconds * 1000))
 
     # ---- what goes wrong later
@@ -118,10 +127,12 @@ def secured(
     acls: Iterable[Acl] | None = None,
     settings: Mapping[str, str | int] | None = None,
     client_auth: Literal["none", "requested", "required"] = "none",
+    issuer: Issuer | None = None,
 ) -> Generator[SecuredKafka]:
     """A broker with one secured listener. `users` are names with passwords, for PLAIN and SCRAM; anybody may
-    come with a `token`. With `acls`, also none of them, nobody may do what no rule allows; without, everybody
-    may do everything. `client_auth` is whether clients show a certificate. Raises ConfigError."""
+    come with a `token`, which must be from `issuer` if one is given (see `kproto.testing.issuer`). With
+    `acls`, also none of them, nobody may do what no rule allows; without, everybody may do everything.
+    `client_auth` is whether clients show a certificate. Raises ConfigError."""
     if security not in PROTOCOLS:
         raise ConfigError("security", security, f"allowed: {', '.join(PROTOCOLS)}")
     tls = certificates.context(client_auth)
@@ -132,8 +143,9 @@ def secured(
     if acls is not None:
         given = {"authorizer.class.name": "StandardAuthorizer", "super.users": ANONYMOUS, **given}
     listen = [f"{_PLAIN}://127.0.0.1:0", f"{security}://127.0.0.1:0"]
-    with running(settings=given, listen=listen, users=users, tokens=unsecured(_now), tls=tls) as server:
-        kafka = SecuredKafka(server, security, certificates, tls)
+    tokens = unsecured(_now) if issuer is None else issuer.check(_now)
+    with running(settings=given, listen=listen, users=users, tokens=tokens, tls=tls) as server:
+        kafka = SecuredKafka(server, security, certificates, tls, issuer)
         try:
             if acls:
                 kafka.add(acls)
@@ -142,42 +154,36 @@ def secured(
             kafka.close()
 
 
-def allow(
-    user: str,
-    *operations: str,
-    topic: str | None = None,
-    group: str | None = None,
-    transactional_id: str | None = None,
-    cluster: bool = False,
-    prefixed: bool = False,
-) -> list[Acl]:
-    """Rules that let `user` do `operations` (Kafka's words, such as READ; * is everybody, * everything of its
-    kind) on what is named, or, with `prefixed`, on all whose name begins so."""
-    return _rules(Permission.ALLOW, user, operations, topic, group, transactional_id, cluster, prefixed)
+class On(TypedDict, total=False):
+    """What a rule is about: what is named here, or, with `prefixed`, all whose name begins so."""
+
+    topic: str
+    group: str
+    transactional_id: str
+    cluster: bool
+    prefixed: bool
 
 
-def deny(
-    user: str,
-    *operations: str,
-    topic: str | None = None,
-    group: str | None = None,
-    transactional_id: str | None = None,
-    cluster: bool = False,
-    prefixed: bool = False,
-) -> list[Acl]:
+def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
+    """Rules that let `user` do `operations`: Kafka's words, such as READ. * is everybody, or every name."""
+    return _rules(Permission.ALLOW, user, operations, **on)
+
+
+def deny(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
     """Rules that forbid; they win over those that allow."""
-    return _rules(Permission.DENY, user, operations, topic, group, transactional_id, cluster, prefixed)
+    return _rules(Permission.DENY, user, operations, **on)
 
 
 def _rules(
     permission: Permission,
     user: str,
     operations: tuple[str, ...],
-    topic: str | None,
-    group: str | None,
-    transactional_id: str | None,
-    cluster: bool,
-    prefixed: bool,
+    *,
+    topic: str | None = None,
+    group: str | None = None,
+    transactional_id: str | None = None,
+    cluster: bool = False,
+    prefixed: bool = False,
 ) -> list[Acl]:
     named = (
         (Resource.TOPIC, topic),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,8 +20,9 @@ from kproto.broker.call import Node
 from kproto.broker.handlers.index import served
 from kproto.broker.machine import Connected, Received, Sent, Tick, next_deadline, step
 from kproto.broker.security.listeners import Listener
+from kproto.broker.security.subject import principal
 from kproto.broker.security.users import Users
-from kproto.broker.server import principal, running
+from kproto.broker.server import Server, running
 from kproto.broker.settings import Settings
 from kproto.errors import AuthenticationFailed, ConfigError, KprotoError
 from kproto.messages.alter_user_scram_credentials import (
@@ -43,6 +46,7 @@ from kproto.security.oauthbearer import unsecured, unsecured_token
 from kproto.security.plain import PlainClient
 from kproto.security.scram import ScramClient, salted
 from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.issuer import Issuer
 from kproto.wire.message import Message
 
 PASSWORD = "alice-secret-1"
@@ -395,3 +399,35 @@ def test_no_log_and_no_error_tells_a_secret(
                     consumer.poll(60)
                 told += [str(caught.value), repr(caught.value), repr(consumer.options), repr(vars(consumer))]
     assert secret not in "\n".join([*told, caplog.text])
+
+
+def test_a_setting_names_the_keys_of_who_signs_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("jwt")
+    issuer = Issuer(algorithm="ES256")
+    (tmp_path / "jwks.json").write_text(json.dumps(issuer.jwks))
+    settings = {
+        "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "jwks.json").as_uri(),
+        "sasl.oauthbearer.expected.audience": f"others, {issuer.audience}",
+        "sasl.oauthbearer.expected.issuer": issuer.name,
+    }
+    how = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    with running(settings=settings, listen=["SASL_PLAINTEXT://127.0.0.1:0"]) as server:
+        provider = partial(issuer.token, "alice")
+        with Cluster(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster:
+            assert cluster.topics() == {}
+        provider = partial(unsecured_token, "alice", int(time.time() * 1000), 60_000)
+        with (
+            pytest.raises(AuthenticationFailed, match="the broker refuses the token"),
+            Cluster(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster,
+        ):
+            cluster.topics()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("none.json", "No such file"), ("list.json", r'a JSON object such as \{"keys"')]
+)
+def test_keys_that_are_not_there_are_told_at_once(tmp_path: Path, name: str, words: str) -> None:
+    pytest.importorskip("jwt")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ConfigError, match=words):
+        Server(settings={"sasl.oauthbearer.jwks.endpoint.url": (tmp_path / name).as_uri()})

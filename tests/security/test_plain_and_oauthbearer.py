@@ -73,7 +73,7 @@ def test_a_token_that_holds_lets_in_until_it_ends() -> None:
 )
 def test_a_token_that_does_not_hold_is_refused_behind_a_challenge(token: str, why: str) -> None:
     first, end = oauth(token)
-    assert first == Challenge(b'{"status": "invalid_token"}')
+    assert first == Challenge(b'{"status":"invalid_token"}')
     assert isinstance(end, Refused)
     assert why in end.why
 

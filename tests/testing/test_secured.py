@@ -19,6 +19,7 @@ from kproto.errors import (
     NotAuthorized,
 )
 from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.issuer import Issuer, issuing
 from kproto.testing.kafka import AsyncKafka
 from kproto.testing.plugin import kafka_secured
 from kproto.testing.secured import SecuredKafka, allow, deny
@@ -187,3 +188,40 @@ def test_no_repr_has_a_password(kafka_secured: Make) -> None:
     for one in (kafka, kafka.server, kafka.server.users, kafka.server.broker, vars(kafka)):
         assert USERS["alice"] not in repr(one)
     assert Path(kafka.certificates.ca).exists()
+
+
+def test_tokens_must_be_the_issuer_s_if_there_is_one(kafka_secured: Make) -> None:
+    pytest.importorskip("jwt")
+    issuer = Issuer(algorithm="ES256")
+    kafka = kafka_secured("SASL_PLAINTEXT", issuer=issuer)
+    how = {**kafka.options("alice", mechanism="OAUTHBEARER"), "timeout": 20}
+    with Cluster(kafka.bootstrap, **how) as cluster:
+        assert cluster.topics() == {}
+    how["sasl_oauth_token_provider"] = lambda: Issuer(algorithm="ES256").token("alice")
+    with pytest.raises(AuthenticationFailed, match="the token"), Cluster(kafka.bootstrap, **how) as cluster:
+        cluster.topics()
+
+
+def test_an_issuer_gives_tokens_by_credentials_and_may_change_its_key(kafka_secured: Make) -> None:
+    pytest.importorskip("jwt")
+    with issuing({"orders": "s3cr3t"}, algorithm="ES256") as issuer:
+        kafka = kafka_secured("SASL_PLAINTEXT", issuer=issuer)
+        how = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauthbearer_token_endpoint_url": issuer.token_url,
+            "sasl_oauthbearer_client_id": "orders",
+            "sasl_oauthbearer_client_secret": "s3cr3t",
+        }
+        for _ in range(2):
+            with Cluster(kafka.bootstrap, timeout=20, **how) as cluster:
+                assert cluster.topics() == {}
+            issuer.new_key()
+    assert issuer.asked == [{"grant_type": "client_credentials"}] * 2
+    assert "s3cr3t" not in repr(issuer)
+
+
+def test_a_misspelled_rule_is_an_error() -> None:
+    wrong: Any = allow
+    with pytest.raises(TypeError, match="topics"):
+        wrong("alice", "READ", topics="t")

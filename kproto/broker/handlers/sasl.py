@@ -62,7 +62,7 @@ def sasl_authenticate(broker: Broker, call: Call) -> Result:
         return Last(answer, f"failed authentication: {step.why}", call.now + delay)
     session = door.session_ms(call.now) if isinstance(step, Accepted) else 0
     return SaslAuthenticateResponse(
-        error_code=0, error_message=None, auth_bytes=step.data, session_lifetime_ms=session
+        error_code=0, error_message="", auth_bytes=step.data, session_lifetime_ms=session
     )
 
 

@@ -1,0 +1,173 @@
+"""Who signs tokens in a test: keys, tokens, and the two pages that an OIDC issuer has.
+
+    with issuing({"orders": "its-secret"}) as issuer:
+        kafka = kafka_secured("SASL_SSL", issuer=issuer)
+        issuer.token("alice", seconds=5)       # what a token provider of the test returns
+        issuer.jwks_url, issuer.token_url      # where a broker and a client ask: on this machine, without TLS
+
+Needs PyJWT, which comes with the extra `security`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.parse
+from base64 import b64decode
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from typing import Any, Final, Literal
+
+from ..errors import MissingExtra
+from ..security.jwks import signed
+from ..security.oauthbearer import Check
+
+Algorithm = Literal["RS256", "ES256"]
+AUDIENCE: Final = "kafka"
+
+
+class Issuer:
+    """`name` is its "iss"; `clients` are the ids and secrets of who may have tokens by client credentials.
+    `asked` has each form that came to the token page."""
+
+    def __init__(
+        self,
+        name: str = "https://issuer.example",
+        *,
+        algorithm: Algorithm = "RS256",
+        audience: str | None = AUDIENCE,
+        clients: Mapping[str, str] | None = None,
+        seconds: float = 60.0,
+    ) -> None:
+        try:
+            self._jwt: Any = import_module("jwt")
+        except ImportError:
+            raise MissingExtra("an issuer of tokens", "pyjwt", "security") from None
+        self.name = name
+        self.algorithm = algorithm
+        self.audience = audience
+        self.clients = dict(clients or {})
+        self.seconds = seconds
+        self.asked: list[dict[str, str]] = []
+        self.url = ""
+        self._keys: list[dict[str, Any]] = []
+        self.new_key()
+
+    def __repr__(self) -> str:
+        return f"<Issuer {self.name}, keys {', '.join(key['kid'] for key in self._keys)}>"
+
+    @property
+    def jwks(self) -> dict[str, Any]:
+        """What a broker knows the tokens by: all keys, without what is secret of them."""
+        return {"keys": list(self._keys)}
+
+    @property
+    def jwks_url(self) -> str:
+        return f"{self.url}/jwks"
+
+    @property
+    def token_url(self) -> str:
+        return f"{self.url}/token"
+
+    def check(self, now_ms: Callable[[], int]) -> Check:
+        """How a broker looks at its tokens: by the keys that there are when it does."""
+        audience = [] if self.audience is None else [self.audience]
+        return lambda token: signed(self.jwks, now_ms, issuer=self.name, audience=audience)(token)
+
+    def new_key(self) -> str:
+        """Signs by another key from now on, which who has read the old ones doesn't know; returns its kid."""
+        if self.algorithm == "ES256":
+            curves: Any = import_module("cryptography.hazmat.primitives.asymmetric.ec")
+            self._private: Any = curves.generate_private_key(curves.SECP256R1())
+        else:
+            rsa: Any = import_module("cryptography.hazmat.primitives.asymmetric.rsa")
+            self._private = rsa.generate_private_key(65537, 2048)
+        public: dict[str, Any] = json.loads(
+            self._jwt.get_algorithm_by_name(self.algorithm).to_jwk(self._private.public_key())
+        )
+        public.pop("key_ops", None)
+        self.kid = f"key-{len(self._keys) + 1}"
+        self._keys.append({**public, "kid": self.kid, "use": "sig", "alg": self.algorithm})
+        return self.kid
+
+    def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
+        """A token that holds from now on, for so long; `claims` are others than the usual, None: without."""
+        now = int(time.time())
+        said = {
+            "sub": subject,
+            "iss": self.name,
+            "aud": self.audience,
+            "iat": now,
+            "exp": now + (self.seconds if seconds is None else seconds),
+            **claims,
+        }
+        said = {name: value for name, value in said.items() if value is not None}
+        token: str = self._jwt.PyJWS().encode(
+            json.dumps(said).encode(), self._private, self.algorithm, {"kid": self.kid, "typ": "JWT"}
+        )
+        return token
+
+    def answer(self, path: str, authorization: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+        """What its pages say: the HTTP status, and JSON."""
+        if path == "/jwks":
+            return 200, self.jwks
+        if path != "/token":
+            return 404, {"error": "not_found"}
+        self.asked.append(dict(form))
+        client, secret = _basic(authorization)
+        if not client or self.clients.get(client) != secret:
+            return 401, {"error": "invalid_client"}
+        if form.get("grant_type") != "client_credentials":
+            return 400, {"error": "unsupported_grant_type"}
+        made = {"access_token": self.token(client, scope=form.get("scope")), "token_type": "Bearer"}
+        return 200, {**made, "expires_in": self.seconds}
+
+
+@contextmanager
+def issuing(clients: Mapping[str, str] | None = None, **settings: Any) -> Generator[Issuer]:
+    """An `Issuer` whose pages are served on 127.0.0.1 until the end of the block."""
+    issuer = Issuer(clients=clients, **settings)
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer({})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            self._answer(dict(urllib.parse.parse_qsl(body)))
+
+        def _answer(self, form: dict[str, str]) -> None:
+            status, said = issuer.answer(self.path, self.headers.get("Authorization", ""), form)
+            body = json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
+        issuer.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.05,), name="kproto issuer", daemon=True
+        )
+        thread.start()
+        try:
+            yield issuer
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _basic(header: str) -> tuple[str, str]:
+    """Client id and secret of HTTP's basic authentication, each of them form-encoded (RFC 6749, 2.3.1)."""
+    try:
+        client, _, secret = b64decode(header.removeprefix("Basic ")).decode().partition(":")
+    except ValueError:
+        return "", ""
+    return urllib.parse.unquote_plus(client), urllib.parse.unquote_plus(secret)

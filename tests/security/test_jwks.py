@@ -1,0 +1,85 @@
+"""Signed tokens without a broker. What Kafka takes is in tests/conformance/test_tokens_like_kafka.py."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.errors import ConfigError
+from kproto.security.jwks import signed
+from kproto.security.oauthbearer import Check, Claims, TokenRefused
+from kproto.testing.issuer import Issuer
+
+pytest.importorskip("jwt")
+ISSUER = Issuer(algorithm="ES256", audience=None)
+NOW = int(time.time())
+
+
+def check(now_s: float = NOW, **how: Any) -> Check:
+    return signed(json.dumps(ISSUER.jwks), lambda: int(now_s * 1000), **how)
+
+
+def refusal(token: str, now_s: float = NOW, **how: Any) -> str:
+    with pytest.raises(TokenRefused) as told:
+        check(now_s, **how)(token)
+    return str(told.value)
+
+
+def test_a_token_names_somebody_until_it_ends() -> None:
+    assert check()(ISSUER.token("alice", iat=NOW, exp=NOW + 5)) == Claims("alice", (NOW + 5) * 1000)
+
+
+def test_an_unknown_key_is_told_by_its_name_and_beside_those_that_are_known() -> None:
+    stranger = Issuer(algorithm="ES256")
+    stranger.kid = "stranger"
+    told = refusal(stranger.token("eve"))
+    assert told == "no key fits the token's kid 'stranger' and ES256; the issuer's keys are key-1 (ES256)"
+
+
+@pytest.mark.parametrize(
+    ("claims", "how", "words"),
+    [
+        ({"iat": NOW - 99, "exp": NOW - 31}, {}, "the token ran out 31 s ago; do the clocks agree?"),
+        ({"nbf": NOW + 40}, {}, "the token holds in 40 s only; do the clocks agree?"),
+        ({"iss": "x"}, {"issuer": "y"}, "the token is from 'x', not from 'y'"),
+        ({"aud": "x"}, {"audience": ["y", "z"]}, "the token is meant for ['x'], not for y, z"),
+        ({"aud": "x"}, {}, "not for nobody: no audience is expected here"),
+        ({"sub": None}, {}, 'the token has no "sub"'),
+        ({}, {"subject_claim": "client"}, 'the token has no "client"'),
+        ({"exp": True}, {}, 'the token\'s "exp" is no time'),
+        ({"exp": 1e300}, {}, 'the token\'s "exp" is no time'),
+        ({"iat": None}, {}, 'the token has no "iat"'),
+    ],
+)
+def test_who_is_refused_is_so_for_a_reason(claims: dict[str, Any], how: dict[str, Any], words: str) -> None:
+    assert words in refusal(ISSUER.token("alice", **claims), **how)
+
+
+def test_no_algorithm_of_the_token_s_own_choice_is_believed() -> None:
+    body = ISSUER.token("alice").split(".")[1]
+    for header in ("eyJhbGciOiJub25lIn0", "eyJhbGciOiJOT05FIn0", "eyJhbGciOlsiRVMyNTYiXX0"):
+        assert "the token is signed by" in refusal(f"{header}.{body}.")
+
+
+@given(st.text(alphabet="abeyJ0.-_=", max_size=60) | st.binary(max_size=60).map(lambda data: data.hex()))
+def test_nobody_gets_in_by_accident(token: str) -> None:
+    refusal(token)
+
+
+@given(st.data())
+def test_a_token_with_another_byte_is_another_one(data: st.DataObject) -> None:
+    token = ISSUER.token("alice", iat=NOW, exp=NOW + 5)
+    place = data.draw(st.integers(0, len(token) - 2))  # the last character has bits that mean nothing
+    other = data.draw(st.sampled_from("Aa0.-_").filter(lambda one: one != token[place]))
+    refusal(token[:place] + other + token[place + 1 :])
+
+
+@pytest.mark.parametrize("jwks", ["", "[]", "{}", '{"keys": 5}', '{"keys": [5]}', "{" * 100_000])
+def test_what_is_no_jwks_is_refused_at_once(jwks: str) -> None:
+    with pytest.raises(ConfigError, match="a JSON object such as"):
+        signed(jwks, lambda: 0)
