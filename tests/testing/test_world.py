@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kproto.testing.world
 from kproto.clients.index import client
 from kproto.errors import ConfigError, IllegalState
 from kproto.testing.world import Consumer, Stuck, World, tp
@@ -155,10 +159,52 @@ def test_code_in_a_journal_is_not_saved(tmp_path: Path) -> None:
         world.save(tmp_path / "run.jsonl")
 
 
-def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "run.jsonl").write_text("hello\n")
-    with pytest.raises(ConfigError, match="line 1"):
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        (["hello"], "line 1"),
+        (["[1]"], "line 1"),
+        ([], "first line"),
+        (['{"world": {}}'], "World.save"),
+        (['{"world": {"latency": [1, 1], "sped": 3}}'], "World.save"),
+        (['{"world": {"latency": [1, 1]}}', '{"turn": 0, "on": "", "call": "save", "args": ["x"]}'], "keeps"),
+        (['{"world": {"latency": [1, 1]}}', '{"turn": 0, "on": "zz", "call": "close"}'], "zz"),
+        (['{"world": {"latency": [1, 1]}}', '{"turn": 0, "on": "", "call": "replay_turns"}'], "World.save"),
+        (['{"world": {"latency": {"$module": "os"}}}'], "World.save"),
+    ],
+)
+def test_a_file_that_is_no_journal_is_refused(lines: list[str], named: str, tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=named):
         World.load(tmp_path / "run.jsonl")
+
+
+def test_a_call_that_was_refused_is_refused_again_and_the_rest_goes_on(tmp_path: Path) -> None:
+    world, _, _ = two_members()
+    with pytest.raises(ConfigError, match="no other client"):
+        world.join("a", **GROUP)
+    with pytest.raises(ConfigError, match="only ever added"):
+        world.grow("t", 1)
+    world.run(1_000)
+    world.save(tmp_path / "run.jsonl")
+    assert world.again().digest() == World.load(tmp_path / "run.jsonl").digest() == world.digest()
+
+
+def test_one_goes_back_from_where_an_invariant_broke() -> None:
+    """What stepping back is for."""
+    world = World({"t": 1})
+    a = world.join("a", topics=["t"], **GROUP)
+
+    def nothing_is_delivered(world: World) -> None:
+        assert not a.records
+
+    world.watch(nothing_is_delivered)
+    world.write("t", 0, "x")
+    with pytest.raises(AssertionError):
+        world.run()
+    before = world.back()
+    assert before.turns == world.turns - 1 > 10
+    assert list(before.trace()) == list(world.trace())[: len(before.entries)]
 
 
 def test_the_trace_is_json_lines_with_requests_and_answers() -> None:
@@ -242,6 +288,64 @@ def test_a_half_closed_connection_is_found_out() -> None:
 def test_a_fault_that_is_none_is_refused(kind: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         World().fault(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        ("run", (-1,)),
+        ("run", ("1s",)),
+        ("again", (-1,)),
+        ("again", (10**9,)),
+        ("back", (-1,)),
+        ("later", (-1, print)),
+        ("watch", (5,)),
+        ("join", (None,)),
+        ("grow", ("t", "6")),
+        ("write", ("t", 9, "x")),
+        ("write", ("nope", 0, "x")),
+        ("write", ("t", 0, 5)),
+        ("append", ("t", 0, "x")),
+        ("delete_before", ("t", 9, 0)),
+        ("delete_topic", ("nope",)),
+        ("stop_broker", (7,)),
+        ("start_broker", (7,)),
+        ("kill", ("zz",)),
+    ],
+)
+def test_what_a_world_cannot_do_is_refused_and_changes_nothing(call: str, given: tuple[Any, ...]) -> None:
+    world = World({"t": 3})
+    with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
+        getattr(world, call)(*given)
+    world.run(1)
+    assert world.again().digest() == world.digest()
+    assert world.partitions() == [tp("t", 0), tp("t", 1), tp("t", 2)]
+    assert not world.troubled
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"topics": {"t": "3"}},
+        {"topics": "t"},
+        {"topics": {"t": 0}},
+        {"seed": None},
+        {"brokers": 0},
+        {"brokers": "2"},
+        {"latency": 5},
+        {"latency": (2, 1)},
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(made: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"is not allowed; .{5}"):
+        World(**made)
+
+
+def test_the_example_of_the_package_runs() -> None:
+    shown = re.findall(r"(?m)^    .*\n|^\n", inspect.getdoc(kproto.testing.world) or "")
+    code = textwrap.dedent("".join(shown))
+    assert "world.kill(b)" in code
+    exec(code, {})
 
 
 # ---- clients and brokers

@@ -11,7 +11,7 @@ every run repeats bit for bit.
     world.grow("flights", 6)
     world.fault("stall", a, lasts=2_000)          # nothing of a's moves for two virtual seconds
     world.kill(b)
-    world.run(60_000)
+    world.run(600_000)                            # of new partitions a hears within metadata_max_age_ms
     assert a.owned == set(world.partitions())
 
 What takes part: `join` starts kproto's whole consumer, or the machine of another client

@@ -6,6 +6,8 @@ Rules:
   * What is called from inside of a run (by a listener, `until`, `later`) is not kept: it happens again by
     itself, as long as that code is there. A journal whose calls hold such code can be replayed, but not
     saved.
+  * A call that raised is kept, too: what it did before that is done again, and it raises the same.
+  * A journal from a file can call what is kept, and nothing else.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from ...errors import ConfigError
 from ...group.subscription import TopicPartition
+from .arguments import looker
 
 M = TypeVar("M", bound=Callable[..., Any])
+KEPT = "_kept"
+MACHINES = "kproto.clients."
 
 
 class Command(NamedTuple):
@@ -33,6 +38,8 @@ class Command(NamedTuple):
     name: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
+    raised: str = ""
+    """The class of the exception that ended it."""
 
 
 class Named(NamedTuple):
@@ -42,14 +49,19 @@ class Named(NamedTuple):
 
 
 def kept(method: M) -> M:
-    """A method of World or Client that goes into the journal when it is called from outside of a run."""
+    """A method of World or Client that goes into the journal when it is called from outside of a run. Its
+    arguments are looked at first.
+    """
+    look = looker(method)
 
     @functools.wraps(method)
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        look(self, *args, **kwargs)
         world = getattr(self, "world", self)
         if not world.outside:
             return method(self, *args, **kwargs)
         on = "" if world is self else self.name
+        number = len(world.journal)
         world.journal.append(
             Command(
                 world.turns,
@@ -59,10 +71,15 @@ def kept(method: M) -> M:
                 {key: _noted(one) for key, one in kwargs.items()},
             )
         )
-        world.note(on, "call", world.journal[-1])
+        world.note(on, "call", world.journal[number])
         with world.inside():
-            return method(self, *args, **kwargs)
+            try:
+                return method(self, *args, **kwargs)
+            except Exception as error:
+                world.journal[number] = world.journal[number]._replace(raised=type(error).__name__)
+                raise
 
+    call.__dict__[KEPT] = True
     return cast("M", call)
 
 
@@ -83,6 +100,8 @@ def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
             line["args"] = _to_json(list(command.args))
         if command.kwargs:
             line["kwargs"] = _to_json(dict(command.kwargs))
+        if command.raised:
+            line["raised"] = command.raised
         yield json.dumps(line)
 
 
@@ -97,11 +116,12 @@ def load(lines: Iterable[str]) -> tuple[dict[str, Any], list[Command]]:
             entry = json.loads(line)
             if "world" in entry:
                 made = _from_json(entry["world"])
-            elif "call" in entry:
+            else:
                 args = tuple(_from_json(entry.get("args", [])))
                 kwargs = _from_json(entry.get("kwargs", {}))
-                commands.append(Command(entry["turn"], entry["on"], entry["call"], args, kwargs))
-        except (ValueError, KeyError, TypeError) as error:
+                raised = entry.get("raised", "")
+                commands.append(Command(entry["turn"], entry["on"], entry["call"], args, kwargs, raised))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ConfigError(f"line {number}", line[:80], f"a line of a world's journal ({error})") from None
     if made is None:
         raise ConfigError("journal", "", 'its first line says how the world was made: {"world": {...}}')
@@ -146,7 +166,7 @@ def _from_json(value: Any) -> Any:
             return Named(name)
         case {"$bytes": text}:
             return base64.b64decode(text)
-        case {"$module": name}:
+        case {"$module": str(name)} if name.startswith(MACHINES):
             return importlib.import_module(name)
         case {"$map": items}:
             return {_from_json(key): _from_json(one) for key, one in items}

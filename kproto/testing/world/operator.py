@@ -59,7 +59,10 @@ class Operator:
 
     @kept
     def write(self, topic: str, partition: int, *values: str, **batch: Any) -> None:
-        """Write one batch, as some other client; `batch` goes to `BatchBuilder.build`."""
+        """Write one batch, as some other client; `batch` goes to `BatchBuilder.build`. Raises ConfigError
+        for a partition that there isn't.
+        """
+        self.log(TopicPartition(topic, partition))
         builder = BatchBuilder()
         for value in values:
             builder.append(self._world.now, None, value.encode())
@@ -75,7 +78,8 @@ class Operator:
 
     @kept
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
-        """What retention does to the head of a log."""
+        """What retention does to the head of a log. Raises ConfigError for a partition that there isn't."""
+        self.log(TopicPartition(topic, partition))
         entry = DeleteRecordsPartition(partition_index=partition, offset=offset)
         self._world.disturbed.add(TopicPartition(topic, partition))
         topics = [DeleteRecordsTopic(name=topic, partitions=[entry])]
@@ -83,6 +87,9 @@ class Operator:
 
     @kept
     def delete_topic(self, name: str) -> None:
+        """Raises ConfigError when there is no such topic."""
+        if self._world.cluster.topics.named(name) is None:
+            raise ConfigError("topic", name, "a topic that there is")
         self._world.disturbed.update(one for one in self.partitions() if one.topic == name)
         self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5, self._up())
 
@@ -145,6 +152,7 @@ class Operator:
     def stop_broker(self, node: int = 1) -> None:
         """A broker dies: its connections break, its partitions and groups go to the next one that is up."""
         world = self._world
+        self._node(node)
         if world.brokers.pop(node, None) is None:
             raise IllegalState(f"broker {node} is down already")
         world.troubled = True
@@ -160,6 +168,7 @@ class Operator:
     def start_broker(self, node: int = 1, *, loading_ms: int = 0) -> None:
         """A broker comes back, with its logs and without its connections and fetch sessions."""
         world = self._world
+        self._node(node)
         if node in world.brokers:
             raise IllegalState(f"broker {node} is up")
         world.brokers[node] = world.made_broker(world.nodes[node])
@@ -169,6 +178,12 @@ class Operator:
             if world.cluster.coordinating(group) == node:
                 world.step(node, machine.MoveCoordinator(group, node, loading_ms))
         world.plan(node)
+
+    def _node(self, node: int) -> None:
+        if node not in self._world.nodes:
+            raise ConfigError(
+                "node", node, f"a broker of this world: {', '.join(map(str, self._world.nodes))}"
+            )
 
     def _nodes_first(self, node: int) -> list[int]:
         return [one for one in self._world.nodes if one in self._world.brokers or one == node]

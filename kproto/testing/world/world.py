@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
 from ...broker.broker import Broker
@@ -34,6 +34,7 @@ from ...group.subscription import TopicPartition
 from ...wire.message import Message
 from . import journal as journals
 from . import trace as traces
+from .arguments import checked
 from .clients import Client
 from .consumers import Consumer
 from .exchange import Exchange
@@ -71,6 +72,7 @@ class World(Operator, Exchange):
     are not allowed.
     """
 
+    @checked
     def __init__(
         self,
         topics: Mapping[str, int] | None = None,
@@ -165,8 +167,9 @@ class World(Operator, Exchange):
     @kept
     def kill(self, client: Client | str) -> None:
         """The process dies: its sockets close, nothing is said."""
+        dying = self.client(client)
         self.troubled = True
-        self.client(client).kill()
+        dying.kill()
 
     def client(self, client: Client | str) -> Client:
         """The client of a name. Raises ConfigError when there is none."""
@@ -195,18 +198,23 @@ class World(Operator, Exchange):
 
     # ---- time
 
+    @checked
     def run(self, ms: int = 10_000, until: Callable[[], bool] | None = None) -> bool:
         """Let time pass, at most `ms`; with `until`, stop when it holds. True when it held (or there is
         none).
         """
         if not self.outside:
             return self._run(self.now + ms, until)
-        number, turn = len(self.journal), self.turns
-        with self.inside():
-            held = self._run(self.now + ms, until)
-        took = journals.Command(turn, "", "replay_turns", (self.turns - turn, self.now))
-        self.journal.insert(number, took)
-        return held
+        number, turn, raised = len(self.journal), self.turns, ""
+        try:
+            with self.inside():
+                return self._run(self.now + ms, until)
+        except Exception as error:
+            raised = type(error).__name__
+            raise
+        finally:
+            took = (self.turns - turn, self.now)
+            self.journal.insert(number, journals.Command(turn, "", "replay_turns", took, raised=raised))
 
     def _run(self, end: int, until: Callable[[], bool] | None) -> bool:
         queue = self._queue
@@ -241,6 +249,7 @@ class World(Operator, Exchange):
         """Let something happen at a time (ms)."""
         heapq.heappush(self._queue, (at, next(self._order), what, args))
 
+    @checked
     def later(self, wait: int, what: Callable[[], object]) -> None:
         """Let something happen in `wait` ms. Called from outside of a run it makes the journal unsavable."""
         if self.outside:
@@ -262,13 +271,17 @@ class World(Operator, Exchange):
 
     # ---- again, and backwards
 
+    @checked
     def again(self, turn: int | None = None) -> World:
         """The same world once more, from its beginning up to `turn` (None: as far as this one is)."""
         last = self.turns if turn is None else turn
+        if last > self.turns:
+            raise ConfigError("turn", turn, f"a turn that was: 0 to {self.turns}")
         return replayed(self.made, self.journal, last, self.now if turn is None else None)
 
+    @checked
     def back(self, turns: int = 1) -> World:
-        """The world as it was some turns ago."""
+        """The world as it was some turns ago; as it began, if there were not so many."""
         return self.again(max(0, self.turns - turns))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -280,8 +293,11 @@ class World(Operator, Exchange):
     def load(cls, path: str | os.PathLike[str], turn: int | None = None) -> World:
         """Replay a journal, up to `turn`. Raises ConfigError for a file that is none."""
         made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines())
-        last = sum(one.args[0] for one in commands if one.name == "replay_turns") if turn is None else turn
-        return replayed(made, commands, last, None)
+        try:
+            whole = sum(one.args[0] for one in commands if one.name == "replay_turns")
+            return replayed(made, commands, whole if turn is None else turn, None)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ConfigError("journal", os.fspath(path), f"what World.save wrote ({error})") from error
 
     def trace(self) -> Iterator[str]:
         """All that happened, as JSON lines."""
@@ -315,6 +331,9 @@ class World(Operator, Exchange):
 
     def watch(self, *invariants: Invariant) -> None:
         """Look at these whenever an application sees something; see `kproto.testing.invariants`."""
+        for invariant in invariants:
+            if not callable(invariant):
+                raise ConfigError("invariant", invariant, "a function of a World, which raises")
         self.watching += invariants
 
     def asked(self, client: Client, kind: type[Any]) -> list[Any]:
@@ -398,17 +417,30 @@ def replayed(
         if command.name == "replay_turns":
             turns, end = command.args
             whole = command.turn + turns <= last
-            with world.inside():
+            with world.inside(), _raising(command):
                 world.replay_turns(min(turns, last - command.turn), end if whole else world.now)
             world.journal.append(command._replace(args=(min(turns, last - command.turn), world.now)))
         else:
-            target = world.clients[command.on] if command.on else world
+            call = getattr(world.client(command.on) if command.on else world, command.name, None)
+            if not hasattr(call, journals.KEPT) and call != world.later:
+                raise ConfigError("call", command.name, "a call that a journal keeps")
             args = [_back(world, one) for one in command.args]
             kwargs = {key: _back(world, one) for key, one in command.kwargs.items()}
-            getattr(target, command.name)(*args, **kwargs)
+            with _raising(command):
+                cast("Any", call)(*args, **kwargs)
     if now is not None:
         world.now = max(world.now, now)
     return world
+
+
+@contextlib.contextmanager
+def _raising(command: journals.Command) -> Generator[None]:
+    """What was raised the first time is raised again, and nothing else."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ != command.raised:
+            raise
 
 
 def _back(world: World, value: Any) -> Any:
