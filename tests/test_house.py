@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ORDER = [
     "errors",
     "error_codes",
+    "arguments",
     "wire",
     "messages",
     "records",

@@ -29,6 +29,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ..arguments import checked
 from ..errors import ConfigError, FrameError, IllegalState
 from ..group import classic
 from ..wire.frame import Frames, frame
@@ -97,6 +98,7 @@ class Server:
     a server that was stopped can be started again, and still has its records, offsets and groups.
     """
 
+    @checked
     def __init__(
         self,
         topics: Mapping[str, int] | None = None,
@@ -241,6 +243,7 @@ class Server:
 
     # The operator's calls; from any thread.
 
+    @checked
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Make a topic. Raises ConfigError when it can't be made."""
         for config, value in (configs or {}).items():
@@ -251,14 +254,17 @@ class Server:
             lambda shell: shell.step(CreateTopic(name, partitions, uuid.uuid4(), dict(configs or {})))
         )
 
+    @checked
     def grow_topic(self, name: str, partitions: int) -> None:
         """Let a topic have `partitions` in all. Raises ConfigError when that is fewer than it has."""
         self._operate(lambda shell: shell.step(GrowTopic(name, partitions)))
 
+    @checked
     def elect_leader(self, topic: str, partition: int) -> None:
         """Begin a new leader epoch, as after an election."""
         self._operate(lambda shell: shell.step(ElectLeader(topic, partition)))
 
+    @checked
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Lose a partition's records from `offset` on, and begin a new leader epoch: an unclean election.
 
@@ -271,6 +277,7 @@ class Server:
         """Break every connection there is, as a dying broker would; clients may come back at once."""
         self._operate(_Shell.drop)
 
+    @checked
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` in the broker's thread after each step of its coordinator."""
         self._observers.append(observer)
@@ -467,6 +474,7 @@ class _Client(asyncio.Protocol):
 
 
 @contextlib.contextmanager
+@checked
 def running(
     topics: Mapping[str, int] | None = None,
     settings: Mapping[str, str | int] | None = None,

@@ -29,7 +29,7 @@ class Listener:
         host, colon, port = place.rpartition(":")
         protocol = protocol.upper() if found else "PLAINTEXT"
         if protocol not in PROTOCOLS or not colon or not port.isdigit() or int(port) > 65535:
-            raise ConfigError("--listen", text, _ALLOWED)
+            raise ConfigError("listen", text, _ALLOWED)
         return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
 
     @property

@@ -21,9 +21,9 @@ from copy import copy
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
 
+from ...arguments import looker
 from ...errors import ConfigError
 from ...group.subscription import TopicPartition
-from .arguments import looker
 
 M = TypeVar("M", bound=Callable[..., Any])
 KEPT = "_kept"

@@ -23,6 +23,7 @@ from random import Random
 from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
+from ...arguments import checked
 from ...broker.broker import Broker
 from ...broker.call import Node
 from ...broker.cluster import Cluster
@@ -34,7 +35,6 @@ from ...group.subscription import TopicPartition
 from ...wire.message import Message
 from . import journal as journals
 from . import trace as traces
-from .arguments import checked
 from .clients import Client
 from .consumers import Consumer
 from .exchange import Exchange
