@@ -109,7 +109,7 @@ def _polling(state: State, out: Out) -> bool:
         if not state.settled:
             positions.serve(state, out)
     records: tuple[c.Record, ...] = ()
-    if not (_waits_for_metadata(state, ready) or _waits_for_coordinator(state)) and state.buffer:
+    if not _waits_for_metadata(state, ready) and state.buffer and not _waits_for_coordinator(state):
         records = fetching.collect(state, state.poll_limit)
     fetching.serve(state, out)
     if records or state.now >= state.poll_until:

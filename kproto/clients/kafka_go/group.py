@@ -59,7 +59,6 @@ from .balancers import assign
 from .state import (
     RUNNING,
     TIMEOUT_MS,
-    WAITING,
     Error,
     Out,
     Phase,
@@ -101,9 +100,8 @@ def next_deadline(state: State) -> int | None:
     reader.due(state, found)
     made = state.generation
     if made is not None:
-        for one in made.readers:
-            if one.where in WAITING:
-                found.append(one.at)
+        if made.soonest is not None:
+            found.append(made.soonest)
         if state.phase is RUNNING:
             generation.due(made, found)
     return min(found) if found else None
@@ -466,9 +464,8 @@ def _go_on(state: State, now: int, out: Out) -> None:
         if state.phase is RUNNING:
             generation.beat(state, made, now, out)
             generation.watch(state, made, now, out)
-        for one in made.readers:
-            if one.where in WAITING:
-                partition.tick(state, one, now, out)
+        if made.soonest is not None and now >= made.soonest:
+            partition.tick(state, made, now, out)
         reader.refill(state, now, out)
     reader.deliver(state, now, out)
     if state.blocked:

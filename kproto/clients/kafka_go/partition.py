@@ -24,7 +24,6 @@ from ..common import (
     Cluster,
     Wanted,
     fetch,
-    fetched,
     list_offsets,
     listed_offsets,
     metadata_request,
@@ -37,6 +36,7 @@ from .state import (
     PUSHING,
     READING,
     Error,
+    Generation,
     Out,
     PartitionReader,
     Queued,
@@ -94,16 +94,29 @@ def cancel(state: State, reader: PartitionReader, out: Out) -> None:
 
 def end(reader: PartitionReader, out: Out) -> None:
     hang_up(out, reader.address)
-    reader.where, reader.open, reader.address = W.ended, None, None
+    reader.where, reader.open, reader.address, reader.at = W.ended, None, None, None
     reader.held.clear()
 
 
-def tick(state: State, reader: PartitionReader, now: int, out: Out) -> None:
-    """A wait is over."""
-    if reader.where is W.before_start and now >= reader.at:
-        begin(state, reader, out)
-    elif reader.where is W.before_read and now >= reader.at:
-        _read(state, reader, now, out)
+def wait(state: State, reader: PartitionReader, where: Where, until: int) -> None:
+    """Do nothing until then."""
+    made = state.generation
+    assert made is not None
+    reader.where, reader.at = where, until
+    made.soonest = until if made.soonest is None else min(until, made.soonest)
+
+
+def tick(state: State, made: Generation, now: int, out: Out) -> None:
+    """The first wait is over, and perhaps others."""
+    made.soonest = None
+    for reader in made.readers:
+        if reader.at is not None and now >= reader.at:
+            reader.at = None
+            if reader.where is W.before_start:
+                begin(state, reader, out)
+            else:
+                _read(state, reader, now, out)
+    made.soonest = min((one.at for one in made.readers if one.at is not None), default=None)
 
 
 def answered(
@@ -154,7 +167,7 @@ def _looked_up(state: State, reader: PartitionReader, answer: MetadataResponse, 
     if code:
         _start_again(state, reader, kafka_error(code), now, out)
     elif leader is None:  # LookupPartition goes on asking
-        reader.where, reader.at = W.before_start, now + LOOKUP_MIN_MS
+        wait(state, reader, W.before_start, now + LOOKUP_MIN_MS)
     else:
         hang_up(out, reader.address)
         host, port = cluster.brokers[leader.node]
@@ -220,7 +233,7 @@ def _read(state: State, reader: PartitionReader, now: int, out: Out) -> None:
 
 
 def _fetched(state: State, reader: PartitionReader, answer: FetchResponse, now: int, out: Out) -> None:
-    data = next((data for tp, data in fetched(answer, UNKNOWN) if tp == reader.tp), None)
+    data = next((one for topic in answer.responses for one in topic.partitions), None)  # one was asked for
     code = answer.error_code or (data.error_code if data is not None else 0)
     if data is not None and not code:
         _take(state, reader, data, out)
@@ -255,8 +268,7 @@ def _push_or_give_up(state: State, reader: PartitionReader) -> None:
 
 def _wait_to_read(state: State, reader: PartitionReader, now: int, out: Out) -> None:
     reader.errors += 1
-    reader.where = W.before_read
-    reader.at = now + backoff(reader.errors, BACKOFF_MIN_MS, BACKOFF_MAX_MS)
+    wait(state, reader, W.before_read, now + backoff(reader.errors, BACKOFF_MIN_MS, BACKOFF_MAX_MS))
     if reader.cancelled:
         end(reader, out)
 
@@ -275,8 +287,7 @@ def _start_again(state: State, reader: PartitionReader, error: Error | None, now
     if error is not None and reader.attempt >= MAX_ATTEMPTS:
         _report(state, reader, error)
     reader.attempt += 1
-    reader.where = W.before_start
-    reader.at = now + backoff(reader.attempt, BACKOFF_MIN_MS, BACKOFF_MAX_MS)
+    wait(state, reader, W.before_start, now + backoff(reader.attempt, BACKOFF_MIN_MS, BACKOFF_MAX_MS))
 
 
 def _report(state: State, reader: PartitionReader, error: Error) -> None:

@@ -62,7 +62,6 @@ EDGES: Final[Mapping[Phase, set[Phase]]] = {
     P.waiting: {P.finding, P.closed},
     P.closed: set(),
 }
-RUNNING = P.running
 
 
 @dataclass(slots=True)
@@ -109,10 +108,8 @@ class Where(Enum):
     __hash__ = object.__hash__
 
 
-PUSHING, READING = Where.pushing, Where.reading
-WAITING = (Where.before_start, Where.before_read)
-"""Where a routine waits for its time, `at`. What is asked for with each event has a name: before Python 3.12
-an Enum's attributes are dear."""
+PUSHING, READING, RUNNING = Where.pushing, Where.reading, Phase.running
+"""What is asked for with each event has a name: before Python 3.12 an Enum's attributes are dear."""
 
 
 @dataclass(slots=True)
@@ -125,7 +122,8 @@ class PartitionReader:
     where: Where = Where.looking
     attempt: int = 0
     errors: int = 0
-    at: int = 0
+    at: int | None = None
+    """Until when it waits, before it starts or reads."""
     address: Address | None = None
     open: Message | None = None
     begin: int = 0
@@ -179,6 +177,8 @@ class Generation:
     commits: CommitLoop
     readers: list[PartitionReader]
     beat_open: Message | None = None
+    soonest: int | None = None
+    """When the first of the readers that wait goes on."""
 
 
 @dataclass(slots=True)

@@ -153,8 +153,8 @@ def position(state: State, tp: TopicPartition) -> int:
 
 
 def poll(state: State, event: c.Poll, out: Out) -> None:
+    """What is there is given when the event is through, as after any other one."""
     state.polling = Polling(state.now + event.timeout_ms, event.limit)
-    serve_queue(state, out)
 
 
 def told(state: State, out: Out) -> None:

@@ -89,13 +89,14 @@ def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) 
 def _take(state: State, one: Partition, data: PartitionData) -> None:
     one.low = data.log_start_offset
     offset = one.next.offset
-    got = read(one.tp, data, offset, committed=state.isolation == 1)
-    if got.records:
-        state.queue.append(Messages(one.tp, one.version, tuple(got.records), got.epoch))
-        one.queued += len(got.records)
-    if got.position > offset:
-        one.next = Position(got.position, got.epoch)
-        one.eof_told = INVALID
+    if data.records:
+        got = read(one.tp, data, offset, committed=state.isolation == 1)
+        if got.records:
+            state.queue.append(Messages(one.tp, one.version, tuple(got.records), got.epoch))
+            one.queued += len(got.records)
+        if got.position > offset:
+            one.next = Position(got.position, got.epoch)
+            one.eof_told = INVALID
     end = (
         data.last_stable_offset
         if state.isolation == 1 and data.last_stable_offset >= 0

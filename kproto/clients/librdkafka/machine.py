@@ -43,14 +43,14 @@ def step(state: State, event: c.Event, now: int) -> list[c.Action]:
         state.handled = state.now
     if not state.closed:
         fetching.serve(state, out)
+    state.due = _main_deadline(state)
     return out
 
 
 def _wakes(state: State, event: c.Event) -> bool:
     """Whether the main thread hears of it: not of polls and their ends, nor of what brokers' threads get."""
     if isinstance(event, c.Tick):
-        due = _main_deadline(state)
-        return due is not None and due <= state.now
+        return state.due is not None and state.due <= state.now
     if isinstance(event, (c.Answered, c.Failed)):
         return not isinstance(event.request, FetchRequest)
     return not isinstance(event, c.Poll)
@@ -68,13 +68,14 @@ def next_deadline(state: State) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     if state.closed or not state.bootstrap:
         return None
-    due = _main_deadline(state)
-    if state.polling is not None and state.telling is None:
-        return state.polling.until if due is None else min(due, state.polling.until)
+    due, polling = state.due, state.polling
+    if polling is not None and state.telling is None and (due is None or polling.until < due):
+        return polling.until
     return due
 
 
 def _main_deadline(state: State) -> int | None:
+    """When the main thread wakes next."""
     found: list[int | None] = [state.commit_at, state.metadata_at, state.max_poll_at, state.loop_at]
     if state.coord is not UP:
         if state.coord is CoordState.transport:

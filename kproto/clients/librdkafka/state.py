@@ -321,6 +321,8 @@ class State:
     loop_at: int = 0
     handled: int = -1
     """When the main thread was awake last: what was due by then is done."""
+    due: int | None = None
+    """When it wakes next."""
 
     # Between library and application.
     queue: deque[Item] = field(default_factory=deque[Item])
