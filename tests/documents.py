@@ -6,14 +6,17 @@ stands below it (`...` is any lines). A comment above a block says what it needs
 
     <!-- needs: clients -->     only where these judges are: `clients`, `spark`
     <!-- script -->             a script for sh, which takes a while
+    <!-- file: counter.js -->   a whole program of another language, in a file of this name
     <!-- not run: why -->
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -31,7 +34,8 @@ from kproto.testing.secured import secured
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = [path for path in sorted(DOCS.rglob("*.md")) if "lessons" not in path.parts]
 _BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>[^\n]+?) -->\n)?```(?P<kind>python|console|sh)\n(?P<code>.*?)^```$", re.M | re.S
+    r"^(?:<!-- (?P<mark>[^\n]+?) -->\n)?```(?P<kind>python|console|sh|go|java|js)\n(?P<code>.*?)^```$",
+    re.M | re.S,
 )
 
 
@@ -50,6 +54,10 @@ class Block:
         return self.mark.removeprefix("needs: ") if self.mark.startswith("needs: ") else ""
 
     @property
+    def file(self) -> str:
+        return self.mark.removeprefix("file: ") if self.mark.startswith("file: ") else ""
+
+    @property
     def runs(self) -> bool:
         return not self.mark.startswith("not run: ")
 
@@ -60,6 +68,16 @@ def blocks(path: Path) -> Iterator[Block]:
         line = text.count("\n", 0, found.start("code"))
         name = path.relative_to(DOCS.parent).as_posix()
         yield Block(name, line, found["kind"], found["code"], found["mark"] or "")
+
+
+def with_kproto(folder: Path) -> dict[str, str]:
+    """An environment in which `kproto` is this one; `folder` is for the command."""
+    command = folder / "bin" / "kproto"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m kproto "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(DOCS.parent)}
 
 
 def run_python(found: list[Block]) -> dict[str, object]:

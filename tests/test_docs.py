@@ -6,14 +6,13 @@ import importlib.util
 import os
 import re
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.documents import DOCS, PAGES, Block, blocks, run_console, run_python
+from tests.documents import DOCS, PAGES, Block, blocks, run_console, run_python, with_kproto
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
@@ -58,23 +57,15 @@ def test_a_command_prints_what_the_page_shows(block: Block, capsys: pytest.Captu
 @pytest.mark.thorough
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.mark == "script"], ids=name)
 def test_a_script_runs(block: Block, tmp_path: Path) -> None:
-    command = tmp_path / "bin" / "kproto"
-    command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -u -m kproto "$@"\n')
-    command.chmod(0o755)
-    env = {
-        **os.environ,
-        "PATH": f"{command.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(DOCS.parent),
-    }
     script = f"set -eu\n{block.code}"
-    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, check=True, timeout=100)
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, env=with_kproto(tmp_path), check=True, timeout=100)
 
 
 def test_a_script_or_a_command_is_run_or_says_why_not() -> None:
-    known = ("needs: clients", "needs: spark", "script", "not run: ", "")
+    known = ("needs: clients", "needs: spark", "script", "not run: ", "file: ", "")
     for block in BLOCKS:
         assert block.mark.startswith(known), f"{block.page}:{block.line}: {block.mark}"
+        assert bool(block.file) == (block.kind in ("go", "java", "js")), f"{block.page}:{block.line}"
         if block.kind == "sh":
             assert block.mark == "script" or not block.runs, f"{block.page}:{block.line}"
 

@@ -47,6 +47,7 @@ from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOu
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
+from ..arguments import rule_of
 from ..listener import RebalanceListener
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
@@ -54,6 +55,10 @@ from .outlet import Outlet
 from .session import Claim, Handler, Session, check_handler
 
 log = logging.getLogger("kproto.consumer")
+
+_OFFSET = rule_of("offset", "int")
+_TEXT = rule_of("reason", "str")
+_PARTITION = rule_of("partition", "TopicPartition")
 
 POLL_S = 0.1  # how soon a session notices that it shall end
 ERROR_PAUSE_S = 0.3
@@ -84,7 +89,7 @@ class AsyncConsumerGroup:
         self._marks: dict[TopicPartition, _Mark] = {}
         self._lock = threading.Lock()
         self._committed_at = 0.0
-        self._errors: Outlet[Exception] = Outlet()
+        self.told: Outlet[Exception] = Outlet()
         self._exit = False
         self._closing = False
         self._closed = False
@@ -117,7 +122,7 @@ class AsyncConsumerGroup:
 
     def errors(self) -> AsyncIterator[Exception]:
         """What went wrong beside; ends when the group is closed. The last 256 are kept for who comes late."""
-        return aiter(self._errors)
+        return aiter(self.told)
 
     async def close(self, timeout: float = 30.0) -> None:
         """Ends the session, commits what is marked, leaves the group. Raises a commit's failure."""
@@ -133,7 +138,7 @@ class AsyncConsumerGroup:
             await self.consumer.close(timeout=timeout)
         finally:
             self._closed = True
-            self._errors.end()
+            self.told.end()
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,7 +178,11 @@ class AsyncConsumerGroup:
     async def _begin(self, session: Session) -> None:
         self._session, self._next = session, None
         await self._call("setup", session)
-        for claim in session.by_partition.values():
+        for place, claim in session.by_partition.items():
+            mark = self._marks.get(place)
+            if mark is not None:  # by setup: the claim begins there
+                claim.forget()
+                self.consumer.seek(place, mark.offset)
             self._start(session, claim)
 
     def _start(self, session: Session, claim: Claim) -> None:
@@ -205,6 +214,7 @@ class AsyncConsumerGroup:
             if not self._closing and place in self.consumer.assignment():
                 self.consumer.seek(place, claim.initial_offset if mark is None else mark.offset)
                 self.consumer.resume(place)
+        session.over = True
 
     async def _release(
         self, session: Session, places: Sequence[TopicPartition], *, last: bool, commit: bool
@@ -276,16 +286,22 @@ class AsyncConsumerGroup:
 
     # ---- marks and commits
 
-    def mark(self, place: TopicPartition, offset: int, metadata: str, *, back: bool) -> None:
-        """What a session's mark_offset and reset_offset do."""
-        if type(offset) is not int or offset < 0:
-            raise ConfigError("offset", offset, "an offset: a whole number that is not negative")
+    def mark(
+        self, session: Session, place: TopicPartition, offset: int, metadata: str, *, back: bool
+    ) -> None:
+        """What a session's mark_offset and reset_offset do. A mark that can't be committed is refused, or
+        left out: it would take the others' commits down.
+        """
+        for rule, name, given in ((_OFFSET, "offset", offset), (_TEXT, "metadata", metadata)):
+            rule(name, given)
         with self._lock:
+            claim = session.by_partition.get(place)
+            if claim is None or session.over:
+                _PARTITION("partition", place)
+                return
             mark = self._marks.get(place)
-            if mark is None:
+            if back or offset > (claim.initial_offset if mark is None else mark.offset):
                 self._marks[place] = _Mark(offset, metadata)
-            elif offset > mark.offset or (back and offset <= mark.offset):
-                mark.offset, mark.metadata, mark.dirty = offset, metadata, True
 
     async def commit(self, places: set[TopicPartition] | None) -> None:
         """Commits what is marked of these partitions, or of all."""
@@ -321,9 +337,9 @@ class AsyncConsumerGroup:
             await answer
 
     def _tell(self, error: Exception) -> None:
-        if not self._errors.kept or str(self._errors.kept[-1]) != str(error):
+        if not self.told.kept or str(self.told.kept[-1]) != str(error):
             log.warning("%s: %s", self.consumer.options.client_id, error)
-            self._errors.put(error)
+            self.told.put(error)
 
 
 class _Listener(RebalanceListener):

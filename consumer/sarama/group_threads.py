@@ -112,8 +112,10 @@ class ConsumerGroup:
         self._loop.do(self._group.consume(topics, _Threads(handler, self._loop)))
 
     def errors(self) -> Iterator[Exception]:
-        """What went wrong beside; ends when the group is closed. For a thread of its own."""
-        return self._loop.iterate(self._group.errors())
+        """What went wrong beside; ends when the group is closed. For a thread of its own; the last 256 are
+        kept for who comes late."""
+        yield from self._loop.iterate(self._group.errors())
+        yield from self._group.told.rest()
 
     def close(self, timeout: float = 30.0) -> None:
         """Ends the session, commits what is marked, leaves the group. From any thread but a handler's."""

@@ -104,6 +104,11 @@ class Inbox:
             self._records.clear()
         self._more.set()
 
+    def forget(self) -> None:
+        """What waits is not handed out: the position was moved."""
+        self._records.clear()
+        self._taken()
+
     def first(self) -> int | None:
         """The offset of the first record that waits."""
         return self._records[0].offset if self._records else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +37,11 @@ class Outlet(Generic[T]):
                 return
             self._told.clear()
             await self._told.wait()
+
+    def rest(self) -> Iterator[T]:
+        """What is kept, for who comes when the event loop has ended."""
+        while self.kept:
+            yield self.kept.popleft()
 
     async def room(self, most: int) -> None:
         """Waits until fewer than `most` are kept."""

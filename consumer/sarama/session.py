@@ -75,16 +75,25 @@ class Session:
         return self._group.consumer.group_metadata().generation
 
     def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
-        """Everything up to this record is done. Thread-safe."""
-        self.mark_offset(record.topic, record.partition, record.offset + 1, metadata)
+        """Everything up to this record is done. Thread-safe; see `mark_offset`."""
+        try:
+            topic, partition, offset = record.topic, record.partition, record.offset
+        except AttributeError:
+            raise ConfigError("record", record, "a record that a claim handed out") from None
+        self.mark_offset(topic, partition, offset + 1, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """The next record to read is `offset`. Lower than what is marked already: ignored."""
-        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=False)
+        """The next record to read is `offset`. Lower than what is marked already, or than where the claim
+        began: ignored; so is a partition that this session doesn't claim (any more), as in sarama: whoever
+        has it now says how far it is.
+        """
+        self._group.mark(self, TopicPartition(topic, partition), offset, metadata, back=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """Like `mark_offset`, and also back: what was marked is read again by whoever begins next."""
-        self._group.mark(TopicPartition(topic, partition), offset, metadata, back=True)
+        """Like `mark_offset`, and also back: what was marked is read again by whoever begins next; in `setup`
+        that is this session.
+        """
+        self._group.mark(self, TopicPartition(topic, partition), offset, metadata, back=True)
 
     async def commit(self) -> None:
         """Commits what is marked now. Raises what the commit raises."""

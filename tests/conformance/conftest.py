@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from consumer import Cluster, Producer
+from kproto.group.subscription import TopicPartition
 from tests.conformance import java_bridge, judges
+from tests.conformance.tap import Tap
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +43,22 @@ def embedded() -> Iterator[Any]:
         topics={}, settings={"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
     ) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def tapped() -> Iterator[Tap]:
+    """A real Kafka whose clients all go through a tap."""
+    port = judges.free_port()
+    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    with judges.real_kafka(advertised) as kafka, Tap(port, int(kafka.bootstrap.rpartition(":")[2])) as tap:
+        yield tap
+
+
+@pytest.fixture(scope="module")
+def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
+    """Who makes topics and records behind the same tap."""
+    bootstrap = f"127.0.0.1:{tapped.port}"
+    with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
+        cluster.create_topics({"warm": 1})
+        cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})  # the broker makes its offsets topic
+        yield cluster, producer

@@ -14,17 +14,25 @@ from tests.conformance import judges
 SOURCES = Path(__file__).with_name("members")
 JAVA = {"java": ("java", judges.KAFKA), "java-2.6": ("java26", "2.6.2")}
 GO = {"sarama": "sarama", "sarama-cluster": "saramacluster", "kafka-go": "kafkago"}
+BESIDES = {"franz-go": "franzgo"}
+PYTHON = {"kafka-python": "kafka", "aiokafka": "aiokafka"}
+"""These three have no machine here; they obey subscribe, commit and close only."""
 SECURED = "secured"
 """sarama and franz-go over TLS and SASL: words of its own, see its source."""
 NAMES = (*JAVA, *GO, "librdkafka")
+ALL = (*NAMES, *BESIDES, *PYTHON)
 
 
 def program(client: str) -> list[str]:
     """The words that start a client; behind them come BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON."""
     if client in JAVA:
         return _java(*JAVA[client])
-    if client in GO:
-        return [str(_go(GO[client]))]
+    if client in GO or client in BESIDES:
+        return [str(_go((GO | BESIDES)[client]))]
+    if client in PYTHON:
+        if importlib.util.find_spec(PYTHON[client]) is None:
+            judges.missing(client)
+        return [sys.executable, str(SOURCES / "python_clients.py"), client]
     if importlib.util.find_spec("confluent_kafka") is None:
         judges.missing("confluent-kafka")
     return [sys.executable, str(SOURCES / "confluent.py")]
@@ -80,7 +88,7 @@ def _go(folder: str) -> Path:
     if _stale(made, source):
         (place / folder).mkdir(parents=True, exist_ok=True)
         (place / "bin").mkdir(exist_ok=True)
-        for name in (*GO.values(), SECURED):
+        for name in (*GO.values(), *BESIDES.values(), SECURED):
             (place / name).mkdir(exist_ok=True)
             shutil.copy(SOURCES / name / "main.go", place / name / "main.go")
         shutil.copy(SOURCES / "go.mod", place / "go.mod")

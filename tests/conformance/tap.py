@@ -21,7 +21,13 @@ from typing import Any
 
 from kproto.errors import DecodeError
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
-from kproto.messages.headers import Envelope, decode_request, decode_response, encode_response
+from kproto.messages.headers import (
+    Envelope,
+    UnsupportedRequest,
+    decode_request,
+    decode_response,
+    encode_response,
+)
 from kproto.messages.index import API_NAMES, response_class
 
 GROUP = {
@@ -115,7 +121,7 @@ class Tap:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 body = await _frame(source)
-                with contextlib.suppress(DecodeError):
+                with contextlib.suppress(DecodeError, UnsupportedRequest):
                     self._said(decode_request(body), waiting)
                 sink.write(struct.pack(">i", len(body)) + body)
                 await sink.drain()

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ import pytest
 
 from consumer import Cluster, Producer
 from kproto.clients.index import available
-from kproto.group.subscription import TopicPartition
-from tests.conformance import judges, originals
+from tests.conformance import originals
 from tests.conformance.plays import LACKS, PLAYS, Member, Play, Stage, only_half
 from tests.conformance.tap import Tap, told
 
@@ -32,23 +31,6 @@ CLIENTS = [name for name in available() if name in originals.NAMES]
 CASES = [(name, play) for name in CLIENTS for play, (_, needs) in PLAYS.items() if needs not in LACKS[name]]
 
 
-@pytest.fixture(scope="module")
-def tapped() -> Iterator[Tap]:
-    port = judges.free_port()
-    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    with judges.real_kafka(advertised) as kafka, Tap(port, int(kafka.bootstrap.rpartition(":")[2])) as tap:
-        yield tap
-
-
-@pytest.fixture(scope="module")
-def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
-    bootstrap = f"127.0.0.1:{tapped.port}"
-    with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
-        cluster.create_topics({"warm": 1})
-        cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})  # the broker makes its offsets topic
-        yield cluster, producer
-
-
 def played(
     client: str,
     order: list[str],
@@ -56,12 +38,18 @@ def played(
     tap: Tap,
     operators: tuple[Cluster, Producer],
     acts: Play | None = None,
+    bootstrap: str = "",
 ) -> dict[str, dict[str, list[str]]]:
-    """Run a play, one of `PLAYS` or `acts`; what each member said and heard."""
+    """Run a play, one of `PLAYS` or `acts`; what each member said and heard.
+
+    `bootstrap` is where the members go, if not to the tap.
+    """
     cluster, producer = operators
 
     def start(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> Member:
-        return Member(name, [*order, f"127.0.0.1:{tap.port}", client_id, group, json.dumps(conf)])
+        return Member(
+            name, [*order, bootstrap or f"127.0.0.1:{tap.port}", client_id, group, json.dumps(conf)]
+        )
 
     stage = Stage(start, tap, cluster, producer, f"{os.getpid()}x{next(RUNS)}")
     cluster.create_topics({stage.topic: 2})

@@ -1,16 +1,21 @@
-"""The examples of the documentation that need other clients, or Spark."""
+"""The examples of the documentation that need other clients, other languages, or Spark."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from tests.conformance import judges
-from tests.documents import DOCS, PAGES, Block, blocks, run_python
+from tests.conformance.originals import SOURCES
+from tests.documents import DOCS, PAGES, Block, blocks, run_python, with_kproto
 
 NEEDED = [block for page in PAGES for block in blocks(page) if block.kind == "python" and block.needs]
 
@@ -41,6 +46,48 @@ def test_an_example_with_spark_runs(block: Block) -> None:
     )
     env = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
     subprocess.run([sys.executable, "-c", program], env=env, cwd=DOCS.parent, check=True, timeout=800)
+
+
+FILES = [block for page in PAGES for block in blocks(page) if block.file]
+
+
+def _go(folder: Path) -> list[str]:
+    go = shutil.which("go") or judges.missing("go")
+    sarama = re.search(r"github.com/IBM/sarama v\S+", (SOURCES / "go.mod").read_text())
+    assert sarama is not None
+    (folder / "go.mod").write_text(f"module flights\n\ngo 1.24\n\nrequire {sarama[0]}\n")
+    subprocess.run([go, "mod", "tidy"], cwd=folder, check=True)
+    return [go, "test", "./..."]
+
+
+def _java(folder: Path) -> list[str]:
+    (program,) = folder.glob("*.java")
+    return [judges.java(), "-cp", judges.kafka_jars(), program.name]
+
+
+def _node(folder: Path) -> list[str]:
+    node, npm = (shutil.which(name) or judges.missing(name) for name in ("node", "npm"))
+    done = subprocess.run([npm, "install", "--no-audit", "--no-fund", "kafkajs@2.2.4"], cwd=folder)
+    if done.returncode:
+        judges.missing("kafkajs, which npm did not install")
+    return [node, "--test"]
+
+
+HOW: dict[str, Callable[[Path], list[str]]] = {"go": _go, "java": _java, "js": _node}
+
+
+@pytest.mark.originals
+@pytest.mark.parametrize("block", FILES, ids=lambda block: block.file)
+def test_an_example_in_another_language_runs(block: Block, tmp_path: Path) -> None:
+    folder = tmp_path / "example"
+    folder.mkdir()
+    (folder / block.file).write_text(block.code)
+    order = HOW[block.kind](folder)
+    subprocess.run(order, cwd=folder, env=with_kproto(tmp_path), check=True, timeout=400)
+
+
+def test_every_language_has_an_example() -> None:
+    assert {block.kind for block in FILES} == set(HOW)
 
 
 def test_no_example_is_left_out() -> None:

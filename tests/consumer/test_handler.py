@@ -161,6 +161,89 @@ def test_a_mark_never_goes_back_but_by_reset(server: Server) -> None:
     assert committed(server)[0] == 3
 
 
+def test_a_mark_of_what_is_not_claimed_harms_no_other(server: Server) -> None:
+    """A thread that marks late, or wrongly: the partition is another's, and every commit had failed."""
+    fill(server, 5)
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        session.mark_offset("t", 17, 3)
+        session.mark_offset("elsewhere", 0, 3)
+        session.mark_message(record)
+        session.commit()
+
+    notes = Notes(each)
+    with Loop(server, notes) as loop:
+        notes.until(lambda: len(notes.records) == 5)
+        assert loop.returns == 0  # what a handler raises ends the session
+    assert list(loop.group.errors()) == []
+    assert committed(server)[0] == 5
+
+
+def test_a_mark_of_a_session_that_is_over_is_left_out(server: Server) -> None:
+    fill(server, 5)
+    sessions: list[Any] = []
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        sessions.append(session)
+        if record.offset == 4:
+            sessions[0].mark_offset("t", 0, 5)
+            session.commit()
+
+    first = Notes(each)
+    with Loop(server, first, partition_assignment_strategy="range"):
+        first.until(lambda: len(first.records) == 5)
+        with Loop(server, Notes(), partition_assignment_strategy="range"):
+            first.until(lambda: len([1 for what, _ in first.told if what == "setup"]) == 2)
+            sessions[0].mark_offset("t", 0, 1)
+            assert committed(server)[0] == 5
+
+
+def test_a_claim_begins_where_setup_put_it(server: Server) -> None:
+    """sarama's users seek like that."""
+    fill(server, 10)
+
+    class Back(Notes):
+        def setup(self, session: Any) -> None:
+            session.reset_offset("t", 0, 6)
+
+    notes = Back()
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.records) >= 4)
+    assert [record.offset for record in notes.records] == [6, 7, 8, 9]
+    assert next(claim for claim in notes.claims if claim.partition == 0).initial_offset == 6
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        ("mark_message", (None,)),
+        ("mark_offset", ("t", "0", 5)),
+        ("mark_offset", ("t", 0, -5)),
+        ("mark_offset", ("t", 0, 2**70)),
+        ("mark_offset", ("t", 0, 5, None)),
+        ("mark_offset", (None, 0, 5)),
+        ("reset_offset", ("t", 0, "5")),
+    ],
+)
+def test_a_mark_that_cannot_be_committed_is_refused(
+    call: str, given: tuple[Any, ...], server: Server
+) -> None:
+    refused: list[Exception] = []
+
+    class Marks(Notes):
+        def setup(self, session: Any) -> None:
+            try:
+                getattr(session, call)(*given)
+            except ConfigError as error:
+                refused.append(error)
+            super().setup(session)
+
+    notes = Marks()
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.claims) == 4)
+    assert len(refused) == 1
+
+
 def test_a_commit_in_a_handler_is_done_when_it_returns(server: Server) -> None:
     fill(server, 5)
     seen: list[int] = []
@@ -266,6 +349,18 @@ def test_errors_end_with_the_group(server: Server) -> None:
     drain.join(5)
     assert not drain.is_alive()
     assert ended == []
+
+
+def test_who_comes_late_still_hears_what_went_wrong(server: Server) -> None:
+    fill(server, 1)
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        raise ValueError("oh")
+
+    with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
+        group.consume(["t"], Notes(each))
+    assert [str(error) for error in group.errors()] == ["oh"]
+    assert list(group.errors()) == []
 
 
 def test_a_slow_handler_holds_few_records(server: Server) -> None:
