@@ -62,8 +62,9 @@ def test_the_demo_gets_in(kafka: SecuredKafka, tmp_path: Path, capsys: pytest.Ca
     pytest.importorskip("tqdm")
     words = ["--no-spark", "--records", "500", "--seconds", "3", "--picture", str(tmp_path / "p.html")]
     config = ["--bootstrap", kafka.bootstrap, "--command-config", properties(tmp_path)]
-    main(["demo", *config, *words])
+    code = main(["demo", *config, *words])
     told = capsys.readouterr()
+    assert code == 0, told.out
     assert "the group read 500 records" in told.out
     assert PASSWORD not in told.out + told.err + (tmp_path / "p.html").read_text()
 

@@ -284,7 +284,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
         return str(error)
     key = envelope.header.request_api_key
     if door is not None and (why := door.closes(key, now)) is not None:
-        return why
+        return f"{why} (client.id {envelope.header.client_id!r})"
     handler = HANDLERS.get(key)
     if handler is None or envelope.version > broker.apis[key].max_version:
         why = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"

@@ -105,7 +105,7 @@ class Group:
                 with contextlib.suppress(OSError):
                     one.pipe.send("stop")
         for one in self.members.values():
-            one.process.join(15)
+            one.process.join(60)
             if one.process.is_alive():
                 one.process.kill()
                 one.process.join()

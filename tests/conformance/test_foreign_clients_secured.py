@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from kproto.security.oauthbearer import unsecured, unsecured_token
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.secured import secured
 from tests.conformance import judges, originals
+from tests.conformance.secured_members import Member, java_properties, one_of_each
 
 pytestmark = pytest.mark.clients
 USER, PASSWORD = "alice", "alice-secret"
@@ -170,27 +169,12 @@ def test_aiokafka_writes_and_reads(place: str, files: Certificates, mechanism: s
     asyncio.run(asyncio.wait_for(both(), 120))
 
 
-def java_properties(folder: Path, files: Certificates, mechanism: str) -> str:
-    module, said = "scram.ScramLoginModule", f'username="{USER}" password="{PASSWORD}"'
-    if mechanism == "PLAIN":
-        module = "plain.PlainLoginModule"
-    elif mechanism == "OAUTHBEARER":
-        module, said = "oauthbearer.OAuthBearerLoginModule", f'unsecuredLoginStringClaim_sub="{USER}"'
-    file = folder / "client.properties"
-    file.write_text(
-        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
-        f"ssl.truststore.location={files.ca}\nsasl.mechanism={mechanism}\n"
-        f"sasl.jaas.config=org.apache.kafka.common.security.{module} required {said};\n"
-    )
-    return str(file)
-
-
 @pytest.mark.java
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_java_comes_in_by_the_file_that_it_has(
     place: str, files: Certificates, mechanism: str, tmp_path: Path, kafka_jars: str
 ) -> None:
-    file = java_properties(tmp_path, files, mechanism)
+    file = java_properties(tmp_path, files.ca, mechanism, USER, PASSWORD)
     call = [judges.java(), "-cp", kafka_jars, "org.apache.kafka.tools.TopicCommand", "--list"]
     call += ["--bootstrap-server", place, "--command-config", file]
     done = subprocess.run(call, capture_output=True, text=True, timeout=120)
@@ -216,103 +200,19 @@ def test_go_clients_write_and_read(place: str, files: Certificates, library: str
     member.leave()
 
 
-class Member:
-    """A member of a group in a process: what it reads comes on its stdout."""
-
-    def __init__(self, order: list[str]) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(order, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        self.read: list[str] = []
-        self._reading = Thread(target=self._follow, daemon=True)
-        self._reading.start()
-
-    def _follow(self) -> None:
-        assert self.process.stdout is not None
-        for text in self.process.stdout:
-            self.read.append(text.strip())
-
-    def until(self, done: Callable[[], bool]) -> None:
-        end = time.monotonic() + 120
-        while not done():
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < end, self.read
-            time.sleep(0.05)
-
-    def leave(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(60)
-        finally:
-            self.process.kill()
-            self._reading.join(60)
-
-
-OWN = """
-import sys, threading
-from consumer import Consumer
-place, ca, mechanism, user, password, group = sys.argv[1:]
-over = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
-with Consumer(
-    place, group_id=group, auto_offset_reset="earliest", security_protocol="SASL_SSL", ssl_cafile=ca,
-    partition_assignment_strategy=["range"], sasl_mechanism=mechanism, sasl_username=user,
-    sasl_password=password,
-) as consumer:
-    consumer.subscribe(["flights"])
-    while not over.is_set():
-        for record in consumer.poll(0.2):
-            print(record.value.decode(), flush=True)
-"""
-LIBRDKAFKA = """
-import sys, threading
-from confluent_kafka import Consumer
-place, ca, mechanism, user, password, group = sys.argv[1:]
-over = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
-consumer = Consumer({
-    "bootstrap.servers": place, "group.id": group, "auto.offset.reset": "earliest", "ssl.ca.location": ca,
-    "security.protocol": "SASL_SSL", "sasl.mechanisms": mechanism, "sasl.username": user,
-    "sasl.password": password, "partition.assignment.strategy": "range",
-})
-consumer.subscribe(["flights"])
-while not over.is_set():
-    message = consumer.poll(0.2)
-    if message is not None and message.error() is None:
-        print(message.value().decode(), flush=True)
-consumer.close()
-"""
-
-
 @pytest.mark.java
 @pytest.mark.originals
 def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_end(
     files: Certificates, tmp_path: Path, kafka_jars: str
 ) -> None:
-    """Five clients by three mechanisms. Who doesn't renew a session comes back on another connection."""
-    pytest.importorskip("confluent_kafka")
+    """Seven clients by three mechanisms. Who renews its session: test_sessions_like_kafka."""
+    for client in ("confluent_kafka", "kafka", "aiokafka"):
+        pytest.importorskip(client)
     session_ms = 6_000
     settings = {"connections.max.reauth.ms": str(session_ms), "group.initial.rebalance.delay.ms": "0"}
     with secured("SASL_SSL", files, users={USER: PASSWORD}, settings=settings) as kafka:
         kafka.create_topic("flights", 10)
-        place, more = kafka.bootstrap, (USER, PASSWORD, "mixed")
-        java = [
-            judges.java(),
-            "-Xmx128m",
-            "-cp",
-            kafka_jars,
-            "org.apache.kafka.tools.consumer.ConsoleConsumer",
-        ]
-        java += ["--bootstrap-server", place, "--topic", "flights", "--group", "mixed", "--from-beginning"]
-        java += ["--command-config", java_properties(tmp_path, files, "SCRAM-SHA-256")]
-        members = {
-            "sarama": Member(go("sarama", place, files, "SCRAM-SHA-512", "read", "mixed")),
-            "franz": Member(go("franz", place, files, "PLAIN", "read", "mixed")),
-            "librdkafka": Member([sys.executable, "-c", LIBRDKAFKA, place, files.ca, "SCRAM-SHA-256", *more]),
-            "kproto": Member([sys.executable, "-c", OWN, place, files.ca, "SCRAM-SHA-512", *more]),
-            "java": Member(java),
-        }
-        try:
+        with one_of_each(kafka.bootstrap, files.ca, USER, PASSWORD, tmp_path, kafka_jars) as members:
             first = next(iter(members.values()))
             owners = lambda: set(kafka.group("mixed").owners.values())  # noqa: E731
             first.until(lambda: len(owners()) == len(members) and kafka.group("mixed").state == "Stable")
@@ -326,8 +226,3 @@ def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_
             assert all(one.read for one in members.values()), {
                 name: len(m.read) for name, m in members.items()
             }
-        finally:
-            for name, one in members.items():
-                if name == "java":
-                    one.process.terminate()
-                one.leave()

@@ -63,6 +63,18 @@ def test_two_owners_are_a_fault() -> None:
     assert any("two owners" in fault for fault in faults(books(twice=True)))
 
 
+def test_who_was_thrown_out_and_heard_so_late_is_no_second_owner() -> None:
+    """On a machine so busy that a member's heartbeats came too late."""
+    kept = Books()
+    kept.enter(GroupEvent(0, "assigned", "a", 1, (P0,)))
+    kept.enter(GroupEvent(5, "assigned", "b", 2, (P0,)))
+    kept.enter(GroupEvent(9, "lost", "a", 1, (P0,)))
+    kept.enter([Read(0, [0, 1, 2], [0, 0, 1], [5, None, -2])])
+    assert faults(kept) == []
+    kept.events[-1] = GroupEvent(9, "revoked", "a", 1, (P0,))
+    assert any("two owners" in fault for fault in faults(kept))
+
+
 def test_a_lagging_commit_is_a_fault() -> None:
     assert any("{'flights-0': 1}" in fault for fault in faults(books(), committed={P0: 2}))
 

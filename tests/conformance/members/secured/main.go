@@ -1,10 +1,11 @@
-// What gets in over TLS and SASL, as sarama or franz-go does it:
+// What gets in by SASL, as sarama or franz-go does it:
 //
 //	secured sarama|franz BOOTSTRAP CA MECHANISM USER SECRET write VALUE...
 //	secured sarama|franz BOOTSTRAP CA MECHANISM USER SECRET read GROUP
 //
 // `write` puts the values into the topic flights and ends; `read` is a member of the group, prints each value on a
-// line of its own, and leaves when stdin ends. SECRET is a password, or the token of OAUTHBEARER.
+// line of its own, and leaves when stdin ends. SECRET is a password, or the token of OAUTHBEARER; CA is empty where
+// there is no TLS.
 package main
 
 import (
@@ -68,7 +69,7 @@ func (handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consumer
 func ofSarama(place, mechanism, user, secret string, trust *tls.Config, mode string, words []string) {
 	c := sarama.NewConfig()
 	c.Version = sarama.V2_8_0_0
-	c.Net.TLS.Enable, c.Net.TLS.Config = true, trust
+	c.Net.TLS.Enable, c.Net.TLS.Config = trust != nil, trust
 	c.Net.SASL.Enable, c.Net.SASL.Mechanism = true, sarama.SASLMechanism(mechanism)
 	c.Net.SASL.User, c.Net.SASL.Password = user, secret
 	switch mechanism {
@@ -109,7 +110,10 @@ func ofFranz(place, mechanism, user, secret string, trust *tls.Config, mode stri
 		"SCRAM-SHA-512": scram.Auth{User: user, Pass: secret}.AsSha512Mechanism(),
 		"OAUTHBEARER":   oauth.Auth{Token: secret}.AsMechanism(),
 	}[mechanism]
-	options := []kgo.Opt{kgo.SeedBrokers(place), kgo.DialTLSConfig(trust), kgo.SASL(how)}
+	options := []kgo.Opt{kgo.SeedBrokers(place), kgo.ClientID("franz"), kgo.SASL(how)}
+	if trust != nil {
+		options = append(options, kgo.DialTLSConfig(trust))
+	}
 	if mode == "write" {
 		client, err := kgo.NewClient(options...)
 		check(err)
@@ -133,12 +137,16 @@ func ofFranz(place, mechanism, user, secret string, trust *tls.Config, mode stri
 
 func main() {
 	a := os.Args
-	pem, err := os.ReadFile(a[3])
-	check(err)
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(pem)
+	var trust *tls.Config
+	if a[3] != "" {
+		pem, err := os.ReadFile(a[3])
+		check(err)
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(pem)
+		trust = &tls.Config{RootCAs: pool}
+	}
 	run := map[string]func(string, string, string, string, *tls.Config, string, []string){
 		"sarama": ofSarama, "franz": ofFranz,
 	}[a[1]]
-	run(a[2], a[4], a[5], a[6], &tls.Config{RootCAs: pool}, a[7], a[8:])
+	run(a[2], a[4], a[5], a[6], trust, a[7], a[8:])
 }
