@@ -120,7 +120,7 @@ def test_who_has_not_is_told_the_versions_and_nothing_else() -> None:
     stage = Stage()
     assert stage.ask(ApiVersionsRequest(), 0).error_code == 0
     assert stage.metadata() is None
-    assert stage.closed == "a request before the client was authenticated"
+    assert stage.closed == "a request before the client was authenticated (client.id 'test')"
 
 
 def test_a_listener_without_sasl_says_so() -> None:
@@ -171,7 +171,7 @@ def test_a_session_ends_unless_it_is_renewed() -> None:
     assert stage.metadata().brokers
     stage.now += 1_000
     assert stage.metadata() is None
-    assert stage.closed == "the session of User:alice has ended, and was not renewed"
+    assert stage.closed == "the session of User:alice has ended, and was not renewed (client.id 'test')"
 
 
 def test_nobody_becomes_somebody_else_by_renewing() -> None:
