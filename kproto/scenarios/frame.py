@@ -31,8 +31,8 @@ from ..testing.world import World
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S0": ("offset_minus_1000", "offset_minus_1000_around"),
-    "S1": ("new_partitions", "new_partitions_sarama", "new_partitions_programs"),
-    "S2": ("java_reliability", "java_poll", "java_rebalances", "java_join_complete"),
+    "S1": ("new_partitions", "new_partitions_lost", "new_partitions_sarama", "new_partitions_programs"),
+    "S2": ("java_reliability", "java_poll", "java_rebalances", "java_join_complete", "java_assigned"),
     "S3": ("sarama_walk", "sarama_machinery", "sarama_new_session"),
 }
 """The documents, by the beginning of their ids, and the modules that tell them."""

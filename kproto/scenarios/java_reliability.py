@@ -2,7 +2,7 @@
 
 Where a scenario runs the Java of the document it is the machine java-2.6, and today's (4.3.1) beside it where
 they differ; what an application of today would use is kproto's own consumer. What poll does is told in
-`java_poll`, what a rebalance does in `java_rebalances` and `java_join_complete`.
+`java_poll`, what a rebalance does in `java_rebalances`, `java_join_complete` and `java_assigned`.
 """
 
 from __future__ import annotations

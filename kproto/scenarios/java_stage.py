@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..group.subscription import TopicPartition
+from ..messages.join_group import JoinGroupRequest
 from ..testing.world import World
 from .frame import join
 
@@ -34,6 +35,11 @@ def member_of(world: World, name: str = "a", kind: str = OLD, **config: Any) -> 
 def stored(world: World) -> list[dict[TopicPartition, int]]:
     """The offsets of each commit that the coordinator took."""
     return [one.detail for one in world.seen if one.what == "stored"]
+
+
+def joins_of(world: World, member: Any) -> int:
+    """How many JoinGroups a member has sent."""
+    return len(world.asked(member, JoinGroupRequest))
 
 
 def called(member: Any) -> list[str]:

@@ -3,8 +3,9 @@
 The last released sarama-cluster, unmaintained since 2019. What is below the group is sarama's
 (`kproto.clients.sarama`: client, cluster, lookup, broker, partition, fanout), in its dialect of that time.
 
-* `consumer`: the main loop and its cycle; `loops`: heartbeats, the topic watcher, commits, partitions;
-  `asking`: how the coordinator is asked; `plan`: subscription and division.
+* `consumer`: the main loop and its cycle, by `states`; `ending`: what goes wrong, and Close; `loops`:
+  heartbeats, the topic watcher, commits, partitions; `asking`: how the coordinator is asked; `plan`:
+  subscription and division.
 
 Known to differ: the original's background refresher asks for an empty list of topics, which from Metadata v1
 on means none, so that it forgets all topics until it next needs one; this one asks for all of them.
@@ -61,7 +62,8 @@ from ..sarama.errors import Trouble
 from ..sarama.routines import Routine, States, Table, only
 from ..sarama.settings import key, settings
 from .asking import CommitOffsets
-from .consumer import Consumer, ConsumerState
+from .consumer import Consumer
+from .states import ConsumerState
 
 __all__ = ["TABLE", "VERSIONS", "State", "next_deadline", "start", "step"]
 

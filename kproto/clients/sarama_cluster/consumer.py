@@ -27,48 +27,22 @@ from ...messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from ...wire.message import Message
 from ..common import fetched_offsets, offset_fetch
-from ..contract import Closed, Hangup, Report
+from ..contract import Report
 from ..sarama import errors
 from ..sarama.errors import Trouble
 from ..sarama.offsets import Managed
-from ..sarama.routines import Routine, States, Table, only
+from ..sarama.routines import Routine, Table, only
 from ..sarama.settings import key
-from . import plan
+from . import ending, plan
 from .asking import Ask, CommitOffsets, Release
 from .loops import CommitLoop, HeartbeatLoop, Loop, Partition, WatchLoop
+from .states import EDGES, ConsumerState
 
 if TYPE_CHECKING:
     from ..sarama.application import Application
     from . import State
 
-__all__ = ["Consumer", "ConsumerState"]
-
-
-class ConsumerState(States):
-    new = "new"
-    connecting = "connecting"  # NewClient: the first metadata
-    idle = "idle"  # no Consumer was made, or it is closed
-    creating = "creating"  # NewConsumer: looks the coordinator up
-    refreshing = "refreshing"
-    finding = "finding"
-    releasing = "releasing"
-    learning = "learning"  # the leader: metadata of a topic of which nothing is known
-    joining = "joining"
-    syncing = "syncing"
-    fetching = "fetching"  # offsets
-    opening = "opening"
-    consuming = "consuming"
-    dropping = "dropping"  # releases what was opened before one failed
-    quitting = "quitting"  # leaves the group after an error
-    backing_off = "backing_off"
-    winding_up = "winding_up"  # until all loops have ended
-    closing = "closing"  # the last release
-    leaving = "leaving"
-    closed = "closed"
-
-
 S = ConsumerState
-_CYCLE_ENDS = {S.backing_off, S.winding_up}
 
 
 class Consumer(Routine):
@@ -96,28 +70,7 @@ class Consumer(Routine):
         "wanted",
     )
     TABLE: ClassVar[Table]
-    EDGES: ClassVar = {
-        S.new: {S.connecting, S.closed},
-        S.connecting: {S.idle, S.closed},
-        S.idle: {S.creating, S.closed},
-        S.creating: {S.refreshing, S.idle, S.closing},
-        S.refreshing: {S.finding, *_CYCLE_ENDS},
-        S.finding: {S.releasing, *_CYCLE_ENDS},
-        S.releasing: {S.joining, *_CYCLE_ENDS},
-        S.joining: {S.learning, S.syncing, *_CYCLE_ENDS},
-        S.learning: {S.syncing, *_CYCLE_ENDS},
-        S.syncing: {S.fetching, S.quitting, *_CYCLE_ENDS},
-        S.fetching: {S.opening, S.consuming, S.quitting, *_CYCLE_ENDS},
-        S.opening: {S.consuming, S.dropping, *_CYCLE_ENDS},
-        S.consuming: {S.winding_up},
-        S.dropping: {S.quitting},
-        S.quitting: {*_CYCLE_ENDS},
-        S.backing_off: {S.winding_up},
-        S.winding_up: {S.refreshing, S.closing},
-        S.closing: {S.leaving},
-        S.leaving: {S.idle, S.closed},
-        S.closed: set(),
-    }
+    EDGES: ClassVar = EDGES
 
     def __init__(self, client: State, application: Application) -> None:
         super().__init__(S.new)
@@ -149,14 +102,14 @@ class Consumer(Routine):
         """Close the present Consumer and (unless None) make one for these topics."""
         self.wanted = topics
         if self.state is S.idle:
-            _create(self)
+            self.client.resume(self, "wanted")
         elif self.state not in (S.new, S.connecting, S.closed):
             self.die()
 
     def close(self) -> None:
         self.finished, self.wanted = True, None
         if self.state is S.idle:
-            _close(self)
+            self.client.resume(self, "wanted")
         else:
             self.die()
 
@@ -239,7 +192,7 @@ class Consumer(Routine):
 def _connected(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None and trouble.code != ErrorCode.LEADER_NOT_AVAILABLE:
         consumer.client.report(trouble)
-        _close(consumer)
+        ending.close(consumer)
         return
     consumer.client.keep_fresh()
     consumer.move(S.idle)
@@ -250,13 +203,17 @@ def _create(consumer: Consumer) -> None:
     """NewConsumer."""
     consumer.dying = False
     if consumer.finished:
-        _close(consumer)
+        ending.close(consumer)
     elif consumer.wanted is not None:
         consumer.core = tuple(sorted(consumer.wanted))
         consumer.wanted = None
         consumer.member_id, consumer.generation = "", 0
         consumer.move(S.creating)
         consumer.client.look_up(consumer)
+
+
+def _wanted(consumer: Consumer, what: object) -> None:
+    _create(consumer)
 
 
 def _created(consumer: Consumer, trouble: Trouble | None) -> None:
@@ -284,7 +241,7 @@ def _next_cycle(consumer: Consumer) -> None:
 
 def _refreshed(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None:
-        _failed(consumer, trouble)
+        ending.failed(consumer, trouble)
         return
     consumer.move(S.finding)
     consumer.client.look_up(consumer)
@@ -292,7 +249,7 @@ def _refreshed(consumer: Consumer, trouble: Trouble | None) -> None:
 
 def _found(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None:
-        _failed(consumer, trouble)
+        ending.failed(consumer, trouble)
         return
     consumer.move(S.releasing)
     Release(consumer, consumer).start()
@@ -300,7 +257,7 @@ def _found(consumer: Consumer, trouble: Trouble | None) -> None:
 
 def _released(consumer: Consumer, trouble: Trouble | None) -> None:
     if trouble is not None:
-        _failed(consumer, trouble)
+        ending.failed(consumer, trouble)
         return
     consumer.notify("rebalance start")
     if consumer.before:
@@ -324,7 +281,7 @@ def _joined(consumer: Consumer, found: Message | Trouble) -> None:
     if isinstance(found, Trouble):
         if found.code == ErrorCode.UNKNOWN_MEMBER_ID:
             consumer.member_id = ""
-        _failed(consumer, found)
+        ending.failed(consumer, found)
         return
     assert isinstance(found, JoinGroupResponse)
     consumer.joined = found
@@ -340,9 +297,9 @@ def _plan(consumer: Consumer, trouble: Trouble | None) -> None:
     members = plan.read_members(joined)
     unknown = [topic for topic in plan.topics_of(members) if not metadata.partitions(topic)]
     if trouble is not None:
-        _failed(consumer, trouble)
+        ending.failed(consumer, trouble)
     elif unknown and consumer.state is S.learning:
-        _failed(consumer, errors.UNKNOWN_TOPIC)
+        ending.failed(consumer, errors.UNKNOWN_TOPIC)
     elif unknown:
         consumer.move(S.learning)
         metadata.want(consumer, unknown[:1])
@@ -373,9 +330,9 @@ def _sync(consumer: Consumer, assignments: dict[str, list[TopicPartition]]) -> N
 def _synced(consumer: Consumer, found: Message | Trouble) -> None:
     if isinstance(found, Trouble):
         if found.code == ErrorCode.REBALANCE_IN_PROGRESS:
-            _failed(consumer, found)
+            ending.failed(consumer, found)
         else:
-            _quit(consumer, found)
+            ending.quit(consumer, found)
         return
     assert isinstance(found, SyncGroupResponse)
     claims = sorted(Assignment.decode(found.assignment).partitions)
@@ -411,7 +368,7 @@ def _fetched(consumer: Consumer, found: Message | Trouble) -> None:
 
 def _forget(consumer: Consumer, trouble: Trouble) -> None:
     consumer.partitions = {}
-    _quit(consumer, trouble)
+    ending.quit(consumer, trouble)
 
 
 def _opened(consumer: Consumer, what: object) -> None:
@@ -447,81 +404,15 @@ def _wound_up(consumer: Consumer, what: object) -> None:
         _next_cycle(consumer)
 
 
-# What goes wrong
-
-
-def _dropped(consumer: Consumer, trouble: Trouble | None) -> None:
-    assert consumer.trouble is not None
-    _quit(consumer, consumer.trouble)
-
-
-def _quit(consumer: Consumer, trouble: Trouble) -> None:
-    consumer.trouble = trouble
-    consumer.move(S.quitting)
-    Ask(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
-
-
-def _has_quit(consumer: Consumer, found: Message | Trouble) -> None:
-    assert consumer.trouble is not None
-    _failed(consumer, consumer.trouble)
-
-
-def _failed(consumer: Consumer, trouble: Trouble) -> None:
-    """rebalanceError."""
-    if consumer.notified:
-        consumer.notify("rebalance error")
-    if trouble.code != ErrorCode.REBALANCE_IN_PROGRESS:
-        consumer.report("rebalance", trouble)
-    consumer.move(S.backing_off)
-    client = consumer.client
-    client.sleep(consumer, client.now + client.settings.metadata_retry_backoff)
-    _look_backing_off(consumer, None)
-
-
-def _look_backing_off(consumer: Consumer, what: object) -> None:
-    if consumer.dying:
-        _backed_off(consumer, None)
-
-
-def _backed_off(consumer: Consumer, what: object) -> None:
-    consumer.move(S.winding_up)
-    for loop in list(consumer.loops):
-        loop.stop()
-    _wound_up(consumer, None)
-
-
-# Close
-
-
-def _closing_released(consumer: Consumer, trouble: Trouble | None) -> None:
-    if trouble is not None:
-        consumer.client.report(trouble)
-    consumer.move(S.leaving)
-    Ask(consumer, consumer, consumer.client.leave_request(consumer.member_id)).start()
-
-
-def _left(consumer: Consumer, found: Message | Trouble) -> None:
-    consumer.move(S.idle)
-    _create(consumer)
-
-
-def _close(consumer: Consumer) -> None:
-    client = consumer.client
-    consumer.move(S.closed)
-    if client.updater is not None:
-        client.wake(client.updater, "stop")
-    for broker in (*client.metadata.brokers.values(), *client.metadata.seeds):
-        if broker.opened and broker.used:
-            client.out.append(Hangup(broker.address))
-    client.out.append(Closed())
-
-
 Consumer.TABLE = {
+    "wanted": only(S, idle=_wanted),
     "refreshed": only(S, connecting=_connected, refreshing=_refreshed, learning=_plan),
     "found": only(S, creating=_created, finding=_found),
-    "released": only(S, releasing=_released, dropping=_dropped, closing=_closing_released),
-    "asked": only(S, joining=_joined, syncing=_synced, fetching=_fetched, quitting=_has_quit, leaving=_left),
+    "released": only(S, releasing=_released, dropping=ending.dropped, closing=ending.closing_released),
+    "asked": only(
+        S, joining=_joined, syncing=_synced, fetching=_fetched, quitting=ending.has_quit, leaving=ending.left
+    ),
     "opened": only(S, opening=_opened),
-    "look": only(S, consuming=_look, winding_up=_wound_up, backing_off=_look_backing_off),
-    "elapsed": only(S, backing_off=_backed_off),
+    "look": only(S, consuming=_look, winding_up=_wound_up, backing_off=ending.look_backing_off),
+    "elapsed": only(S, backing_off=ending.backed_off),
 }

@@ -1,0 +1,219 @@
+"""Document 002: the end of onJoinComplete (2.6.2): what changes with the assignment, and what is thrown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..clients.kafka_clients.plugins import OwnAssignor
+from ..clients.kafka_clients.rules import CALLBACK
+from ..group.assignors import ASSIGNORS
+from ..group.subscription import Subscription, TopicPartition
+from ..messages.join_group import JoinGroupRequest
+from ..messages.offset_commit import OffsetCommitRequest
+from ..messages.offset_fetch import OffsetFetchRequest
+from .frame import Told, join, offsets, produce, scenario
+from .java_stage import COOPERATIVE, OLD, T0, T1, USUAL, RuntimeException, called, joins_of, member_of
+
+
+def _to_whoever_lacks_it(
+    partitions: Mapping[str, int], members: Mapping[str, Subscription], racks: Any
+) -> dict[str, list[TopicPartition]]:
+    """A leader's own assignor: range, but t2 goes to the member that hasn't seen it yet."""
+    plan = ASSIGNORS["range"].assign(partitions, members, racks)
+    late = [name for name, one in members.items() if "t2" not in one.topics]
+    if not late:
+        return plan
+    t2 = [tp for found in plan.values() for tp in found if tp.topic == "t2"]
+    mine = {name: [tp for tp in found if tp.topic != "t2"] for name, found in plan.items()}
+    return {**mine, late[0]: mine[late[0]] + t2}
+
+
+@scenario(
+    "S2-40",
+    "A pattern: what the leader knows and the member doesn't is taken over",
+    says="The leader may assign topics that match the pattern and weren't asked for; the joined "
+    "subscription is extended by them.",
+    given="two members of 2.6.2 that subscribed to t.*; the leader has an assignor of its own",
+    when="a topic t2 is made after the follower's JoinGroup, and the leader gives it to the follower",
+    then="the follower reads it at once; it doesn't join again when it sees the topic in its own metadata",
+)
+def extended(told: Told) -> None:
+    world = told.world({"t": 2})
+    own = OwnAssignor("range", _to_whoever_lacks_it)
+    quiet: dict[str, Any] = {**USUAL, "metadata_ms": 60_000}
+    leader = join(world, "b", OLD, topics=(), extra={"partition.assignment.strategy": (own,)}, **quiet)
+    leader.subscribe(pattern="t.*")
+    world.run(4_000)
+    member = join(world, "a", OLD, topics=(), **{**USUAL, "metadata_ms": 2_000})
+    member.subscribe(pattern="t.*")
+    world.run(2_000, until=lambda: joins_of(world, member) == 2)
+    world.create("t2", 1)
+    told.moment("makes the topic t2", "operator")
+    world.write("t2", 0, "x")
+    world.run(3_000, until=lambda: bool(member.owned))
+    asked: JoinGroupRequest = world.asked(member, JoinGroupRequest)[-1]
+    subscribed = Subscription.decode(asked.protocols[0].metadata).topics
+    joins = joins_of(world, member)
+    told.result(
+        "subscribed to when it joined, and assigned", [list(subscribed), sorted(map(str, member.owned))]
+    )
+    told.claim("it joined without t2", tuple(subscribed) == ("t",))
+    told.claim("and was assigned t2", TopicPartition("t2", 0) in member.owned)
+    world.run(10_000)
+    told.claim("it reads it", offsets(member, TopicPartition("t2", 0)) == [0])
+    told.result("JoinGroups since", joins_of(world, member) - joins)
+    told.claim("it didn't join again for it", joins_of(world, member) == joins)
+
+
+@scenario(
+    "S2-41",
+    "An assignor that raises in onAssignment: the callbacks come, and then poll throws",
+    says="invokeOnAssignment catches what the assignor raises, so that the callbacks can be completed.",
+    given="a member of 2.6.2 with an assignor of its own, whose onAssignment raises once",
+    when="it joins",
+    then="onPartitionsAssigned is called with its partitions, poll throws KafkaException around the cause, "
+    "the next poll completes the join once more, with nothing to add",
+)
+def assignor_raises(told: Told) -> None:
+    world = told.world({"t": 2})
+    heard: list[int] = []
+
+    def on_assignment(assigned: tuple[TopicPartition, ...], generation: int) -> None:
+        heard.append(len(assigned))
+        if len(heard) == 1:
+            raise RuntimeException("a bug in the assignor")
+
+    own = OwnAssignor("range", ASSIGNORS["range"].assign, on_assignment=on_assignment)
+    member = member_of(world, extra={"partition.assignment.strategy": (own,)})
+    produce(world, "t", (0, 1), 20, 5_000)
+    told.result("poll throws", member.errors)
+    told.result("onAssignment with", heard)
+    told.result("callbacks", called(member))
+    cause = f"{CALLBACK}; caused by RuntimeException: a bug in the assignor"
+    told.claim("KafkaException around it", member.errors == [("KafkaException", cause)])
+    told.claim(
+        "the listener was called, and once more with nothing", called(member) == ["assigned 2", "assigned 0"]
+    )
+    told.claim("onAssignment as often, each time with all", heard == [2, 2])
+    told.claim("it reads both", {one.partition for one in member.records} == {T0, T1})
+
+
+@scenario(
+    "S2-42",
+    "The auto commit's timer begins anew with the assignment, if there is one",
+    says="With enable.auto.commit the timer is set to a whole interval from now on.",
+    given="a member of 2.6.2 that commits every 5 s, and one that commits by hand",
+    when="a second member comes in the middle of an interval",
+    then="the next commit is 5 s behind the assignment; who commits by hand has none",
+)
+def timer(told: Told) -> None:
+    for auto in (True, False):
+        world = told.world({"t": 2})
+        first = member_of(world, auto_commit=auto, assignors=COOPERATIVE)
+        produce(world, "t", (0, 1), 20, 8_000)
+        member_of(world, "b", auto_commit=False, assignors=COOPERATIVE)
+        produce(world, "t", (0, 1), 20, 12_000)
+        assigned = max(one.at for one in world.seen if one.who == "a" and one.what == "assigned")
+        commits = [one.at - assigned for one in world.seen if one.what == "stored"]
+        told.result(f"auto commit {auto}: commits, from the assignment on", [f"{at} ms" for at in commits])
+        if auto:
+            after = min(at for at in commits if at > 0)
+            told.claim("one whole interval behind the assignment", 5_000 <= after <= 5_200)
+            turn = max(at for at in commits if at < -1_000) + 5_000
+            told.claim("and not when it would have been its turn", after - turn >= 1_000)
+        else:
+            told.claim("no commit without auto commit", not world.asked(first, OffsetCommitRequest))
+
+
+@scenario(
+    "S2-43",
+    "assignFromSubscribed: what stays keeps its position, what is new looks for one",
+    says="assignFromSubscribed replaces the assignment; partitions that were there before keep their state.",
+    given="two cooperative members of 2.6.2 that commit nothing, each with two partitions and messages read",
+    when="one leaves",
+    then="the other one asks for the committed offsets of the two that it got, and reads on where it was "
+    "with its own",
+)
+def positions(told: Told) -> None:
+    world = told.world({"t": 4})
+    first = member_of(world, "a", assignors=COOPERATIVE, auto_commit=False)
+    second = member_of(world, "b", assignors=COOPERATIVE, auto_commit=False)
+    world.run(10_000)
+    kept = set(first.owned)
+    produce(world, "t", range(4), 20, 3_000)
+    fetched = len(world.asked(first, OffsetFetchRequest))
+    second.close()
+    produce(world, "t", range(4), 20, 5_000)
+    asked = {
+        TopicPartition(topic.name, number)
+        for one in world.asked(first, OffsetFetchRequest)[fetched:]
+        for topic in one.topics
+        for number in topic.partition_indexes
+    }
+    given = {tp: offsets(first, tp) for tp in world.partitions()}
+    told.result("kept, asked for", [sorted(map(str, kept)), sorted(map(str, asked))])
+    told.claim("it asks for what it got, and for nothing else", asked == set(world.partitions()) - kept)
+    told.claim("what it kept is read on, once", all(given[tp] == list(range(len(given[tp]))) for tp in kept))
+    told.claim("what it got is read from the beginning", all(given[tp][:1] == [0] for tp in asked))
+    told.claim("it owns all four", first.owned == set(world.partitions()))
+
+
+@scenario(
+    "S2-44",
+    "onPartitionsAssigned is called, also with nothing",
+    says="invokePartitionsAssigned(addedPartitions) comes at the end of every onJoinComplete.",
+    given="two Java members and a topic with one partition",
+    when="both have joined",
+    then="the one without a partition was told of its empty assignment",
+)
+def assigned_nothing(told: Told) -> None:
+    world = told.world({"t": 1}, trace=False)
+    members = [member_of(world, name) for name in ("a", "b")]
+    world.run(10_000)
+    idle = next(one for one in members if not one.owned)
+    told.result("callbacks of the idle one", [f"{call} {len(found)}" for call, found in idle.calls])
+    told.claim("its last callback is assigned, with nothing", idle.calls[-1] == ("assigned", ()))
+
+
+@scenario(
+    "S2-45",
+    "Of several exceptions the first is thrown: Kafka's own as it is, any other one in a KafkaException",
+    says="firstException is set once; a KafkaException is thrown itself, others are wrapped.",
+    given="a cooperative member of 2.6.2 whose callbacks both raise: revoked an exception of the "
+    "application's, or Kafka's CommitFailedException; assigned another one",
+    when="a second member comes",
+    then="poll throws the first, wrapped or itself, and never hears of the second; both members have their "
+    "share",
+)
+def first_of_several(told: Told) -> None:
+    class CommitFailedException(Exception):
+        """Kafka's, from a commit in the callback."""
+
+    for cause in (RuntimeException("first"), CommitFailedException("first")):
+        world = told.world({"t": 4})
+        first = member_of(world, assignors=COOPERATIVE)
+        world.run(4_000)
+        first.listener = _raising({"revoked": cause, "assigned": RuntimeException("second")})
+        second = member_of(world, "b", assignors=COOPERATIVE)
+        world.run(10_000)
+        name = type(cause).__name__
+        wrapped = ("KafkaException", f"{CALLBACK}; caused by {name}: first")
+        wanted = wrapped if isinstance(cause, RuntimeException) else (name, "first")
+        told.result(f"{name} in revoked: poll throws", first.errors)
+        told.claim(f"{name}: the first one, and it alone", first.errors == [wanted])
+        told.claim(
+            f"{name}: both were called", {"revoked", "assigned"} <= {kind for kind, _ in first.calls[1:]}
+        )
+        told.claim(f"{name}: both members have their share", len(first.owned) == len(second.owned) == 2)
+
+
+def _raising(causes: dict[str, Exception]) -> Callable[[str, object], None]:
+    """A listener that raises each of these once."""
+    left = dict(causes)
+
+    def call(kind: str, partitions: object) -> None:
+        if kind in left:
+            raise left.pop(kind)
+
+    return call

@@ -1,0 +1,188 @@
+"""Document 001: what is lost while nobody has seen that a topic grew, and how to lose nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..group.subscription import TopicPartition
+from .frame import Told, clients, join, lost_and_doubled, offsets, produce, scenario
+from .matrices import loss
+from .new_partitions import NEW, QUICK, WINDOW, grown
+
+
+@scenario(
+    "S1-20",
+    "The loss window: what is written before the new assignment, latest skips",
+    says="A client that finds new partitions later starts at the newest offset, so what came before is lost.",
+    given="a consumer with reset latest and a group that reads 2 partitions",
+    when="the topic grows and records come at once into the new partitions, at a steady rate",
+    then="lost is rate x partitions x blind time, from the first record until the end of the log was "
+    "asked for",
+    takes=WINDOW,
+)
+def loss_window(told: Told) -> None:
+    found = grown(told, "sarama", reset="latest")
+    rate = told.parameters.rate or 100
+    if found.seen_after_ms is not None:
+        blind = found.lost / rate / len(NEW)
+        if found.formula:
+            seconds = f"{found.seen_after_ms / 1000:.2f} s"
+            told.result(
+                "lost by the formula", f"{found.formula} = {rate}/s x {found.new} partitions x {seconds}"
+            )
+        near = abs(blind - found.seen_after_ms / 1000) <= 0.5 + found.every_ms / 500
+        exempt = found.client == "kproto" or found.reset == "earliest"
+        told.claim("blind until the new assignment, give or take what was written at once", near or exempt)
+    safe = found.client == "kproto" or found.reset == "earliest"
+    never = found.seen_after_ms is None
+    told.claim("nothing is lost" if safe else "records are lost", (found.lost == 0) == (safe and not never))
+    told.why(
+        "A partition without a commit starts where the policy says at the moment when it is asked: "
+        "latest is the "
+        "end of the log then, not when the partition was made. kproto knows which partitions are "
+        "newer than its "
+        "group, and starts those at their beginning."
+    )
+
+
+@scenario(
+    "S1-21",
+    "The same with earliest: nothing is lost",
+    says="(the other policy)",
+    given="as S1-20, with reset earliest",
+    when="the topic grows and records come",
+    then="0 records are lost with every client that sees the growth",
+    takes=("refresh_ms",),
+)
+def earliest(told: Told) -> None:
+    for kind in clients():
+        if kind != "sarama-cluster":
+            found = loss(kind, reset="earliest", refresh_ms=told.parameters.refresh_ms or 2_000, **QUICK)
+            told.result(f"lost with {kind}", found.lost)
+            told.claim(f"{kind} loses nothing", found.lost == 0)
+
+
+@scenario(
+    "S1-22",
+    "kproto with latest: new partitions start at their beginning, old ones at the end",
+    says="(our answer to the document)",
+    given="a topic with old records, and a new group of kproto's with reset latest",
+    when="the group starts, and later the topic grows while records come",
+    then="the old records are not read, and of the new partitions nothing is lost",
+    takes=("refresh_ms", "rate", "grow_at_ms"),
+)
+def ours(told: Told) -> None:
+    said = told.parameters
+    world = told.world({"t": 2}, trace=False)
+    for one in (0, 1):
+        world.write("t", one, *["old"] * 30)
+    member = join(world, "a", "kproto", reset="latest", metadata_ms=said.refresh_ms or 5_000)
+    world.run(said.grow_at_ms or 7_300)
+    told.claim("what was there before the group is not read", not member.records)
+    told.moment("the topic grows to 4 partitions", "operator")
+    world.grow("t", 4)
+    written = produce(world, "t", (2, 3), said.rate or 100, 13_000)
+    world.run(5_000)
+    lost, doubled = lost_and_doubled(world, [member], NEW)
+    told.result("written into new partitions", written)
+    told.result("lost", lost)
+    told.claim("nothing of the new partitions is lost or read twice", lost == doubled == 0)
+
+
+@scenario(
+    "S1-23",
+    "A crash before the first commit: latest loses what came since, kproto doesn't",
+    says="(a second way to the same loss)",
+    given="a member with latest that was assigned a new partition, has read of it, and has not committed yet",
+    when="it dies, and another member takes its partitions over",
+    then="the other one finds no commit and starts at the end: what came in between is lost; kproto's is not",
+)
+def crash_before_commit(told: Told) -> None:
+    for kind in ("librdkafka", "kproto"):
+        world = told.world({"t": 1}, trace=False)
+        usual: dict[str, Any] = {
+            "reset": "latest",
+            "metadata_ms": 2_000,
+            "session_ms": 6_000,
+            "heartbeat_ms": 500,
+            "auto_commit": False,
+        }
+        members = [join(world, name, kind, **usual) for name in ("a", "b")]
+        world.run(10_000)
+        told.moment(f"{kind}: the topic grows to 2 partitions", "operator")
+        world.grow("t", 2)
+        world.run(5_000)
+        new = TopicPartition("t", 1)
+        owner = next(one for one in members if new in one.owned)
+        world.write("t", 1, *["x"] * 100)
+        world.run(1_000)
+        given = len(offsets(owner, new))
+        told.moment(f"dies after {given} records, without a commit", owner.name)
+        world.kill(owner)
+        world.write("t", 1, *["y"] * 200)
+        world.run(20_000)
+        lost, _ = lost_and_doubled(world, members, [new])
+        told.result(f"lost with {kind}", lost)
+        told.claim(f"{kind} read of the new partition first", given == 100)
+        told.claim(
+            f"{kind} loses {'nothing' if kind == 'kproto' else 'the 200'}",
+            lost == (0 if kind == "kproto" else 200),
+        )
+
+
+@scenario(
+    "S1-24",
+    "by_duration: a window as long as the blind time loses nothing, a shorter one does",
+    says="(the remedy that Java's consumer offers since 4.0)",
+    given="a consumer that starts new partitions by_duration, one second or twenty back, kproto's "
+    "own rule off",
+    when="the topic grows while records come, and is seen after some seconds",
+    then="twenty seconds lose nothing, one second loses what is older",
+)
+def by_duration(told: Told) -> None:
+    lost_by: dict[str, int] = {}
+    for duration in ("PT20S", "PT1S"):
+        world = told.world({"t": 2}, trace=False)
+        member = world.join(
+            "a",
+            topics=["t"],
+            group_id="g",
+            auto_offset_reset=f"by_duration:{duration}",
+            on_new_partition=f"by_duration:{duration}",
+            metadata_max_age_ms=5_000,
+        )
+        world.run(7_300)
+        told.moment(f"the topic grows to 4 partitions ({duration})", "operator")
+        world.grow("t", 4)
+        produce(world, "t", (2, 3), 100, 13_000)
+        world.run(5_000)
+        lost_by[duration], _ = lost_and_doubled(world, [member], NEW)
+        told.result(f"lost with {duration}", lost_by[duration])
+    told.claim("20 s lose nothing", lost_by["PT20S"] == 0)
+    told.claim("1 s loses records", lost_by["PT1S"] > 0)
+
+
+@scenario(
+    "S1-26",
+    "A pattern and a new topic: the same window, the same rule",
+    says="(the same for a topic that is new as a whole)",
+    given="a consumer that subscribes to a pattern, with latest",
+    when="a topic that matches is made, and records come at once",
+    then="librdkafka loses what came before it looked; kproto nothing",
+)
+def by_pattern(told: Told) -> None:
+    for kind, pattern in (("librdkafka", "^t.*"), ("kproto", "t.*")):
+        world = told.world({"t": 1}, trace=False)
+        member = join(world, "a", kind, topics=(), reset="latest", metadata_ms=5_000, heartbeat_ms=500)
+        member.subscribe(pattern=pattern) if kind == "kproto" else member.subscribe(pattern)
+        world.run(7_300)
+        told.moment(f"{kind}: the topic t2 is made", "operator")
+        world.create("t2", 1)
+        produce(world, "t2", (0,), 100, 13_000)
+        world.run(5_000)
+        lost, _ = lost_and_doubled(world, [member], [TopicPartition("t2", 0)])
+        told.result(f"lost with {kind}", lost)
+        told.claim(
+            f"{kind} {'loses nothing' if kind == 'kproto' else 'loses records'}",
+            (lost == 0) == (kind == "kproto"),
+        )

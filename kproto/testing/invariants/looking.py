@@ -1,0 +1,81 @@
+"""What the claims share: what of a world they look at, and how they say that one doesn't hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ...group.subscription import TopicPartition
+from ..world import Consumer, Member, Seen, World
+
+Claim = Callable[[World], None]
+
+ENDS: Final = ("revoked", "lost", "unsubscribed", "closed", "killed")
+MOVES: Final = ("assigned", "sought", *ENDS)
+"""What ends the work on partitions, and what changes where the next record comes from."""
+
+GRACE_MS: Final = 1_000
+"""How much later than its timeout something may end: a tick, and what is done at the same moment."""
+
+
+class Broken(AssertionError):
+    """A claim that doesn't hold."""
+
+
+def broken(world: World, who: str, why: str, seen: Seen | None = None) -> Broken:
+    """That a claim doesn't hold: of whom, why, and when."""
+    when = f"turn {seen.turn}, {seen.at} ms" if seen else f"turn {world.turns}, {world.now} ms"
+    return Broken(f"{who}: {why} ({when} of World(seed={world.seed}))")
+
+
+def consumers(world: World) -> list[Consumer]:
+    """kproto's own, alive or not."""
+    return [client for client in world.clients.values() if isinstance(client, Consumer)]
+
+
+def stories(world: World) -> Iterator[tuple[str, list[Seen]]]:
+    """Each subscribing consumer's own part of what was seen."""
+    found: dict[str, list[Seen]] = {one.name: [] for one in consumers(world) if one.group is not None}
+    for seen in world.seen:
+        if seen.who in found:
+            found[seen.who].append(seen)
+    yield from ((name, story) for name, story in found.items() if any(s.what == "assigned" for s in story))
+
+
+def passed_over_by_others(world: World) -> set[tuple[str, TopicPartition]]:
+    """Where a member of another client committed what it had not given: librdkafka commits what stands in a
+    batch that it has not returned yet.
+    """
+    found: set[tuple[str, TopicPartition]] = set()
+    if not any(isinstance(client, Member) for client in world.clients.values()):
+        return found
+    owners: dict[tuple[str | None, TopicPartition], object] = {}
+    given: dict[tuple[str | None, TopicPartition], set[int]] = {}
+    for seen in world.seen:
+        client = world.clients.get(seen.who)
+        if seen.what == "stored":
+            for partition, offset in seen.detail.items():
+                key = (seen.who, partition)
+                missing = not_given(world, partition, given.get(key, set()), offset)
+                if missing is not None and isinstance(owners.get(key), Member):
+                    found.add(key)
+        elif client is not None and seen.what == "assigned":
+            owners.update(((client.group, partition), client) for partition in seen.partitions)
+        elif client is not None and seen.what == "delivered":
+            given.setdefault((client.group, seen.partitions[0]), set()).update(seen.detail)
+    return found
+
+
+def readable(world: World, partition: TopicPartition, offset: int) -> int:
+    """The first offset from `offset` on that holds a record."""
+    while (partition, offset) in world.markers:
+        offset += 1
+    return offset
+
+
+def not_given(world: World, partition: TopicPartition, given: set[int], end: int) -> int | None:
+    """The first record below `end` that is not among those that were given."""
+    for offset in range(world.log(partition).start_offset, end):
+        if offset not in given and (partition, offset) not in world.markers:
+            return offset
+    return None

@@ -1,0 +1,45 @@
+"""What holds at every moment; these are for `World.watch`."""
+
+from __future__ import annotations
+
+from ...group.subscription import TopicPartition
+from ..world import World
+from .looking import (
+    broken,
+)
+
+
+def no_partition_has_two_owners(world: World) -> None:
+    """I4: of those who are members in the group's generation, one works on a partition.
+
+    Who was put out of the group and has not heard of it yet is no owner: nobody could have told it. So
+    it is with a static member that a rebalance did not wait for.
+    """
+    owners: dict[tuple[str, TopicPartition], str] = {}
+    for client in world.clients.values():
+        if not client.alive or client.group is None or not client.owned:
+            continue
+        group = world.cluster.coordinator.groups.get(client.group)
+        if group is None or client.member_id not in group or client.generation != group.generation:
+            continue
+        leaving = client.leaving
+        for partition in client.owned:
+            if partition in leaving:
+                continue
+            other = owners.setdefault((client.group, partition), client.name)
+            if other != client.name:
+                raise broken(world, client.name, f"{partition} is with {other}, too")
+
+
+def a_fenced_member_is_silent(world: World) -> None:
+    """I3: who hears that it is no member any more hands out nothing until it is assigned something anew."""
+    last = world.seen[-1] if world.seen else None
+    if last is None or last.what != "delivered":
+        return
+    for seen in reversed(world.seen):
+        if seen.who != last.who:
+            continue
+        if seen.what in ("assigned", "subscribed"):
+            return
+        if seen.what == "fenced":
+            raise broken(world, last.who, f"was fenced ({seen.detail}) and hands out {last.partitions}", last)
