@@ -43,7 +43,7 @@ from .positions import PartitionState
 from .standing import Place
 
 # A coordinator that is silent for longer than the session has given the partitions to others by now.
-OURS = machine.Policy(lose_on_session_timeout=True)
+OURS = machine.Policy(lose_on_session_timeout=True, finish_revocations=True)
 AS_JAVA = machine.Policy(fenced_join_again=True)
 
 

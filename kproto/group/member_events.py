@@ -29,6 +29,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     fenced_join_again: bool = False
     """A member whose group.instance.id was taken joins again at the next poll, and fences the other one back
     (Java, sarama, franz-go). Else it is over for good (librdkafka)."""
+    finish_revocations: bool = False
+    """A static member that was put out in the middle of a cooperative rebalance, and is taken back into the
+    same generation, joins once more: what it gave back meanwhile is nobody's until somebody divides again.
+    Java goes on, and nobody reads those partitions until the next rebalance."""
 
 
 JAVA = Policy()

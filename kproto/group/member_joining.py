@@ -259,6 +259,9 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
     if member.pattern is not None:  # the leader may know topics that this member has not met yet
         met = {tp.topic for tp in assignment.partitions}
         member.topics, member.joined_topics = member.topics | met, member.joined_topics | met
+    if member.planned != member.generation:
+        member.planned, member.given_back = member.generation, set()
+    nobodys = member.given_back.difference(assignment.partitions)
     gone = set(member.owned).difference(assignment.partitions)
     if gone:
         member.adopting = assignment
@@ -266,6 +269,8 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         move(member, S.adopting)
     else:
         adopt(member, assignment, out)
+        if nobodys and member.config.policy.finish_revocations:
+            want_rejoin(member, REVOKED_SOME)
 
 
 def adopt(member: Member, assignment: Assignment, out: Out) -> None:

@@ -33,6 +33,7 @@ HEARD_FROM = {"Heartbeat": "HEARTBEAT", "OffsetCommit": "OFFSET_COMMIT"}
 def let_go(member: Member, partitions: Iterable[TopicPartition], lost: bool, reason: str, out: Out) -> None:
     going = tuple(sorted(partitions))
     member.letting_go = going
+    member.given_back.update(going)
     out.append(Lose(going, reason) if lost else Revoke(going, reason))
 
 

@@ -101,6 +101,8 @@ class Member:
         self.adopting: Assignment | None = None
         self.last_assigned: tuple[TopicPartition, ...] | None = None  # the sticky assignors' memory
         self.last_generation = -1
+        self.planned: int | None = None  # the generation of the last plan
+        self.given_back: set[TopicPartition] = set()  # revoked or lost since that plan came
 
         # Java's Generation: the triple that every request is sent with.
         self.generation: int | None = None

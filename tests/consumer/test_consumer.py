@@ -528,6 +528,25 @@ def test_a_topic_that_is_created_anew_is_read_from_its_start() -> None:
     assert a.values()[10:] == ["again 0", "again 1"]
 
 
+@pytest.mark.parametrize(("policy", "read"), [("kproto", True), ("java", False)])
+def test_what_a_static_member_was_giving_back_when_it_was_put_out_is_nobodys_for_long(
+    policy: str, read: bool
+) -> None:
+    """The broker takes a static member back without a rebalance, and the plan took partitions from it."""
+    world = World({"t": 4})
+    options = {**GROUP, "max_poll_interval_ms": 5000, "session_timeout_ms": 60_000, "policy": policy}
+    a = world.consumer(**options, group_instance_id="a")
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.owned) == 4)
+    a.callback_ms = 9000  # longer than it may be outside of poll
+    b = world.consumer(**options)
+    b.subscribe("t")
+    assert world.run(20_000, until=lambda: ("lost", a.calls[0][1]) in a.calls)
+    a.callback_ms = 0
+    assert world.run(20_000, until=lambda: a.calls[-1][0] == "assigned" and len(a.owned) == 2)
+    assert world.run(30_000, until=lambda: len(b.owned) == 2) is read
+
+
 # ---- seeks and pauses
 
 
