@@ -23,6 +23,7 @@ OPTIONS: dict[str, str] = {
     "rate": "--rate",
     "grow_at_ms": "--grow-at",
     "join_after_ms": "--join-after",
+    "rejoin_after_ms": "--rejoin-after",
     "polls": "--polls",
     "poll_timeout_ms": "--poll-timeout",
     "members": "--members",
@@ -62,6 +63,9 @@ def add(commands: Commands) -> None:
     scenario.add_argument("--grow-at", type=some_time, metavar="TIME", help="when the topic grows")
     scenario.add_argument(
         "--join-after", type=duration, metavar="TIME", help="how long the group's join takes"
+    )
+    scenario.add_argument(
+        "--rejoin-after", type=duration, metavar="TIME", help="how long a member's next join takes"
     )
     scenario.add_argument("--polls", type=positive, metavar="N", help="how often the application polls")
     scenario.add_argument("--poll-timeout", type=some_time, metavar="TIME", help="how long each poll waits")

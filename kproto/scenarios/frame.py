@@ -49,6 +49,7 @@ class Parameters:
     """Records a second, into each new partition."""
     grow_at_ms: int | None = None
     join_after_ms: int | None = None
+    rejoin_after_ms: int | None = None
     polls: int | None = None
     poll_timeout_ms: int | None = None
     members: int | None = None
@@ -100,7 +101,12 @@ class Told:
 
     @property
     def holds(self) -> bool:
-        return bool(self.claims) and all(one.holds for one in self.claims)
+        return bool(self.claims or not self.as_written) and all(one.holds for one in self.claims)
+
+    @property
+    def as_written(self) -> bool:
+        """Nothing about the story was changed."""
+        return not _changed(self.parameters)
 
     @property
     def stage(self) -> World | None:

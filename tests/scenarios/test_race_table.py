@@ -2,8 +2,8 @@
 
 A row is a program: how long the group's join takes (ms), where it subscribes, how long it waits before each
 request, and how often it polls in it; and what the last of its requests printed: where its partition was
-assigned at, its first message, and what became of the seek. Row F is not here: on the mock cluster also the
-second join of a group's only member waits three seconds, on a broker it doesn't, and F is J.
+assigned at, its first message, and what became of the seek. Row F is the mock cluster's own: there the second
+join of a group's only member waits, too, for a session without a second; on a broker it doesn't, and F is B.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ STORED = -1000
 
 @dataclass(frozen=True)
 class Row:
-    assigned: int
-    first: int
+    assigned: int | None
+    first: int | None
     seek: tuple[str, ...] = ("ok",)
     join_ms: int = 3_000
+    rejoin_ms: int | None = None
     inside: bool = False
     """Each request subscribes."""
     sleep_ms: int = 0
@@ -40,6 +41,12 @@ ROWS = {
     # librdkafka's own seek may still meet the old fetcher, which is _STATE; the assign's offset holds anyway
     "D: the third request, the event was answered": Row(2, 2, ("ok", "_STATE"), waits=(0, 4_000, 4_000)),
     "E: subscribed inside, the first request": Row(2, 2, inside=True),
+    "F: subscribed inside, the second request, the next join takes long": Row(
+        None, None, ("ok", "_STATE"), inside=True, rejoin_ms=5_000, waits=(0, 4_000)
+    ),
+    "F on a broker: the next join takes no time": Row(
+        STORED, 5, ("ok", "_STATE"), inside=True, waits=(0, 4_000)
+    ),
     "G: the join ends while the first request polls": Row(STORED, 2, inside=True, polls=20),
     "H: the join takes no time": Row(STORED, 5, join_ms=0, inside=True, sleep_ms=20),
     "I: a sleep of 100 ms, the join takes longer": Row(2, 2, inside=True, sleep_ms=100),
@@ -50,7 +57,7 @@ ROWS = {
 
 
 def play(row: Row) -> tuple[Handler, Request]:
-    handler = Handler(Told(Parameters()), join_ms=row.join_ms)
+    handler = Handler(Told(Parameters(rejoin_after_ms=row.rejoin_ms)), join_ms=row.join_ms)
     if not row.inside:
         handler.subscribe()
     for wait in row.waits:
