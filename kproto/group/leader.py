@@ -10,11 +10,14 @@ holds.
   what was written before the group noticed. A topic is remembered only if that is certain: at the group's
   first generation, or because the topic did not exist yet at some later one. Not with the sticky assignor:
   sarama's members send its user data back as their own claim.
+* Beside it stands how many partitions the plan was made for: a static leader whose process began anew leads
+  on without planning (KIP-814), and sees by it what has grown since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ..errors import DecodeError, IllegalState
 from ..messages.sync_group import SyncGroupRequestAssignment
@@ -29,32 +32,46 @@ MAGIC = b"kproto\0\0"  # name and version of our user data
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 
-class Existed(Message, versions="0"):
-    """How many partitions topics had at the group's first assignment."""
+class Memory(Message, versions="0"):
+    """What a leader tells of the group's topics; numbers of partitions, -1 where it doesn't know."""
 
-    topics: list[ExistedTopic]
+    topics: list[TopicMemory]
 
 
-class ExistedTopic(Struct):
+class TopicMemory(Struct):
     topic: String
-    partitions: Int32
+    existed: Int32
+    planned: Int32
 
 
-def encode_existed(existed: Mapping[str, int]) -> bytes:
-    """User data for assignments; `existed` is topic -> number of partitions."""
-    topics = [ExistedTopic(topic=topic, partitions=count) for topic, count in sorted(existed.items())]
-    return MAGIC + Existed(topics=topics).encode(0)
+class Told(NamedTuple):
+    """Topic -> number of partitions: at the group's first assignment, and in the present plan."""
+
+    existed: dict[str, int]
+    planned: dict[str, int]
 
 
-def read_existed(user_data: bytes | None) -> dict[str, int] | None:
+def encode_memory(existed: Mapping[str, int], planned: Mapping[str, int]) -> bytes:
+    """User data for assignments; see `Told`."""
+    topics = [
+        TopicMemory(topic=topic, existed=existed.get(topic, -1), planned=planned.get(topic, -1))
+        for topic in sorted({*existed, *planned})
+    ]
+    return MAGIC + Memory(topics=topics).encode(0)
+
+
+def read_memory(user_data: bytes | None) -> Told | None:
     """What a leader said in an assignment's user data; None if it isn't one of ours."""
     if user_data is None or not user_data.startswith(MAGIC):
         return None
     try:
-        body = Existed.decode(memoryview(user_data)[len(MAGIC) :], 0)
+        body = Memory.decode(memoryview(user_data)[len(MAGIC) :], 0)
     except DecodeError:
         return None
-    return {one.topic: one.partitions for one in body.topics}
+    return Told(
+        {one.topic: one.existed for one in body.topics if one.existed >= 0},
+        {one.topic: one.planned for one in body.topics if one.planned >= 0},
+    )
 
 
 def subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Subscription]:
@@ -82,6 +99,11 @@ def snapshot(topics: Iterable[str], metadata: Metadata, with_racks: bool) -> Sna
         if count:
             found[topic] = tuple(metadata.racks[topic]) if with_racks and topic in metadata.racks else count
     return found
+
+
+def outgrown(planned: Mapping[str, int], metadata: Metadata) -> bool:
+    """Whether a plan for so many partitions is not for all that there are."""
+    return any(metadata.partitions.get(topic, count) != count for topic, count in planned.items())
 
 
 def existed_by_now(
@@ -128,7 +150,7 @@ def plan(
     divided = assignor.assign(partitions, group, racks)
     if assignor.cooperative and assignor.name != "cooperative-sticky":
         _check_cooperative(divided, group)
-    user_data = encode_existed(existed) if existed and assignor.name != "sticky" else None
+    user_data = encode_memory(existed, partitions) if assignor.name != "sticky" else None
     return [
         SyncGroupRequestAssignment(
             member_id=member_id,

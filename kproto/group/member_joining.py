@@ -159,6 +159,7 @@ def plan(member: Member, out: Out) -> None:
     )
     # KIP-814: a static leader came back, and its old plan holds. If this very process made that, it knows
     # with what, and sees what has grown since; Java takes what it sees now for that, and never does.
+    member.inherited = member.skip_assignment and member.planned_with is None
     if not member.skip_assignment or member.planned_with is None:
         member.planned_with = member.metadata
     member.snapshot = leader.snapshot(topics, member.planned_with, member.config.rack_id is not None)
@@ -253,9 +254,9 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         want_rejoin(member, NOT_OUR_SUBSCRIPTION)
         move(member, S.stable)
         return
-    existed = leader.read_existed(assignment.user_data)
-    if existed is not None:
-        member.existed = existed
+    told = leader.read_memory(assignment.user_data)
+    if told is not None:
+        member.existed = told.existed
     if member.pattern is not None:  # the leader may know topics that this member has not met yet
         met = {tp.topic for tp in assignment.partitions}
         member.topics, member.joined_topics = member.topics | met, member.joined_topics | met
@@ -269,6 +270,8 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         move(member, S.adopting)
     else:
         adopt(member, assignment, out)
+        if told is not None and member.inherited and leader.outgrown(told.planned, member.metadata):
+            want_rejoin(member, METADATA_CHANGED)
         if nobodys and member.config.policy.finish_revocations:
             want_rejoin(member, REVOKED_SOME)
 

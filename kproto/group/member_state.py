@@ -134,6 +134,7 @@ class Member:
         self.leads = False
         self.group: dict[str, Subscription] = {}
         self.skip_assignment = False
+        self.inherited = False  # the plan is of a process before this one
         self.metadata = Metadata({})
         self.planned_with: Metadata | None = None
         self.snapshot: leader.Snapshot | None = None

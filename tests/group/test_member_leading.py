@@ -153,6 +153,17 @@ def test_a_static_leader_that_comes_back_sends_no_plan_but_watches() -> None:
     assert solo.reasons[-1] == CHANGED
 
 
+@pytest.mark.parametrize(("planned", "rejoins"), [({"t": 3}, True), ({"t": 5}, False), ({"gone": 2}, False)])
+def test_a_static_leader_that_began_anew_sees_what_grew_since_the_plan(
+    planned: dict[str, int], rejoins: bool
+) -> None:
+    """Java takes what it sees now for what the plan was made with: nobody reads the new ones."""
+    solo = Solo(COOPERATIVE, topics={"t": 5}, group_instance_id="i").joining()
+    solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
+    solo.answer_sync(*parts("t", 0, 1, 2), user_data=leader.encode_memory({}, planned))
+    assert (CHANGED in solo.reasons) is rejoins
+
+
 # Watching
 
 
@@ -282,14 +293,20 @@ def test_other_racks_are_a_reason_where_the_member_has_one(
 # What existed at the group's first assignment
 
 
+def existed(user_data: bytes | None) -> dict[str, int]:
+    told = leader.read_memory(user_data)
+    assert told is not None
+    return told.existed
+
+
 def test_the_leader_tells_everybody_what_existed_at_the_first_assignment() -> None:
     plan = Solo().joining().become_leader(you=wants("t"))
-    assert leader.read_existed(plan["you"].user_data) == {"t": 3}
+    assert existed(plan["you"].user_data) == {"t": 3}
 
 
 def test_partitions_beyond_that_are_new_to_whoever_gets_them() -> None:
     solo = Solo(topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leader.encode_existed({"t": 3}))
+    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leader.encode_memory({"t": 3}, {"t": 3}))
     assign = solo.take(Assign)
     assert assign.new == set(parts("t", 3, 4))
     assert (assign.first, assign.existed) == (False, {"t": 3})
@@ -303,16 +320,16 @@ def test_nothing_is_new_where_nobody_remembers() -> None:
 
 def test_a_member_that_leads_later_passes_on_what_it_was_told() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0), user_data=leader.encode_existed({"t": 3}))
+    solo.answer_sync(*parts("t", 0), user_data=leader.encode_memory({"t": 3}, {"t": 3}))
     solo.said.clear()
     solo.answer_heartbeat(27)
     plan = solo.become_leader(9)
-    assert leader.read_existed(plan["me"].user_data) == {"t": 3}
+    assert existed(plan["me"].user_data) == {"t": 3}
 
 
 def test_a_leader_that_remembers_nothing_claims_nothing_in_a_later_generation() -> None:
     plan = Solo().joining().become_leader(7)
-    assert plan["me"].user_data is None
+    assert existed(plan["me"].user_data) == {}
 
 
 def test_a_group_that_starts_anew_forgets_what_existed() -> None:
@@ -321,7 +338,7 @@ def test_a_group_that_starts_anew_forgets_what_existed() -> None:
     solo.answer_join(25)
     solo.let_go()
     plan = solo.become_leader(1)
-    assert leader.read_existed(plan["me"].user_data) == {"t": 5}
+    assert existed(plan["me"].user_data) == {"t": 5}
 
 
 def test_all_partitions_of_a_topic_that_did_not_exist_are_new() -> None:
@@ -363,11 +380,11 @@ def test_a_topic_made_anew_has_only_new_partitions() -> None:
 
 
 def test_user_data_of_other_clients_is_not_taken_for_ours() -> None:
-    data = leader.encode_existed({"t": 3})
-    assert leader.read_existed(None) is None
-    assert leader.read_existed(b"\0\0\0\0") is None
-    assert leader.read_existed(data[:-1]) is None
-    assert leader.read_existed(data) == {"t": 3}
+    data = leader.encode_memory({"t": 3}, {"t": 3})
+    assert leader.read_memory(None) is None
+    assert leader.read_memory(b"\0\0\0\0") is None
+    assert leader.read_memory(data[:-1]) is None
+    assert leader.read_memory(data) == ({"t": 3}, {"t": 3})
 
 
 def test_sticky_assignments_carry_none_of_it() -> None:
