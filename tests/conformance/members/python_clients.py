@@ -2,7 +2,9 @@
 
     python_clients.py kafka-python|aiokafka BOOTSTRAP CLIENT_ID GROUP CONFIG_JSON
 
-The protocol is in kproto/testing/driver.py; of its commands here are subscribe, commit and close.
+The protocol is in kproto/testing/driver.py; of its commands here are subscribe, commit and close. What the
+configuration says of metadata is left out: kafka-python's leader calls a rebalance whenever they are renewed
+while a group forms.
 """
 
 from __future__ import annotations
@@ -37,7 +39,6 @@ def options(bootstrap: str, client_id: str, group: str, conf: dict[str, Any]) ->
         "enable_auto_commit": conf["auto_commit"],
         "auto_commit_interval_ms": conf["auto_commit_ms"],
         "auto_offset_reset": conf["reset"],
-        "metadata_max_age_ms": conf["metadata_ms"],
         "fetch_max_wait_ms": 100,
     }
 
