@@ -58,6 +58,7 @@ log = logging.getLogger("kproto.consumer")
 
 _OFFSET = rule_of("offset", "int")
 _TEXT = rule_of("reason", "str")
+_TOPICS = rule_of("topics", "Iterable[str] | str")
 _PARTITION = rule_of("partition", "TopicPartition")
 
 POLL_S = 0.1  # how soon a session notices that it shall end
@@ -100,7 +101,7 @@ class AsyncConsumerGroup:
 
     async def consume(self, topics: Iterable[str], handler: Handler) -> None:
         """One session with these topics: see the rules of this module. Returns when it is over."""
-        names = frozenset([topics] if isinstance(topics, str) else topics)
+        names = frozenset(_TOPICS("topics", topics))
         check_handler(handler)
         if self._closing:
             raise IllegalState("this group was closed; make a new one")

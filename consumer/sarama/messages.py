@@ -63,6 +63,24 @@ class ProducerErrors(KprotoError):
         return f"{len(self.errors)} messages were not sent; the first: {self.errors[0].error}"
 
 
+def parts(message: object) -> tuple[Any, ...]:
+    """A message as `Producer.send` takes it. Raises ConfigError for what is none."""
+    if not isinstance(message, ProducerMessage):
+        raise ConfigError("message", message, "a ProducerMessage")
+    return message.topic, message.value, message.key, message.partition, message.timestamp, message.headers
+
+
+def several(messages: object) -> list[ProducerMessage]:
+    """The messages, none of which was sent yet. Raises ConfigError if one is none."""
+    given: Any = messages
+    if not isinstance(messages, Iterable) or isinstance(messages, str | bytes):
+        raise ConfigError("messages", messages, "several ProducerMessage")
+    found = list(given)
+    for one in found:
+        parts(one)
+    return found
+
+
 class Failures:
     """Collects what went wrong with which of many messages."""
 

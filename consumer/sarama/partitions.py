@@ -39,6 +39,7 @@ from kproto.errors import (
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
+from ..arguments import rule_of
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .inbox import Inbox
@@ -52,6 +53,7 @@ NEWEST: Final = "newest"
 """Behind the log's last record now."""
 Start = int | Literal["oldest", "newest"]
 
+PLACE = rule_of("partition", "TopicPartition")
 POLL_S = 0.1
 ERROR_PAUSE_S = 0.3
 
@@ -133,7 +135,7 @@ class AsyncPartitionConsumers:
         Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
         partition that is consumed already.
         """
-        place = TopicPartition(topic, partition)
+        place = PLACE("partition", TopicPartition(topic, partition))
         if offset not in (OLDEST, NEWEST) and (type(offset) is not int or offset < 0):
             raise ConfigError("offset", offset, "an offset that is not negative, OLDEST or NEWEST")
         self._usable()

@@ -34,7 +34,16 @@ from ..aio.producer import AsyncProducer
 from ..delivery import Delivery
 from ..options import ProducerConfig
 from ..shell import log
-from .messages import UNREAD, Failures, ProducerError, ProducerErrors, ProducerMessage, must_return
+from .messages import (
+    UNREAD,
+    Failures,
+    ProducerError,
+    ProducerErrors,
+    ProducerMessage,
+    must_return,
+    parts,
+    several,
+)
 from .outlet import Outlet
 
 
@@ -68,7 +77,7 @@ class AsyncSyncProducer:
         """Sends all, and waits for all. Raises ProducerErrors for those that failed; the others are there."""
         failures = Failures()
         under_way: list[tuple[ProducerMessage, Delivery]] = []
-        for message in messages:
+        for message in several(messages):
             with failures.of(message):
                 under_way.append((message, await _sent(self._producer, message)))
         for message, delivery in under_way:
@@ -201,6 +210,4 @@ class AsyncQueueProducer:
 
 
 async def _sent(producer: AsyncProducer, message: ProducerMessage) -> Delivery:
-    return await producer.send(
-        message.topic, message.value, message.key, message.partition, message.timestamp, message.headers
-    )
+    return await producer.send(*parts(message))

@@ -23,7 +23,16 @@ from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig
 from ..shell import log
-from .messages import UNREAD, Failures, ProducerError, ProducerErrors, ProducerMessage, must_return
+from .messages import (
+    UNREAD,
+    Failures,
+    ProducerError,
+    ProducerErrors,
+    ProducerMessage,
+    must_return,
+    parts,
+    several,
+)
 
 
 class SyncProducer:
@@ -49,7 +58,8 @@ class SyncProducer:
 
         Raises what `Producer.send` raises, and what went wrong on the way.
         """
-        message.placed(_sent(self._producer, message))
+        delivery = _sent(self._producer, message)
+        message.placed(delivery)
         assert message.partition is not None
         return message.partition, message.offset
 
@@ -57,7 +67,7 @@ class SyncProducer:
         """Sends all, and waits for all. Raises ProducerErrors for those that failed; the others are there."""
         failures = Failures()
         under_way: list[tuple[ProducerMessage, Delivery]] = []
-        for message in messages:
+        for message in several(messages):
             with failures.of(message):
                 under_way.append((message, _sent(self._producer, message)))
         for message, delivery in under_way:
@@ -210,6 +220,4 @@ class QueueProducer:
 
 
 def _sent(producer: Producer, message: ProducerMessage) -> Delivery:
-    return producer.send(
-        message.topic, message.value, message.key, message.partition, message.timestamp, message.headers
-    )
+    return producer.send(*parts(message))

@@ -442,8 +442,9 @@ def test_what_is_wrong_is_refused_at_the_door(server: Server) -> None:
     with ConsumerGroup(server.bootstrap, group_id="g") as group:
         with pytest.raises(ConfigError, match="setup, consume_claim and cleanup"):
             group.consume(["t"], print)  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="topics"):
-            group.consume([], Notes())
+        for topics in ([], None, [1], ""):
+            with pytest.raises(ConfigError, match="topics"):
+                group.consume(topics, Notes())  # type: ignore[arg-type]
     with pytest.raises(IllegalState, match="closed"):
         group.consume(["t"], Notes())
 

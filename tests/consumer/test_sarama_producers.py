@@ -57,6 +57,17 @@ def test_send_message_returns_partition_and_offset_and_a_key_stays_where_it_is(
         assert producer.send_message(message(partition=2, key=None))[0] == 2
 
 
+@pytest.mark.parametrize("wrong", [None, "t", {"topic": "t"}])
+def test_what_is_no_message_is_refused_before_anything_is_sent(wrong: Any, server: Server) -> None:
+    with SyncProducer(server.bootstrap) as waiting, QueueProducer(server.bootstrap) as queued:
+        for call in (waiting.send_message, waiting.send_messages, queued.input):
+            with pytest.raises(ConfigError, match="ProducerMessage"):
+                call(wrong)
+        with pytest.raises(ConfigError, match="ProducerMessage"):
+            waiting.send_messages([message(), wrong])
+        assert waiting.send_message(message())[1] == 0
+
+
 def test_nobody_says_the_offset_without_acks(server: Server) -> None:
     with SyncProducer(server.bootstrap, acks=0) as producer:
         assert producer.send_message(message(partition=1)) == (1, None)
