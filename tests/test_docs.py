@@ -22,13 +22,18 @@ def name(of: Any) -> str:
 
 
 @cache
-def hooks() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_hooks", DOCS / "hooks.py")
+def program(name: str) -> Any:
+    """One of the programs beside the pages, as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def hooks() -> Any:
+    return program("hooks")
 
 
 @cache
@@ -70,16 +75,6 @@ def test_a_script_or_a_command_is_run_or_says_why_not() -> None:
             assert block.mark == "script" or not block.runs, f"{block.page}:{block.line}"
 
 
-def anchors(text: str) -> set[str]:
-    """The ids of a page's headings, as MkDocs makes them."""
-    found = set()
-    for heading in re.findall(r"(?m)^#+ (.+)$", text):
-        given = re.search(r"\{ #([\w-]+) \}", heading)
-        plain = re.sub(r"[^\w\s-]", "", heading.split("{")[0]).strip().lower()
-        found.add(given[1] if given else re.sub(r"[-\s]+", "-", plain))
-    return found
-
-
 def test_every_link_between_pages_leads_to_a_heading() -> None:
     texts = {page.relative_to(DOCS).as_posix(): page.read_text() for page in DOCS.rglob("*.md")} | made()
     for page, text in texts.items():
@@ -91,9 +86,37 @@ def test_every_link_between_pages_leads_to_a_heading() -> None:
             target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
             if target.endswith(".md"):
                 assert target in texts, f"{page}: {link}"
-                assert not anchor or anchor in anchors(texts[target]), f"{page}: {link}"
+                assert not anchor or anchor in program("links").anchors(texts[target]), f"{page}: {link}"
             else:
                 assert (DOCS / target).exists(), f"{page}: {link}"
+
+
+def test_a_site_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "index.html").write_text(
+        '<h1 id="one">A</h1> <a href="../">up</a> <a href="#one">1</a>'
+    )
+    (tmp_path / "index.html").write_text(
+        '<a href="a/#one">fine</a> <a href="a/#two"></a> <a href="b/"></a> <img src="c.png">'
+        '<a href="https://kafka.apache.org/"></a> <script src="https://elsewhere.example/x.js"></script>'
+    )
+    assert list(program("links").of_site(tmp_path)) == [
+        "index.html: a/#two: no such heading",
+        "index.html: b/",
+        "index.html: c.png",
+        "index.html: loads https://elsewhere.example/x.js",
+    ]
+
+
+def test_a_file_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A heading, or two\n\n```\n# none\n```\n")
+    (tmp_path / "README.md").write_text(
+        "[1](other.md#a-heading-or-two) [2](other.md#none) [3](no.md) [4](https://kafka.apache.org/)"
+    )
+    assert list(program("links").of_file(tmp_path / "README.md")) == [
+        f"{tmp_path / 'README.md'}: other.md#none: no such heading",
+        f"{tmp_path / 'README.md'}: no.md",
+    ]
 
 
 def test_the_options_page_has_every_option_with_what_it_is_for() -> None:

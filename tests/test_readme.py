@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.documents import Block, run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text()
+LINKS = re.findall(r"\]\(([^)\s]+)\)", TEXT)
 BLOCKS = re.findall(r"^### (.+?)$.*?```python\n(.*?)```", TEXT, re.MULTILINE | re.DOTALL)
 
 
@@ -40,7 +42,7 @@ def test_the_picture_is_what_the_command_draws(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_every_link_leads_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", TEXT):
+    for link in LINKS:
         assert (ROOT / link.partition("#")[0]).exists(), link
 
 
@@ -52,3 +54,26 @@ def test_the_dissection_is_what_the_command_prints(capsys: pytest.CaptureFixture
     shown = [line.removeprefix("    ") for line in found[2].splitlines()]
     assert len(shown) > 3
     assert all(line in printed for line in shown if line != "...")  # in this order
+
+
+def described(url: str) -> str:
+    spec = importlib.util.spec_from_file_location("kproto_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.description(TEXT, url, "0.1.0"))
+
+
+def test_on_an_index_links_are_absolute_once_the_repository_has_an_address() -> None:
+    text = described("https://code.example/team/kproto")
+    assert "](https://code.example/team/kproto/blob/v0.1.0/docs/how-to/watch.md)" in text
+    assert "](https://code.example/team/kproto/raw/v0.1.0/docs/life.svg)" in text
+    assert len(re.findall(r"\]\(https:", text)) == len(re.findall(r"\]\(", text)) == len(LINKS)
+
+
+def test_without_an_address_no_link_on_an_index_leads_nowhere() -> None:
+    text = described("")
+    assert "](" not in text
+    assert "A group's life: members join" not in text  # the picture's words
+    assert "coming from kafka-python,\naiokafka, confluent-kafka," in text  # words stay

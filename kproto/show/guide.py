@@ -7,6 +7,7 @@ for name, html in pages(): ...               # an HTML page for each API, and in
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -222,7 +223,12 @@ def _html_row(row: Row, columns: Sequence[_Column]) -> str:
     indent = "&nbsp;" * 4 * row.depth
     first = f"{indent}<code>{escape(row.field.name)}</code>"
     rest = "".join(f"<td>{escape(cell)}</td>" for cell in told[1:])
-    return f"<tr><td>{first}</td>{rest}<td>{escape(row.note.text)}</td></tr>"
+    return f"<tr><td>{first}</td>{rest}<td>{_prose(row.note.text)}</td></tr>"
+
+
+def _prose(text: str) -> str:
+    """A note: what stands between backticks is code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def kinds() -> list[tuple[str, list[str]]]:

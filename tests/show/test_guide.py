@@ -144,3 +144,8 @@ def test_a_misspelt_name_is_answered_with_those_that_are_like_it(
     with pytest.raises(SystemExit):
         main(["show", typed])
     assert hinted in capsys.readouterr().err
+
+
+def test_what_stands_between_backticks_is_code_on_a_page() -> None:
+    page = "".join(html for _, html in guide.fragments("Fetch"))
+    assert "Followers moved to <code>replica_state</code> in v15" in page
