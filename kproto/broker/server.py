@@ -27,14 +27,14 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from ..arguments import checked
-from ..errors import ConfigError, FrameError, IllegalState
+from ..errors import ConfigError, IllegalState
 from ..group import classic
-from ..wire.frame import Frames, frame
 from .broker import Broker, Close, Coordinated, Reply
 from .call import Node
+from .client import Client
 from .handlers.index import served
 from .machine import (
     Connected,
@@ -43,7 +43,6 @@ from .machine import (
     ElectLeader,
     Event,
     GrowTopic,
-    Received,
     Sent,
     Tick,
     Truncate,
@@ -51,6 +50,7 @@ from .machine import (
     step,
 )
 from .security.listeners import Listener
+from .security.pipe import Pipe
 from .security.subject import principal
 from .security.users import Users
 from .settings import Settings, check_topic_config
@@ -64,19 +64,13 @@ Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], object]
 
 log: Final = logging.getLogger("kproto.broker")
 
-# With this many bytes of requests waiting on one connection, it is not read from.
-MAX_BACKLOG: Final = 1 << 20
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
 CALL_TIMEOUT: Final = 30.0
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
-# Seconds that a client has for TLS: one that says nothing holds nothing for longer.
-HANDSHAKE_TIMEOUT: Final = 15.0
 # Seconds and bytes that the keys of OAUTHBEARER may take.
 JWKS_TIMEOUT: Final = 10.0
 MAX_JWKS: Final = 1 << 20
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
-# How a TLS handshake begins.
-_TLS_HELLO: Final = 0x1603
 _CONNS: Final = itertools.count(1)
 
 
@@ -125,7 +119,7 @@ class Server:
         self._advertised = advertised_host or (socket.gethostname() if host in _EVERYWHERE else host)
         self._users = Users(users, secrets.token_bytes(32), tokens or self._signed_tokens())
         self._broker: Broker | None = None
-        self._shell: _Shell | None = None
+        self._shell: Shell | None = None
         self._servers: list[asyncio.Server] = []
         self._observers: list[Observer] = []
 
@@ -208,7 +202,7 @@ class Server:
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
             loop = asyncio.get_running_loop()
-            shell = _Shell(self._broker, loop, self._clock, self._observers)
+            shell = Shell(self._broker, loop, self._clock, self._observers)
             for listener, sock in zip(self._listeners, listening, strict=True):
                 self._servers.append(await self._serve(loop, shell, listener, sock))
             stack.pop_all()
@@ -216,12 +210,12 @@ class Server:
         shell.set_timer()
 
     async def _serve(
-        self, loop: asyncio.AbstractEventLoop, shell: _Shell, listener: Listener, sock: socket.socket
+        self, loop: asyncio.AbstractEventLoop, shell: Shell, listener: Listener, sock: socket.socket
     ) -> asyncio.Server:
-        tls: dict[str, Any] = {}
-        if listener.tls:
-            tls = {"ssl": self._tls, "ssl_handshake_timeout": HANDSHAKE_TIMEOUT, "ssl_shutdown_timeout": 1.0}
-        return await loop.create_server(lambda: _Client(shell, listener.protocol), sock=sock, **tls)
+        tls = self._tls if listener.tls else None
+        return await loop.create_server(
+            lambda: Client(shell, listener.protocol, None if tls is None else Pipe(tls)), sock=sock
+        )
 
     async def stop(self) -> None:
         """Close the listener and every connection, and wait until they are closed."""
@@ -275,14 +269,14 @@ class Server:
 
     def drop_connections(self) -> None:
         """Break every connection there is, as a dying broker would; clients may come back at once."""
-        self._operate(_Shell.drop)
+        self._operate(Shell.drop)
 
     @checked
     def observe(self, observer: Observer) -> None:
         """Call `observer(event, actions, now)` in the broker's thread after each step of its coordinator."""
         self._observers.append(observer)
 
-    def _operate(self, work: Callable[[_Shell], None]) -> None:
+    def _operate(self, work: Callable[[Shell], None]) -> None:
         """Let the broker's thread do `work`, and wait for it."""
         shell = self._shell
         if shell is None:
@@ -311,7 +305,7 @@ class _Clock:
         return self._ahead + time.monotonic_ns() // 1_000_000
 
 
-class _Shell:
+class Shell:
     """The broker between a start and its stop, in its event loop: connections, actions, one timer."""
 
     def __init__(
@@ -321,7 +315,8 @@ class _Shell:
         self.loop = loop
         self._clock = clock
         self._observers = observers
-        self._clients: dict[int, _Client] = {}
+        self._clients: dict[int, Client] = {}
+        self.shaking: set[Client] = set()  # in the middle of TLS's handshake, and not connected yet
         self._gone = asyncio.Event()
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -343,7 +338,7 @@ class _Shell:
                     self._tell(action, now)
         self.set_timer()
 
-    def client_step(self, client: _Client, event: Event) -> None:
+    def client_step(self, client: Client, event: Event) -> None:
         """A step on behalf of a client: if the broker fails over it, only this client's connection breaks."""
         try:
             self.step(event)
@@ -356,7 +351,7 @@ class _Shell:
         client = self._clients.get(conn)
         if client is not None:
             log.warning("connection %s (%s) closed: %s", conn, client.peer, reason)
-            client.transport.close()
+            client.close()
 
     def set_timer(self) -> None:
         """Make the timer fit the broker's next deadline."""
@@ -370,21 +365,22 @@ class _Shell:
             # The clock cuts fractions of a millisecond off, so one more makes sure that the time is over.
             self._timer = self.loop.call_later(max(0, due - self._clock.now() + 1) / 1000, self._tick)
 
-    def connected(self, client: _Client, host: str) -> None:
+    def connected(self, client: Client, host: str) -> None:
         client.conn = next(_CONNS)
         self._clients[client.conn] = client
-        named = principal(client.transport.get_extra_info("peercert"))
+        named = principal(None if client.pipe is None else client.pipe.certificate)
         self.client_step(client, Connected(client.conn, host, client.listener, named))
 
-    def disconnected(self, client: _Client) -> None:
-        del self._clients[client.conn]
-        self.client_step(client, Disconnected(client.conn))
-        if not self._clients:
+    def disconnected(self, client: Client) -> None:
+        self.shaking.discard(client)
+        if self._clients.pop(client.conn, None) is not None:
+            self.client_step(client, Disconnected(client.conn))
+        if not self._clients and not self.shaking:
             self._gone.set()
 
     def drop(self) -> None:
         """Break every connection."""
-        for client in list(self._clients.values()):
+        for client in [*self._clients.values(), *self.shaking]:
             client.transport.abort()
 
     async def close(self) -> None:
@@ -393,7 +389,7 @@ class _Shell:
         self.set_timer()
         self.drop()
         self._gone.clear()
-        if self._clients:
+        if self._clients or self.shaking:
             await self._gone.wait()
 
     def _tick(self) -> None:
@@ -409,68 +405,6 @@ class _Shell:
                 observer(told.event, told.actions, now)
             except Exception:
                 log.exception("an observer failed")
-
-
-class _Client(asyncio.Protocol):
-    """One connection."""
-
-    transport: asyncio.Transport
-
-    def __init__(self, shell: _Shell, listener: str) -> None:
-        self._shell = shell
-        self.listener = listener
-        self._frames = Frames(shell.broker.settings.socket_request_max_bytes)
-        self._full = False  # nobody reads our answers fast enough
-        self._unsent = False  # `Sent` is due when that is over
-        self.conn = 0
-        self.peer = "?"
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        peer: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
-        self.peer = f"{peer[0]}:{peer[1]}"
-        self._shell.connected(self, str(peer[0]))
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for body in self._frames.feed(data):
-                self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
-        except FrameError as error:
-            self._shell.refuse(self.conn, _no_frame(error))
-            return
-        if self._shell.broker.backlog(self.conn) > MAX_BACKLOG:
-            self.transport.pause_reading()
-
-    def send(self, body: bytes) -> bool:
-        """Send an answer; True when there is room for the next one."""
-        self.transport.write(frame(body))
-        if self._full:
-            self._unsent = True
-            return False
-        if self._shell.broker.backlog(self.conn):
-            # Requests are waiting: let other connections have their turn first.
-            self._shell.loop.call_soon(self._sent)
-            return False
-        return True
-
-    def pause_writing(self) -> None:
-        self._full = True
-
-    def resume_writing(self) -> None:
-        self._full = False
-        if self._unsent:
-            self._unsent = False
-            self._sent()
-
-    def _sent(self) -> None:
-        if self.transport.is_closing():
-            return
-        self._shell.client_step(self, Sent(self.conn))
-        if self._shell.broker.backlog(self.conn) <= MAX_BACKLOG and not self.transport.is_closing():
-            self.transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._shell.disconnected(self)
 
 
 @contextlib.contextmanager
@@ -527,12 +461,6 @@ def running(
             end()
     finally:
         thread.join()
-
-
-def _no_frame(error: FrameError) -> str:
-    if error.size is not None and error.size >> 16 == _TLS_HELLO:
-        return "the client speaks TLS, and this listener does not"
-    return str(error)
 
 
 def _text_id(value: uuid.UUID) -> str:

@@ -35,7 +35,7 @@ SEED = int(os.environ.get("KPROTO_SEED", "13"))
 LISTENERS = ("SSL", "SASL_SSL", "SASL_PLAINTEXT")
 MOST_OPEN = 100
 # What a connection is made of, on the broker's side.
-PARTS = ("_Client", "Connection", "Door", "SSLProtocol", "SSLObject", "ScramServer", "PlainServer")
+PARTS = ("Client", "Connection", "Door", "Pipe", "SSLObject", "ScramServer", "PlainServer")
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
 
 import pytest
 
+from consumer import Consumer, Producer, TopicPartition
+from consumer.security import SecurityConfig
 from kproto.broker.server import running
 from kproto.testing.certificates import Certificates, certificates
 
@@ -73,3 +76,60 @@ def test_weak_ciphers_are_refused(place: tuple[str, int], files: Certificates, c
     context.maximum_version = ssl.TLSVersion.TLSv1_2  # whose ciphers these are
     with pytest.raises((ssl.SSLError, OSError)):
         shaken(place, context)
+
+
+def raw(bootstrap: str) -> socket.socket:
+    host, _, port = bootstrap.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_who_shows_no_certificate_where_it_must_gets_an_alert(files: Certificates, version: str) -> None:
+    """Also who has sent its first request already, as it may in TLS 1.3."""
+    context = asking(files)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+
+    def talk(bootstrap: str) -> None:
+        with context.wrap_socket(raw(bootstrap), server_hostname="localhost") as made:
+            made.sendall(bytes(1000))
+            made.recv(1)
+
+    with (
+        running(listen=["SSL://127.0.0.1:0"], tls=files.context("required")) as server,
+        pytest.raises(ssl.SSLError, match=r"ALERT_(CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE)"),
+    ):
+        talk(server.bootstrap)
+
+
+def test_who_speaks_no_tls_is_closed_and_the_log_says_so(
+    place: tuple[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(place, timeout=60) as plain:
+        plain.sendall(bytes(100))
+        while plain.recv(100):
+            pass
+    assert "closed: the client speaks no TLS, and this listener does" in caplog.text
+
+
+def test_a_stop_waits_for_nobody_who_is_in_the_middle_of_a_handshake(files: Certificates) -> None:
+    with running(listen=["SSL://127.0.0.1:0"], tls=files.context()) as server:
+        half, out = raw(server.bootstrap), ssl.MemoryBIO()
+        mine = asking(files).wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            mine.do_handshake()
+        half.sendall(out.read())
+        assert half.recv(1 << 16)  # its certificate, and it waits for our answer now
+    with half, contextlib.suppress(ConnectionResetError):
+        while half.recv(1 << 16):
+            pass
+
+
+def test_an_answer_of_many_records_comes_whole(files: Certificates) -> None:
+    value = bytes(range(256)) * 3000
+    with running({"t": 1}, listen=["SSL://127.0.0.1:0"], tls=files.context()) as server:
+        how: SecurityConfig = {"security_protocol": "SSL", "ssl_cafile": files.ca}
+        with Producer(server.bootstrap, **how) as producer:
+            producer.send("t", value).result(60)
+        with Consumer(server.bootstrap, auto_offset_reset="earliest", **how) as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            assert next(iter(consumer)).value == value

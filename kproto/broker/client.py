@@ -1,0 +1,150 @@
+"""One connection of the embedded broker: a socket's bytes to requests, and answers back, by TLS or not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ..errors import FrameError
+from ..wire.frame import Frames, frame
+from .machine import Received, Sent
+from .security.pipe import Pipe, TlsBroken
+
+if TYPE_CHECKING:
+    from .server import Shell
+
+log: Final = logging.getLogger("kproto.broker")
+
+# With this many bytes of requests waiting on one connection, it is not read from.
+MAX_BACKLOG: Final = 1 << 20
+# Seconds that a client has for TLS: one that says nothing holds nothing for longer.
+HANDSHAKE_TIMEOUT: Final = 15.0
+# And for hearing why it was refused: who closes at once, unread bytes behind it, takes its own words back.
+ALERT_TIMEOUT: Final = 1.0
+# How a TLS handshake begins.
+_TLS_HELLO: Final = 0x1603
+
+
+class Client(asyncio.Protocol):
+    """One connection."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, shell: Shell, listener: str, pipe: Pipe | None) -> None:
+        self._shell = shell
+        self.listener = listener
+        self.pipe = pipe
+        self._patience: asyncio.TimerHandle | None = None  # with a handshake, or its end
+        self._frames = Frames(shell.broker.settings.socket_request_max_bytes)
+        self._full = False  # nobody reads our answers fast enough
+        self._unsent = False  # `Sent` is due when that is over
+        self.conn = 0
+        self.peer = "?"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peer: tuple[Any, ...] = transport.get_extra_info("peername") or ("", 0)
+        self._host = str(peer[0])
+        self.peer = f"{peer[0]}:{peer[1]}"
+        if self.pipe is None:
+            self._shell.connected(self, self._host)
+            return
+        self._shell.shaking.add(self)
+        self._patience = self._shell.loop.call_later(HANDSHAKE_TIMEOUT, self.transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self.pipe is None:
+            self._plain_received(data)
+            return
+        try:
+            plain = self.pipe.feed(data)
+        except TlsBroken as error:
+            self._broken(str(error))
+            return
+        if sealed := self.pipe.outgoing():
+            self.transport.write(sealed)
+        if self.pipe.secured and not self.conn:
+            self._enough_patience()
+            self._shell.shaking.discard(self)
+            self._shell.connected(self, self._host)
+        if plain:
+            self._plain_received(plain)
+        if self.pipe.ended:
+            self.close()
+
+    def _broken(self, why: str) -> None:
+        """TLS can't go on: the client hears why, if it listens."""
+        assert self.pipe is not None
+        if self.transport.is_closing() or self.conn < 0:
+            return
+        log.warning("connection %s (%s) closed: %s", self.conn or "-", self.peer, why)
+        if self.conn:
+            self.transport.abort()
+            return
+        self.conn = -1
+        self._enough_patience()
+        self.transport.write(self.pipe.outgoing())
+        self.transport.write_eof()
+        self._patience = self._shell.loop.call_later(ALERT_TIMEOUT, self.transport.abort)
+
+    def _enough_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def close(self) -> None:
+        """Send what is to be sent, and close."""
+        if self.pipe is not None and not self.transport.is_closing():
+            self.transport.write(self.pipe.close())
+        self.transport.close()
+
+    def _plain_received(self, data: bytes) -> None:
+        try:
+            for body in self._frames.feed(data):
+                self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
+        except FrameError as error:
+            self._shell.refuse(self.conn, _no_frame(error))
+            return
+        if self._shell.broker.backlog(self.conn) > MAX_BACKLOG:
+            self.transport.pause_reading()
+
+    def send(self, body: bytes) -> bool:
+        """Send an answer; True when there is room for the next one."""
+        data = frame(body)
+        self.transport.write(data if self.pipe is None else self.pipe.seal(data))
+        if self._full:
+            self._unsent = True
+            return False
+        if self._shell.broker.backlog(self.conn):
+            # Requests are waiting: let other connections have their turn first.
+            self._shell.loop.call_soon(self._sent)
+            return False
+        return True
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._unsent:
+            self._unsent = False
+            self._sent()
+
+    def _sent(self) -> None:
+        if self.transport.is_closing():
+            return
+        self._shell.client_step(self, Sent(self.conn))
+        if self._shell.broker.backlog(self.conn) <= MAX_BACKLOG and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._enough_patience()
+        self._shell.disconnected(self)
+
+
+def _no_frame(error: FrameError) -> str:
+    if error.size is not None and error.size >> 16 == _TLS_HELLO:
+        return "the client speaks TLS, and this listener does not"
+    return str(error)
