@@ -79,6 +79,8 @@ VERSIONS: dict[int, int] = {
     key(LeaveGroupRequest): 0,
     key(SyncGroupRequest): 0,
 }
+SEES_GROWTH = False
+"""Its leader doesn't look for new partitions: `loops`."""
 
 
 CLOSED = ConsumerState.closed

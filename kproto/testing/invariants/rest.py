@@ -32,7 +32,9 @@ def what_is_owned_is_read(world: World) -> None:
 
 
 def every_record_was_delivered(world: World) -> None:
-    """I10, I14: each record since the group began was given to one of its members, also of new partitions."""
+    """I10, I14: each record since the group began was given to one of its members, also of new partitions.
+    Not of those that a leader of another client can't see (sarama-cluster's: S1-9).
+    """
     for group in {consumer.group for consumer in consumers(world) if consumer.group is not None}:
         members = [one for one in consumers(world) if one.group == group]
         if not any(one.alive and one.is_polling and not one.is_over for one in members):
@@ -49,6 +51,7 @@ def every_record_was_delivered(world: World) -> None:
                 skipped.update(seen.partitions or world.partitions())
         if any(one.options.auto_offset_reset != "earliest" for one in members):
             continue
+        skipped |= _unseen(world, group)
         wanted = {topic for one in members if one.alive for topic in one.engine.topics}
         for partition in world.partitions():
             if partition.topic in wanted and partition not in skipped | world.disturbed:
@@ -56,6 +59,16 @@ def every_record_was_delivered(world: World) -> None:
                 missing = not_given(world, partition, given.get(partition, set()), end)
                 if missing is not None:
                     raise broken(world, group, f"record {missing} of {partition} was given to nobody")
+
+
+def _unseen(world: World, group_id: str) -> set[TopicPartition]:
+    """What nobody is assigned, where who divides doesn't look for new partitions."""
+    group = world.cluster.coordinator.groups.get(group_id)
+    others = [one for one in world.living(Member) if one.group == group_id]
+    if group is None or all(one.sees_growth or one.member_id != group.leader for one in others):
+        return set()
+    plans = [Assignment.decode(member.assignment).partitions for member in group.members.values()]
+    return set(world.partitions()).difference(*plans)
 
 
 def the_group_converges(world: World) -> None:

@@ -108,6 +108,11 @@ class Member(Client):
         return frozenset() if works_on is None else frozenset(self.owned - works_on)
 
     @property
+    def sees_growth(self) -> bool:
+        """Whether it looks for new partitions of its topics, when it leads."""
+        return getattr(self.machine, "SEES_GROWTH", True) is True
+
+    @property
     def is_polling(self) -> bool:
         return self._wanted and self.frozen_until is None
 
