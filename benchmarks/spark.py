@@ -7,8 +7,8 @@
     python -m benchmarks.spark --bytes 1000 --only stream  larger records; only one kind of work
 
 The jars are, from Maven: spark-sql-kafka-0-10_2.13 and spark-token-provider-kafka-0-10_2.13 (the newest
-there are), kafka-clients and commons-pool2. The ceiling is a Python source that repeats one ready Arrow
-batch: what Spark itself costs. Runs are interleaved, and the median is shown, with the ratio of its speed to
+there are), kafka-clients and commons-pool2; and spark-avro_2.13 for from_avro. The ceiling is a Python
+source that repeats one ready Arrow batch: what Spark itself costs. Runs are interleaved, and the median is shown, with the ratio of its speed to
 Spark's own source in the same run; on a shared machine CPU seconds, of the JVM and of Python, say more than
 the clock.
 """
@@ -16,8 +16,10 @@ the clock.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import struct
 import sys
 import tempfile
 import time
@@ -132,6 +134,87 @@ def fill(bootstrap: str, topic: str, rows: int, size: int) -> None:
                 cluster.produce(TopicPartition(topic, partition), batch)
             if rest:
                 cluster.produce(TopicPartition(topic, partition), encode_batch(records[:rest]))
+
+
+FLIGHT = "id BIGINT, dest STRING, delay DOUBLE, late BOOLEAN, legs ARRAY<STRING>"
+
+
+def flights(bootstrap: str, rows: int) -> dict[str, str]:
+    """The same thousand flights, again and again, as JSON and as Avro: topics by format."""
+    values: dict[str, list[bytes]] = {"json": [], "avro": []}
+    for n in range(1000):
+        dest, legs = f"airport-{n % 97}", ["JFK", "SFO"][: n % 3]
+        one = {"id": n, "dest": dest, "delay": n / 7, "late": n % 2 == 0, "legs": legs}
+        values["json"].append(json.dumps(one).encode())
+        avro = _zigzag(n) + b"\2" + _text(dest) + struct.pack("<d", n / 7) + bytes([n % 2 == 0])
+        avro += (_zigzag(len(legs)) + b"".join(map(_text, legs)) if legs else b"") + b"\0"
+        values["avro"].append(avro)
+    topics = {name: f"flights-{name}-{time.time_ns()}" for name in values}
+    with Cluster(bootstrap) as cluster:
+        for name, topic in topics.items():
+            cluster.create_topics({topic: PARTITIONS})
+            batch = encode_batch([Record(n, 0, None, value) for n, value in enumerate(values[name])])
+            for number in range(rows // 1000):
+                cluster.produce(TopicPartition(topic, number % PARTITIONS), batch)
+    return topics
+
+
+def _zigzag(n: int) -> bytes:
+    n, found = n * 2, bytearray()
+    while n > 127:
+        found.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*found, n])
+
+
+def _text(word: str) -> bytes:
+    return _zigzag(len(word)) + word.encode()
+
+
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Flight",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "dest", "type": ["null", "string"]},
+            {"name": "delay", "type": "double"},
+            {"name": "late", "type": "boolean"},
+            {"name": "legs", "type": {"type": "array", "items": "string"}},
+        ],
+    }
+)
+
+
+def values(spark: Any, formats: dict[str, str], bootstrap: str, rows: int, runs: int) -> None:
+    """Columns made by the source, beside those that from_json and from_avro of the JVM make of bytes."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.avro.functions import from_avro
+
+    rows -= rows % 1000
+    topics = flights(bootstrap, rows)
+    schema = {"json": FLIGHT, "avro": AVRO}
+    jvm = {
+        "json": lambda value: f.from_json(value.cast("string"), FLIGHT),
+        "avro": lambda v: from_avro(v, AVRO),
+    }
+
+    def read(form: str, name: str, inside: bool) -> None:
+        given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topics[name]}
+        if inside:
+            given |= {"value.format": name, "value.schema": schema[name]}
+        frame = spark.read.format(form).options(**given).load()
+        value = frame.value if inside else jvm[name](frame.value)
+        frame.select(value.alias("value")).select("value.*").write.format("noop").mode("overwrite").save()
+
+    for name in topics:
+        ways = {"kproto": partial(read, "kproto", name, True)}
+        ways |= {kind: partial(read, form, name, False) for kind, form in formats.items() if kind != "kproto"}
+        ways["kproto, JVM"] = partial(read, "kproto", name, False)
+        try:
+            measure(runs, rows, name, ways)
+        except Exception as error:  # from_avro without its jar
+            print(f"{name}: {str(error)[:200]}")
 
 
 def alone(bootstrap: str, topic: str, rows: int, runs: int) -> None:
@@ -283,7 +366,7 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=3)
     arguments.add_argument("--jvm", type=Path, metavar="JARS")
     arguments.add_argument("--alone", action="store_true")
-    arguments.add_argument("--only", choices=("batch", "stream", "sink", "latency"))
+    arguments.add_argument("--only", choices=("batch", "stream", "sink", "latency", "values"))
     given = arguments.parse_args()
     from kproto.broker.server import running
 
@@ -315,6 +398,8 @@ def main() -> None:
             streams(spark, {**stream, "ceiling": repeated}, given.rows, given.runs)
         if given.only in (None, "sink"):
             sinks(spark, formats, bootstrap, given.rows, given.bytes, given.runs)
+        if given.only in (None, "values"):
+            values(spark, formats, bootstrap, given.rows, given.runs)
         if given.only in (None, "latency"):
             latency(spark, formats, bootstrap)
         spark.stop()

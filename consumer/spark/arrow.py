@@ -7,7 +7,7 @@ sliced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -20,6 +20,8 @@ from kproto.records import batches
 from kproto.records.columns import Columns, columns
 
 from .offsets import Range
+from .values import ERROR, Asked, BadValue, Decode
+from .values.kinds import arrow as to_arrow
 
 # pyarrow has no types.
 pa: Any = pyarrow
@@ -41,6 +43,7 @@ TYPES: dict[str, Any] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamptype": pa.int32(),
     "headers": _HEADERS,
+    ERROR: pa.string(),
 }
 
 
@@ -62,11 +65,20 @@ def cut(records: bytes, end: int) -> tuple[bytes, int | None]:
 class Builder:
     """Makes the batches of one slice, with the columns of a schema and no others."""
 
-    def __init__(self, schema: StructType, range_: Range, *, check_crcs: bool = True) -> None:
+    def __init__(
+        self, schema: StructType, range_: Range, *, check_crcs: bool = True, formats: Iterable[Asked] = ()
+    ) -> None:
         self._check_crcs = check_crcs
-        self._schema = pa.schema([(name, TYPES[name.lower()]) for name in schema.fieldNames()])
         self._range = range_
-        self._makers = [self._maker(field.name.lower()) for field in schema.fields]
+        names = {field.name.lower(): field for field in schema.fields}
+        self._decoded: list[tuple[Asked, Decode]] = []
+        kinds = dict(TYPES)
+        for asked in formats:
+            if (field := names.get(asked.where)) is not None:
+                self._decoded.append((asked, asked.module.decoder(asked, field.dataType)))
+                kinds[asked.where] = to_arrow(asked.option("schema"), field.dataType)
+        self._schema = pa.schema([(field.name, kinds[name]) for name, field in names.items()])
+        self._makers = {name: self._maker(name) for name in names}
 
     def batches(
         self, records: bytes, aborted: tuple[tuple[int, int], ...], position: int
@@ -79,8 +91,29 @@ class Builder:
         first, last = np.searchsorted(found.offset, [position, self._range.end]).tolist()
         for at in range(first, last, ROWS):
             until = min(at + ROWS, last)
-            arrays = [make(found, at, until) for make in self._makers]
+            shown = self._decode(found, at, until) if self._decoded else {}
+            arrays = [
+                shown[name] if name in shown else make(found, at, until)
+                for name, make in self._makers.items()
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _decode(self, found: Columns, a: int, b: int) -> dict[str, Column]:
+        """The columns that have a format, and what is wrong with them. Raises BadValue."""
+        shown: dict[str, Column] = {}
+        told: dict[int, str] = {}
+        for asked, decode in self._decoded:
+            given = (found.key if asked.where == "key" else found.value).slice(a, b - a)
+            column, bad = _without_nulls(decode, given)
+            if bad and asked.on_error == "fail":
+                place, row = f"{self._range.topic}-{self._range.partition}", min(bad)
+                raise BadValue(asked.where, place, int(found.offset[a + row]), bad[row])
+            for row, why in bad.items():
+                told[row] = f"{told[row]}; {asked.where}: {why}" if row in told else f"{asked.where}: {why}"
+            shown[asked.where] = column
+        words = [told.get(row) for row in range(b - a)] if told else None
+        shown[ERROR] = pa.array(words, pa.string()) if words else pa.nulls(b - a, pa.string())
+        return shown
 
     def _placed(self, error: RecordError, position: int) -> RecordError:
         """The same error, with where in the log it is, and what can be done."""
@@ -105,6 +138,8 @@ class Builder:
                 return lambda found, a, b: pa.array(found.offset[a:b])
             case "timestamp":
                 return lambda found, a, b: pa.array(self._microseconds(found, a, b)).view(TYPES["timestamp"])
+            case "_error":
+                return lambda _, a, b: pa.nulls(b - a, pa.string())
             case "timestamptype":
                 return lambda found, a, b: pa.array(found.timestamp_type[a:b].astype(np.int32))
             case _:
@@ -125,6 +160,17 @@ class Builder:
                 'the column out to read on, as with .schema("key BINARY, value BINARY")',
             )
         return times * 1000
+
+
+def _without_nulls(decode: Decode, given: Column) -> tuple[Column, Mapping[int, str]]:
+    """Null stays null."""
+    if not given.null_count:
+        return decode(given)
+    there = np.flatnonzero(given.is_valid().to_numpy(zero_copy_only=False))
+    column, bad = decode(given.drop_null())
+    places = np.full(len(given), -1)
+    places[there] = np.arange(len(there))
+    return column.take(pa.array(places, mask=places < 0)), {int(there[row]): why for row, why in bad.items()}
 
 
 # Microseconds in 64 bits: the year 294247.

@@ -30,6 +30,7 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from ..security.names import shown
+from . import values as decoding
 from .access import PLAINTEXT, PREFIXES, Access
 from .java_regex import matcher
 
@@ -125,6 +126,7 @@ class Options:
     fetch_offset_retry_interval_ms: int = 1_000
     commit_group_id: str | None = None
     topic: str | None = None
+    formats: tuple[decoding.Asked, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -182,6 +184,11 @@ class Options:
                 "subscribe", None, "one of subscribe, subscribePattern and assign must be given"
             )
         self._refuse("topic", "it is for writing; topics to read are given with subscribe")
+        decoded = {one.where for one in self.formats}
+        for name in sorted(self.given & decoding.NAMES):
+            column = name.partition(".")[0]
+            if column in decoding.COLUMNS and column not in decoded:
+                raise ConfigError(name, "(given)", f"it says how to decode: give {column}.format, too")
 
     def _refuse(self, name: str, why: str) -> None:
         if name in self.given:
@@ -216,12 +223,14 @@ def parse(options: Mapping[str, str]) -> Options:
         attribute: read(name, given[name]) for name, (attribute, read) in _PLAIN.items() if name in given
     }
     access = {name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)}
+    choice = _choice(given)
     return Options(
         bootstrap_servers=servers.strip(),
         client=_client(client),
         access=Access.read(access),
         given=frozenset(given),
-        choice=_choice(given),
+        choice=choice,
+        formats=decoding.asked(given, choice.names if isinstance(choice, Topics) else ()),
         starting=_bound(given, "starting"),
         ending=_bound(given, "ending"),
         **values,
@@ -413,8 +422,8 @@ def _client(given: Mapping[str, str]) -> dict[str, object]:
 _REFUSED = {
     "auto.offset.reset": "use startingOffsets and failOnDataLoss",
     "enable.auto.commit": "the checkpoint keeps the position; commitGroupId shows it to lag tools",
-    "key.deserializer": "keys are read as binary; cast or parse the column",
-    "value.deserializer": "values are read as binary; cast or parse the column",
+    "key.deserializer": "keys are read as binary; key.format decodes them",
+    "value.deserializer": "values are read as binary; value.format decodes them",
     "key.serializer": "keys are written as they are, string or binary",
     "value.serializer": "values are written as they are, string or binary",
     "interceptor.classes": "there is no Java client here that could run them",
@@ -508,6 +517,7 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
 _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "includeHeaders"} | {
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsByTimestamp",
     "startingTimestamp", "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
+    *decoding.NAMES,
 }  # fmt: skip
 
 # groupIdPrefix names the JVM source's throw-away groups: accepted, and without effect here.

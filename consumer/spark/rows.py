@@ -57,7 +57,8 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
     """The records of a slice, in batches of at most 50 000 rows with the columns of `schema`."""
     if not isinstance(partition, Slice):
         return  # Spark makes a task also for a plan without slices
-    builder = Builder(schema, partition.range, check_crcs=options.client.get("check.crcs") is not False)
+    check_crcs = options.client.get("check.crcs") is not False
+    builder = Builder(schema, partition.range, check_crcs=check_crcs, formats=options.formats)
     for chunk in _chunks(partition.range, options):
         yield from builder.batches(chunk.records, chunk.aborted, chunk.position)
 

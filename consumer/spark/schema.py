@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 from kproto.errors import ConfigError
 
 from .options import Options
+from .values import ERROR
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -37,11 +38,22 @@ COLUMNS: dict[str, DataType] = {
 
 
 def full(options: Options) -> StructType:
-    """All columns, with `headers` if includeHeaders says so."""
+    """All columns, with `headers` if includeHeaders says so, and ``_error`` if bad values become null. Keys
+    and values are as on the wire, whatever their format.
+    """
     fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
     if options.include_headers:
         fields.append(StructField("headers", HEADERS))
+    if any(one.on_error == "null" for one in options.formats):
+        fields.append(StructField(ERROR, StringType()))
     return StructType(fields)
+
+
+def ddl(options: Options) -> str:
+    """The columns of `full` for Spark, which reads DDL itself, with decoded keys and values."""
+    decoded = {one.where: one.module.column(one) for one in options.formats}
+    kinds = ((one.name, one.dataType.simpleString()) for one in full(options).fields)
+    return ", ".join(f"{name} {decoded.get(name, kind)}" for name, kind in kinds)
 
 
 def checked(schema: StructType, options: Options) -> StructType:
@@ -49,7 +61,10 @@ def checked(schema: StructType, options: Options) -> StructType:
     one.
     """
     allowed = {field.name.lower(): field.dataType for field in full(options).fields}
+    decoded = {one.where for one in options.formats}
     for field in schema.fields:
+        if field.name.lower() in decoded:
+            continue  # what its format can't make is refused by its decoder
         kind = allowed.get(field.name.lower())
         if kind is None:
             hint = " (with includeHeaders)" if field.name.lower() == "headers" else ""

@@ -36,10 +36,10 @@ class KprotoDataSource(DataSource):
         """The name for ``format``. (``kafka`` is reserved by Spark for its own.)"""
         return "kproto"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """All columns; a schema given by the user takes its place."""
         self.parsed.for_reading()
-        return columns.full(self.parsed)
+        return columns.ddl(self.parsed) if self.parsed.formats else columns.full(self.parsed)
 
     def reader(self, schema: StructType) -> KprotoReader:
         """For ``spark.read``."""

@@ -21,6 +21,8 @@ SAYS = {
     "join.py": "turnarounds: ",
     "upsert.py": "aircraft: ",
     "backfill_then_live.py": "departures: 5000, ",
+    "sessions.py": "sessions: ",
+    "enrichment.py": "days of airlines: ",
 }
 
 
@@ -31,7 +33,7 @@ def test_every_pipeline_is_listed_and_tested() -> None:
     assert all(f"`{name}`" in text for name in programs)
 
 
-RUN = list(SAYS) if "KPROTO_SPARK_KILLS" in os.environ else ["join.py", "backfill_then_live.py"]
+RUN = list(SAYS) if "KPROTO_SPARK_KILLS" in os.environ else ["join.py", "sessions.py"]
 
 
 @pytest.mark.parametrize("name", RUN)

@@ -1,0 +1,452 @@
+"""``value.format=avro``: what Avro writes, without or with a registry's header, read in columns.
+
+All values of a batch are read side by side, field by field (`lanes`). The writer's schema says how; the
+reader's (``value.schema``, else the registry's latest) which columns come out: fields go by name and alias,
+what the writer didn't have is the reader's default, and numbers widen, as Avro has it. What isn't asked for
+is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from kproto.errors import ConfigError
+
+from .avro_schema import ABSENT, Field, Node, parse
+from .kinds import arrow
+from .lanes import Ints, Lanes, pa, spread
+from .registry import URL, NoSuchSchema, Schema
+from .wire import HEADER, split, without
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+    from . import Asked, Bad, Column, Decode
+
+
+def column(asked: Asked) -> str:
+    return _reader(asked).ddl
+
+
+def decoder(asked: Asked, kind: DataType) -> Decode:
+    option = asked.option("schema")
+    target, reader = arrow(option, kind), _reader(asked)
+    try:
+        plain = _Read(reader, reader, target)
+    except Mismatch as error:
+        raise ConfigError("schema", f"{asked.where} {kind.simpleString()}", str(error)) from None
+    return plain.decode if asked.registry is None else _Registered(asked, reader, target).decode
+
+
+def _reader(asked: Asked) -> Node:
+    option = asked.option("schema")
+    if asked.schema is not None:
+        return parse(option, asked.schema)
+    if asked.registry is None:
+        raise ConfigError(option, None, f"avro needs it: a schema in JSON, the path of one, or {URL}")
+    if asked.subject is None:
+        why = f"name it, or give {option}: there is more than one topic"
+        raise ConfigError(asked.option("subject"), None, why)
+    return _parsed(asked, asked.registry.latest(asked.subject))
+
+
+def _parsed(asked: Asked, schema: Schema) -> Node:
+    if schema.kind != "AVRO":
+        raise ConfigError(asked.option("format"), "avro", f"the registry has {schema.kind} there")
+    others: dict[str, None] = {}
+
+    def add(one: Schema) -> None:
+        for other in one.names.values():
+            add(other)
+            others[other.text] = None
+
+    add(schema)
+    return parse(asked.option("schema"), schema.text, others)
+
+
+class Mismatch(ValueError):
+    """Two schemas that don't fit."""
+
+
+class _Registered:
+    """Values that name their writers' schemas."""
+
+    def __init__(self, asked: Asked, reader: Node, target: Any) -> None:
+        self.asked, self.reader, self.target = asked, reader, target
+        self.reads: dict[int, _Read | str] = {}
+
+    def decode(self, values: Column) -> tuple[Column, Bad]:
+        bad: dict[int, str] = {}
+        columns: list[Column] = []
+        owners: list[Ints] = []
+        for number, rows in split(values, bad):
+            read = self._read(number)
+            if isinstance(read, str):
+                bad.update(dict.fromkeys(rows.tolist(), read))
+                continue
+            one = values if len(rows) == len(values) else values.take(pa.array(rows))
+            column, wrong = read.decode(without(one, HEADER))
+            bad.update({int(rows[row]): why for row, why in wrong.items()})
+            columns.append(column)
+            owners.append(rows)
+        return _together(columns, owners, len(values), self.target), bad
+
+    def _read(self, number: int) -> _Read | str:
+        """How a writer's values are read, or why they can't be."""
+        if number not in self.reads:
+            assert self.asked.registry is not None
+            try:
+                writer = _parsed(self.asked, self.asked.registry.schema(number))
+                self.reads[number] = _Read(writer, self.reader, self.target)
+            except NoSuchSchema as error:
+                self.reads[number] = str(error)
+            except Mismatch as error:
+                self.reads[number] = f"schema {number} of its writer doesn't fit: {error}"
+        return self.reads[number]
+
+
+class _Read:
+    """Values of one writer as a column of the type `target`."""
+
+    def __init__(self, writer: Node, reader: Node, target: Any) -> None:
+        self.writer, self.reader, self.target = writer, reader, target
+        self._check(writer, reader, target, "")
+
+    def decode(self, values: Column) -> tuple[Column, Bad]:
+        lanes = Lanes(values)
+        with np.errstate(over="ignore"):
+            found = self._value(lanes, lanes.all(), self.writer, self.reader, self.target, "the value")
+        lanes.finish("the value")
+        if lanes.bad:
+            mask = np.isin(np.arange(len(lanes)), list(lanes.bad))
+            found = found.take(pa.array(np.arange(len(lanes)), mask=mask))
+        return found, lanes.bad
+
+    # ---- once for all values
+
+    def _check(self, writer: Node, reader: Node, target: Any, place: str) -> None:
+        """Raises Mismatch where the writer's values can't become the target."""
+        if writer.kind == "union":
+            merged = _one(writer)
+            if merged is None:
+                if not _alike(writer, reader):
+                    raise Mismatch(f"{place or 'it'} is a union of several types, and another one")
+                for number, branch in enumerate(writer.branches):
+                    index = target.get_field_index(f"member{number}") if pa.types.is_struct(target) else -1
+                    if index >= 0:
+                        inner = reader.branches[number]
+                        self._check(branch, inner, target[index].type, f"{place}.member{number}".strip("."))
+            else:
+                self._check(merged, _one(reader) or reader, target, place)
+            return
+        reader = _one(reader) or reader
+        told = f"{place or 'it'} is {writer.kind} as written, {reader.kind} as read, {target} as asked for"
+        if writer.kind in ("record", "array", "map") and reader.kind != writer.kind:
+            raise Mismatch(told)
+        if writer.kind == "record":
+            if not pa.types.is_struct(target) or not len(target):
+                raise Mismatch(told)
+            for field in target:
+                inside = f"{place}.{field.name}".strip(".")
+                read = _found(reader, field.name)
+                if read is None:
+                    raise Mismatch(f"there is no field {inside}")
+                written = _written(writer, read)
+                if written is not None:
+                    self._check(written.node, read.node, field.type, inside)
+                elif read.default is ABSENT:
+                    raise Mismatch(f"{inside} is not in what was written, and has no default")
+                else:
+                    _default(read, field.type)
+        elif writer.kind == "array":
+            if not pa.types.is_list(target):
+                raise Mismatch(told)
+            self._check(writer.inner[0], reader.inner[0], target.value_type, f"{place}[]")
+        elif writer.kind == "map":
+            if not pa.types.is_map(target):
+                raise Mismatch(told)
+            self._check(writer.inner[0], reader.inner[0], target.item_type, f"{place}[]")
+        elif (
+            (writer.kind, writer.logical) != (reader.kind, reader.logical) and not _widens(writer, reader)
+        ) or _scalar(reader) != target:
+            raise Mismatch(told)
+
+    # ---- values
+
+    def _value(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+        """The next value of each of the lanes `at`; None if `target` is, for values that are passed over."""
+        match writer.kind:
+            case "union":
+                return self._union(lanes, at, writer, reader, target, place)
+            case "record":
+                return self._record(lanes, at, writer, _one(reader) or reader, target, place)
+            case "array" | "map":
+                return self._blocks(lanes, at, writer, _one(reader) or reader, target, place)
+            case _:
+                return _leaf(lanes, at, writer, target, place)
+
+    def _record(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+        found: dict[str, Column] = {}
+        wanted: dict[str, tuple[Field, Any]] = {}
+        for field in target if target is not None else ():
+            read = _found(reader, field.name)
+            assert read is not None
+            written = _written(writer, read)
+            if written is None:
+                found[field.name] = _default(read, field.type, len(at))
+            else:
+                wanted[written.names[0]] = (read, field)
+        for one in writer.fields:
+            read, field = wanted.get(one.names[0], (one, None))
+            kind = None if field is None else field.type
+            value = self._value(lanes, at, one.node, read.node, kind, one.names[0])
+            if field is not None:
+                found[field.name] = value
+        if target is None:
+            return None
+        return pa.StructArray.from_arrays([found[field.name] for field in target], fields=list(target))
+
+    def _union(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+        branch = lanes.zigzag(at, place)
+        count = len(writer.branches) + (writer.null >= 0)
+        lanes.fail(
+            at, (branch < 0) | (branch >= count), f"{place} names a branch that its union doesn't have"
+        )
+        merged = _one(writer)
+        members = [n for n in range(count) if n != writer.null]
+        columns: list[Column] = []
+        chosen: list[Ints] = []
+        for number, node in zip(members, writer.branches, strict=True):
+            rows = np.flatnonzero(branch == number)
+            if merged is not None:
+                kind, inner = target, _one(reader) or reader
+            else:
+                inner = reader.branches[len(columns)] if reader.kind == "union" else node
+                kind = _member(target, len(columns))
+            columns.append(self._value(lanes, at[rows], node, inner, kind, place))
+            chosen.append(rows)
+        if target is None:
+            return None
+        if merged is not None:
+            return _together(columns, chosen, len(at), target)
+        wide: list[Column] = []
+        for field in target:
+            number = int(field.name.removeprefix("member"))
+            wide.append(spread(columns[number], chosen[number], len(at)))
+        null = branch == writer.null
+        mask = pa.array(null) if writer.null >= 0 else None
+        return pa.StructArray.from_arrays(wide, fields=list(target), mask=mask)
+
+    def _blocks(self, lanes: Lanes, at: Ints, writer: Node, reader: Node, target: Any, place: str) -> Column:
+        """Arrays and maps: the next item of every lane that has one left, again and again."""
+        left = np.zeros(len(at), np.int64)
+        more = np.ones(len(at), bool)
+        total = np.zeros(len(at), np.int64)
+        owners: list[Ints] = []
+        keys: list[Column] = []
+        items: list[Column] = []
+        inner = None if target is None else target.item_type if writer.kind == "map" else target.value_type
+        while more.any():
+            empty = np.flatnonzero(more & (left == 0))
+            if len(empty):
+                count = lanes.zigzag(at[empty], f"the size of {place}")
+                sized = np.flatnonzero(count < 0)
+                if len(sized):
+                    lanes.zigzag(at[empty[sized]], f"the size of {place}")  # in bytes
+                    count[sized] = -count[sized]
+                room = lanes.end[at[empty]] - lanes.at[at[empty]]
+                wrong = (count < 0) | (count > room)
+                lanes.fail(at[empty], wrong, f"{place} has more items than there are bytes")
+                count[wrong] = 0
+                left[empty] = count
+                more[empty[count == 0]] = False
+            rows = np.flatnonzero(left > 0)
+            if not len(rows):
+                continue
+            if writer.kind == "map":
+                sizes = lanes.zigzag(at[rows], f"a key of {place}")
+                keys.append(lanes.text(at[rows], sizes, f"a key of {place}"))
+            items.append(self._value(lanes, at[rows], writer.inner[0], reader.inner[0], inner, f"{place}[]"))
+            owners.append(rows)
+            total[rows] += 1
+            left[rows] -= 1
+        if target is None:
+            return None
+        offsets = pa.array(np.concatenate([[0], np.cumsum(total)]).astype(np.int32))
+        order = np.argsort(np.concatenate(owners), kind="stable") if owners else np.zeros(0, np.int64)
+        item = pa.concat_arrays(items).take(pa.array(order)) if items else pa.nulls(0, inner)
+        if writer.kind == "map":
+            key = pa.concat_arrays(keys).take(pa.array(order)) if keys else pa.nulls(0, pa.string())
+            return pa.MapArray.from_arrays(offsets, key, item).cast(target)
+        return pa.ListArray.from_arrays(offsets, item, type=target)
+
+
+def _member(target: Any, number: int) -> Any:
+    """The type of a union's member, None if it isn't asked for."""
+    if target is None:
+        return None
+    found: dict[str, Any] = {field.name: field.type for field in target}
+    return found.get(f"member{number}")
+
+
+def _together(columns: list[Column], owners: list[Ints], count: int, kind: Any) -> Column:
+    """Columns of some rows each as one, with nulls for rows that none has."""
+    if not columns:
+        return pa.nulls(count, kind)
+    if len(columns) == 1:
+        return spread(columns[0], owners[0], count)
+    rows = np.concatenate(owners)
+    order = np.argsort(rows, kind="stable")
+    return spread(pa.concat_arrays(columns).take(pa.array(order)), rows[order], count)
+
+
+def _leaf(lanes: Lanes, at: Ints, writer: Node, target: Any, place: str) -> Column:
+    match writer.kind:
+        case "int" | "long":
+            value = lanes.zigzag(at, place)
+            if writer.kind == "int":
+                lanes.fail(at, value != value.astype(np.int32), f"{place} has more than 32 bits")
+            if target is None:
+                return None
+            if pa.types.is_timestamp(target):
+                if writer.logical.endswith("millis"):
+                    lanes.fail(at, np.abs(value) > _MOST_MS, f"{place} is a time beyond what Spark has")
+                    value = value * 1000
+                return pa.array(value).view(target)
+            narrow = np.int32 if writer.kind == "int" else np.int64
+            found = pa.array(value.astype(narrow))
+            return found.view(target) if pa.types.is_date(target) else found.cast(target, safe=False)
+        case "float" | "double":
+            value = lanes.fixed(at, "<f4" if writer.kind == "float" else "<f8", place)
+            return None if target is None else pa.array(value).cast(target)
+        case "boolean":
+            value = lanes.fixed(at, "u1", place)
+            lanes.fail(at, value > 1, f"{place} is neither true nor false")
+            return None if target is None else pa.array(value == 1)
+        case "enum":
+            number = lanes.zigzag(at, place)
+            wrong = (number < 0) | (number >= len(writer.symbols))
+            lanes.fail(at, wrong, f"{place} names a symbol that its enum doesn't have")
+            if target is None:
+                return None
+            indices = pa.array(np.where(wrong, 0, number).astype(np.int32))
+            return pa.array(writer.symbols, pa.string()).take(indices)
+        case "fixed":
+            sizes = np.full(len(at), writer.size, np.int64)
+        case _:
+            sizes = lanes.zigzag(at, f"the size of {place}")
+    if writer.kind == "string":
+        found = lanes.text(at, sizes, place)  # also where it isn't wanted: a value is right or bad
+        return None if target is None else found.cast(target)
+    start, stop = lanes.skip(at, sizes, place)
+    if target is None:
+        return None
+    if pa.types.is_decimal(target):
+        return _decimals(lanes, at, start, stop, target, place)
+    found = lanes.cut(start, stop)
+    if not pa.types.is_string(target):
+        return found
+    return lanes.as_text(at, found, place)
+
+
+def _decimals(lanes: Lanes, at: Ints, start: Ints, stop: Ints, target: Any, place: str) -> Column:
+    """Numbers of up to 16 bytes, the first one most significant, as Arrow has them: the last one first."""
+    size = stop - start
+    lanes.fail(at, size > 16, f"{place} has more than 38 digits")
+    size = np.minimum(size, 16)
+    sign = np.where((size > 0) & (lanes.data[start] > 127), 255, 0).astype(np.uint8)
+    found = np.repeat(sign[:, None], 16, axis=1)
+    for byte in range(int(size.max(initial=0))):
+        rows = np.flatnonzero(size > byte)
+        found[rows, byte] = lanes.data[stop[rows] - 1 - byte]
+    buffer = pa.py_buffer(np.ascontiguousarray(found))
+    widest = pa.decimal128(38, target.scale)
+    column = pa.Array.from_buffers(widest, len(size), [None, buffer])
+    try:
+        return column.cast(target)
+    except pa.ArrowInvalid:
+        limit = 10**target.precision
+        whole = [int.from_bytes(one.tobytes(), "little", signed=True) for one in found]
+        wrong = np.array([abs(one) >= limit for one in whole])
+        lanes.fail(at, wrong, f"{place} has more than {target.precision} digits")
+        found[wrong] = 0
+        buffer = pa.py_buffer(np.ascontiguousarray(found))
+        return pa.Array.from_buffers(widest, len(size), [None, buffer]).cast(target)
+
+
+_MOST_MS = (2**63 - 1) // 1000
+
+
+# ---- two schemas
+
+
+def _one(node: Node) -> Node | None:
+    """The type of a union's values, where they have one."""
+    return node.merged if node.kind == "union" else None
+
+
+def _alike(writer: Node, reader: Node) -> bool:
+    return reader.kind == "union" and [one.kind for one in writer.branches] == [
+        one.kind for one in reader.branches
+    ]
+
+
+def _found(node: Node, name: str) -> Field | None:
+    return next((one for one in node.fields if one.names[0] == name), None)
+
+
+def _written(writer: Node, read: Field) -> Field | None:
+    """What was written of a field, under its own name, or an alias."""
+    for name in read.names:
+        found = _found(writer, name)
+        if found is not None:
+            return found
+    return None
+
+
+_WIDER = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+
+def _widens(writer: Node, reader: Node) -> bool:
+    if reader.kind == writer.kind:
+        # Another logical type of the same kind: the reader's is how it is meant.
+        return reader.logical == writer.logical == "decimal" and reader.scale == writer.scale
+    return not writer.logical and not reader.logical and reader.kind in _WIDER.get(writer.kind, ())
+
+
+def _scalar(node: Node) -> Any:
+    if node.logical == "decimal":
+        return pa.decimal128(node.precision, node.scale)
+    return {
+        "BOOLEAN": pa.bool_(),
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "FLOAT": pa.float32(),
+        "DOUBLE": pa.float64(),
+        "BINARY": pa.binary(),
+        "STRING": pa.string(),
+        "DATE": pa.date32(),
+        "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+        "TIMESTAMP_NTZ": pa.timestamp("us"),
+    }[node.ddl]
+
+
+def _default(field: Field, target: Any, count: int = 0) -> Column:
+    """A column of a field's default. Raises Mismatch for one that can't be the target."""
+    value: Any = field.default
+    if isinstance(value, str) and field.node.kind in ("bytes", "fixed"):
+        value = value.encode("latin-1")
+    if isinstance(value, dict) and pa.types.is_map(target):
+        value = list(cast("dict[str, Any]", value).items())
+    try:
+        return pa.repeat(pa.scalar(value, target), count)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise Mismatch(f"the default of {field.names[0]} is no {target}: {error}") from None

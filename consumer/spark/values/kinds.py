@@ -1,0 +1,60 @@
+"""Spark's types as Arrow's, exactly as Spark compares them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from pyspark.sql import types as spark
+
+from kproto.errors import ConfigError
+
+pa: Any = import_module("pyarrow")
+Kind: TypeAlias = Any
+
+_SCALARS: dict[type[spark.DataType], Kind] = {
+    spark.BooleanType: pa.bool_(),
+    spark.ByteType: pa.int8(),
+    spark.ShortType: pa.int16(),
+    spark.IntegerType: pa.int32(),
+    spark.LongType: pa.int64(),
+    spark.FloatType: pa.float32(),
+    spark.DoubleType: pa.float64(),
+    spark.StringType: pa.string(),
+    spark.BinaryType: pa.binary(),
+    spark.DateType: pa.date32(),
+    spark.TimestampType: pa.timestamp("us", tz="UTC"),
+    spark.TimestampNTZType: pa.timestamp("us"),
+    spark.DayTimeIntervalType: pa.duration("us"),
+}
+
+
+def arrow(option: str, kind: spark.DataType, place: str = "") -> Kind:
+    """The type of a decoded column. Raises ConfigError for one that no format makes."""
+    if type(kind) in _SCALARS:
+        return _SCALARS[type(kind)]
+    if isinstance(kind, spark.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, spark.StructType):
+        for one in kind.fields:
+            if not one.nullable:
+                _promised(option, f"{place}{one.name}")
+        return pa.struct(
+            [pa.field(one.name, arrow(option, one.dataType, f"{place}{one.name}.")) for one in kind.fields]
+        )
+    if isinstance(kind, spark.ArrayType):
+        if not kind.containsNull:
+            _promised(option, f"{place}element")
+        return pa.list_(pa.field("element", arrow(option, kind.elementType, f"{place}element.")))
+    if isinstance(kind, spark.MapType):
+        if not kind.valueContainsNull:
+            _promised(option, f"{place}value")
+        key = arrow(option, kind.keyType, f"{place}key.")
+        return pa.map_(key, arrow(option, kind.valueType, f"{place}value."))
+    names = ", ".join(one.__name__.removesuffix("Type").lower() for one in _SCALARS)
+    shown = f"{place.rstrip('.')} {kind.simpleString()}".strip()
+    raise ConfigError(option, shown, f"allowed: {names}, decimal, array, map, struct")
+
+
+def _promised(option: str, place: str) -> None:
+    raise ConfigError(option, f"{place} NOT NULL", "what others write may be null: leave NOT NULL out")

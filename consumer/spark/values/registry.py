@@ -1,0 +1,134 @@
+"""A schema registry, as Confluent's: schemas by the ids that values begin with (`wire`), or by subject.
+
+Ids never change what they mean, so each is asked for once in a process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+from kproto.errors import ConfigError, KprotoError
+
+from . import REGISTRY
+
+URL, USER = REGISTRY
+TRIES, PAUSE_S, TIMEOUT_S = 4, 0.5, 10.0
+
+
+class RegistryFailed(KprotoError, OSError):
+    """The registry can't be asked, or doesn't have what is needed."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why)
+        self.what, self.why = what, why
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}; see {URL}"
+
+
+class NoSuchSchema(RegistryFailed):
+    """The registry answers that it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """As it was registered. `names` are the other schemas that it refers to, by the names that it has for
+    them."""
+
+    text: str
+    kind: str
+    names: Mapping[str, Schema]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Registry:
+    """Where to ask, and as whom. A password is in no repr and no error."""
+
+    urls: tuple[str, ...]
+    user: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Registry({', '.join(self.urls)})"
+
+    def schema(self, number: int, form: str = "") -> Schema:
+        """The schema of an id. Raises NoSuchSchema, RegistryFailed."""
+        key = (self.urls, number, form)
+        if key not in _known:
+            answer = self._ask(f"schemas/ids/{number}{_format(form)}", f"schema {number}")
+            _known[key] = self._read(answer, form)
+        return _known[key]
+
+    def latest(self, subject: str, form: str = "") -> Schema:
+        """The newest schema of a subject. Raises NoSuchSchema, RegistryFailed."""
+        path = f"subjects/{quote(subject, safe='')}/versions/latest{_format(form)}"
+        return self._read(self._ask(path, f"the latest schema of {subject}"), form)
+
+    def _read(self, answer: dict[str, Any], form: str) -> Schema:
+        names: dict[str, Schema] = {}
+        for one in cast("list[dict[str, Any]]", answer.get("references") or []):
+            path = f"subjects/{quote(one['subject'], safe='')}/versions/{one['version']}{_format(form)}"
+            names[one["name"]] = self._read(self._ask(path, f"{one['subject']} {one['version']}"), form)
+        return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO").upper(), names)
+
+    def _ask(self, path: str, what: str) -> dict[str, Any]:
+        """Every address in turn, some times: a registry that is restarted is waited for."""
+        why = ""
+        for attempt in range(TRIES):
+            if attempt:
+                time.sleep(PAUSE_S * attempt)
+            for url in self.urls:
+                request = urllib.request.Request(f"{url}/{path}")
+                request.add_header("Accept", "application/vnd.schemaregistry.v1+json, application/json")
+                if self.user is not None:
+                    request.add_header(
+                        "Authorization", f"Basic {base64.b64encode(self.user.encode()).decode()}"
+                    )
+                try:
+                    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                        return cast("dict[str, Any]", json.load(answer))
+                except urllib.error.HTTPError as error:
+                    why = f"{url} answers {error.code} {error.reason}"
+                    if error.code == 404:
+                        raise NoSuchSchema(what, why) from None
+                    if error.code < 500 and error.code != 429:
+                        raise RegistryFailed(what, why) from None
+                except (OSError, ValueError) as error:
+                    why = f"{url}: {error}"
+        raise RegistryFailed(what, why)
+
+
+_known: dict[tuple[tuple[str, ...], int, str], Schema] = {}
+
+
+def _format(form: str) -> str:
+    return f"?format={form}" if form else ""
+
+
+def registry(given: Mapping[str, str]) -> Registry | None:
+    """The registry that the options name. Raises ConfigError."""
+    text, user = given.get(URL), given.get(USER)
+    if text is None:
+        if user is not None:
+            raise ConfigError(USER, "(given)", f"give {URL}, too")
+        return None
+    urls: list[str] = []
+    for url in (one.strip().rstrip("/") for one in text.split(",")):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(URL, url, "allowed: http://HOST:PORT or https, several with commas between")
+        if parts.username is not None:
+            raise ConfigError(
+                URL, f"{parts.scheme}://...@{parts.hostname}", f"name and password go into {USER}"
+            )
+        urls.append(url)
+    if user is not None and ":" not in user:
+        raise ConfigError(USER, "(hidden)", "allowed: NAME:PASSWORD")
+    return Registry(tuple(urls), user)

@@ -1,0 +1,40 @@
+"""``value.format=string``: text in UTF-8."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kproto.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+    from . import Asked, Bad, Column, Decode
+
+
+def column(asked: Asked) -> str:
+    return "STRING"
+
+
+def decoder(asked: Asked, kind: DataType) -> Decode:
+    if kind.simpleString() != "string":
+        raise ConfigError("schema", f"{asked.where} {kind.simpleString()}", "the format string makes STRING")
+    return decode
+
+
+def decode(values: Column) -> tuple[Column, Bad]:
+    """Text where it is UTF-8."""
+    pa: Any = import_module("pyarrow")
+    try:
+        return values.cast(pa.string()), {}
+    except pa.ArrowInvalid:
+        bad: dict[int, str] = {}
+        texts: list[str | None] = []
+        for row, value in enumerate(values.to_pylist()):
+            try:
+                texts.append(value.decode())
+            except UnicodeDecodeError as error:
+                texts.append(None)
+                bad[row] = f"it isn't UTF-8: {error.reason} at byte {error.start}"
+        return pa.array(texts, pa.string()), bad

@@ -1,0 +1,89 @@
+"""Values as columns in Spark itself: the same rows as from_json finds, a registry's Avro in a stream."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from kproto.broker.server import running
+from kproto.group.subscription import TopicPartition
+from kproto.records import encode_batch
+from kproto.records.record import Record
+from tests.conformance.spark_session import Kafka, spark  # noqa: F401
+from tests.consumer.spark.decoded import avro, registry, wired
+
+pytestmark = pytest.mark.spark
+
+DDL = "id BIGINT, dest STRING, cost DOUBLE, legs ARRAY<STRUCT<n: INT>>, day DATE"
+
+
+@pytest.fixture
+def kafka() -> Any:
+    with running(topics={}) as server:
+        kafka = Kafka(server.bootstrap, "t")
+        with kafka.cluster:
+            yield kafka
+
+
+def write(kafka: Kafka, values: list[bytes | None]) -> None:
+    kafka.fill(0)
+    records = [Record(n, 0, b"%d" % n, value) for n, value in enumerate(values)]
+    kafka.cluster.produce(TopicPartition("t", 0), encode_batch(records))
+
+
+def test_json_is_what_from_json_finds(spark: Any, kafka: Kafka) -> None:  # noqa: F811
+    from pyspark.sql import functions as f
+
+    rng = random.Random(7)
+
+    def one(n: int) -> dict[str, Any]:
+        legs = [{"n": k} for k in range(rng.randint(0, 3))]
+        return {"id": n, "dest": rng.choice(["SFO", "ä\n€", None]), "cost": n / 3, "legs": legs}
+
+    values = [json.dumps({**one(n), "day": f"2013-01-{n % 28 + 1:02}"}).encode() for n in range(500)]
+    write(kafka, [*values, None])
+    given = {**kafka.options(), "value.format": "json", "value.schema": DDL}
+    ours = spark.read.format("kproto").options(**given).load()
+    theirs = spark.read.format("kproto").options(**kafka.options()).load()
+    theirs = theirs.select("offset", f.from_json(f.col("value").cast("string"), DDL).alias("value"))
+    assert ours.select("offset", "value").collect() == theirs.collect()
+    assert ours.where("value.id = 7").count() == 1
+
+
+def test_a_stream_of_a_registrys_avro_shows_what_is_bad(
+    spark: Any,  # noqa: F811
+    kafka: Kafka,
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "F", "fields": [{"name": "id", "type": "long"}]}
+    answer = {"schema": json.dumps(schema)}
+    with registry({"/subjects/t-value/versions/latest": answer, "/schemas/ids/3": answer}) as (url, _):
+        write(kafka, [*(wired(3, one) for one in avro(schema, {"id": 1}, {"id": 2})), b"nonsense"])
+        given = {"value.format": "avro", "schema.registry.url": url, "value.onError": "null"}
+        options = {**kafka.options(), **given, "key.format": "string", "startingOffsets": "earliest"}
+        stream = spark.readStream.format("kproto").options(**options).load()
+        rows = stream.select("key", "value.id", "_error").writeStream.format("parquet")
+        rows = rows.option("path", str(tmp_path / "rows")).option("checkpointLocation", str(tmp_path / "c"))
+        rows.trigger(availableNow=True).start().awaitTermination()
+        found = spark.read.parquet(str(tmp_path / "rows")).orderBy("key").collect()
+    assert [(row.key, row.id) for row in found] == [("0", 1), ("1", 2), ("2", None)]
+    assert [row._error is None for row in found] == [True, True, False]
+
+
+def test_the_error_of_a_bad_value_says_where_and_what_to_do(spark: Any, kafka: Kafka) -> None:  # noqa: F811
+    write(kafka, [b"{}", b"{"])
+    given = {"value.format": "json", "value.schema": "id BIGINT"}
+    frame = spark.read.format("kproto").options(**kafka.options(), **given).load()
+    with pytest.raises(Exception, match=r"(?s)offset 1 of t-0.*value.onError=null"):
+        frame.collect()
+    with pytest.raises(Exception, match="BIGNIT"):
+        spark.read.format("kproto").options(
+            **kafka.options(), **{**given, "value.schema": "id BIGNIT"}
+        ).load()

@@ -1,0 +1,87 @@
+"""Values on the wire, read as columns by the source itself, without a JVM."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from consumer.spark.arrow import Builder
+from consumer.spark.offsets import Range
+from consumer.spark.options import parse
+from consumer.spark.schema import COLUMNS, full
+from kproto.records import encode_batch
+from kproto.records.record import Record
+
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
+
+
+def schema(kind: Any, options: dict[str, str], column: str = "value") -> StructType:
+    """What Spark would hand to the reader: the columns `column`, of this type, offset and _error."""
+    fields = StructType().add(column, kind).add("offset", COLUMNS["offset"])
+    error = [field for field in full(parse({**SERVERS, **options})).fields if field.name == "_error"]
+    return StructType([*fields.fields, *error])
+
+
+def decoded(
+    values: Sequence[bytes | None], kind: Any, options: dict[str, str], column: str = "value"
+) -> list[dict[str, Any]]:
+    """The rows of a batch of these values, or keys."""
+    rows = [Record(n, 0, value if column == "key" else b"", value) for n, value in enumerate(values)]
+    parsed = parse({**SERVERS, **options})
+    builder = Builder(
+        schema(kind, options, column), Range("t", 0, 0, len(rows), None), formats=parsed.formats
+    )
+    tables = builder.batches(bytes(encode_batch(rows)), (), 0)
+    whole = pa.Table.from_batches(list(tables))
+    whole.validate(full=True)
+    return whole.to_pylist()
+
+
+def avro(schema: Any, *values: Any) -> list[bytes]:
+    """Values as fastavro writes them."""
+    import fastavro
+
+    parsed, found = fastavro.parse_schema(json.loads(json.dumps(schema))), []
+    for value in values:
+        file = io.BytesIO()
+        fastavro.schemaless_writer(file, parsed, value)
+        found.append(file.getvalue())
+    return found
+
+
+def wired(number: int, value: bytes) -> bytes:
+    """Confluent's wire format."""
+    return b"\0" + number.to_bytes(4, "big") + value
+
+
+@contextmanager
+def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """A registry that answers these paths; its address, and what it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(f"{self.path} {self.headers.get('Authorization', '')}".strip())
+            answer = answers.get(self.path)
+            self.send_response(200 if answer else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer or {"error_code": 40403}).encode())
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()

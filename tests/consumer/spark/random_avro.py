@@ -1,0 +1,167 @@
+"""Random Avro schemas and values, written by fastavro; and broken ones, of which it says whether they are."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import struct
+from decimal import Decimal
+from itertools import count
+from random import Random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from consumer.spark.values import avro, avro_schema
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+SIMPLE = ("int", "long", "float", "double", "boolean", "string", "bytes")
+LOGICAL = (("int", "date"), ("long", "timestamp-millis"), ("long", "timestamp-micros"))
+UNIONS = (["int", "string"], ["null", "int", "string"], ["int", "long"], ["float", "double", "null"])
+
+
+def kind(node: avro_schema.Node) -> Any:
+    """The Arrow type of a whole schema."""
+    match node.kind:
+        case "union":
+            if node.merged is not None:
+                return kind(node.merged)
+            return pa.struct([(f"member{n}", kind(one)) for n, one in enumerate(node.branches)])
+        case "record":
+            return pa.struct([(one.names[0], kind(one.node)) for one in node.fields])
+        case "array":
+            return pa.list_(pa.field("element", kind(node.inner[0])))
+        case "map":
+            return pa.map_(pa.string(), kind(node.inner[0]))
+        case _:
+            return avro._scalar(node)
+
+
+def schema(random: Random, names: Any, depth: int = 0) -> Any:
+    deep = ["record", "array", "map", "union", "nullable"] * 2 if depth < 3 else []
+    match random.choice([*SIMPLE, "enum", "fixed", "logical", "decimal", *deep]):
+        case "enum":
+            return {"type": "enum", "name": f"n{next(names)}", "symbols": ["A", "B", "C"]}
+        case "fixed":
+            return {"type": "fixed", "name": f"n{next(names)}", "size": random.randint(1, 5)}
+        case "logical":
+            plain, logical = random.choice(LOGICAL)
+            return {"type": plain, "logicalType": logical}
+        case "decimal":
+            return {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
+        case "record":
+            fields = [schema(random, names, depth + 1) for _ in range(random.randint(1, 4))]
+            named = [{"name": f"f{n}", "type": one} for n, one in enumerate(fields)]
+            return {"type": "record", "name": f"n{next(names)}", "fields": named}
+        case "array":
+            return {"type": "array", "items": schema(random, names, depth + 1)}
+        case "map":
+            return {"type": "map", "values": schema(random, names, depth + 1)}
+        case "nullable":
+            return random.choice([["null", one := schema(random, names, 3)], [one, "null"]])
+        case "union":
+            return random.choice(UNIONS)
+        case simple:
+            return simple
+
+
+def value(random: Random, given: Any) -> tuple[Any, Any]:
+    """What fastavro is to write, and what is to be read."""
+    if isinstance(given, list):
+        branches = [one for one in given if one != "null"]
+        picked = random.choice(given)
+        if picked == "null":
+            return None, None
+        written, read = value(random, picked)
+        if branches in (["int", "string"],):
+            read = {f"member{n}": read if one == picked else None for n, one in enumerate(branches)}
+        return written, read
+    match given if isinstance(given, str) else given.get("logicalType") or given["type"]:
+        case "int":
+            found: Any = random.choice([random.randint(-3, 300), -(2**31), 2**31 - 1])
+        case "long":
+            found = random.choice([random.randint(-(2**20), 2**20), -(2**63), 2**63 - 1, 2**56])
+        case "float":
+            found = struct.unpack("f", struct.pack("f", random.random()))[0]
+        case "double":
+            found = random.random()
+        case "boolean":
+            found = random.random() < 0.5
+        case "string":
+            found = "äb€" * random.randint(0, 4)
+        case "bytes":
+            found = random.randbytes(random.randint(0, 6))
+        case "enum":
+            found = random.choice(given["symbols"])
+        case "fixed":
+            found = random.randbytes(given["size"])
+        case "date":
+            days = random.randint(-10_000, 30_000)
+            return days, datetime.date(1970, 1, 1) + datetime.timedelta(days)
+        case "timestamp-millis":
+            ms = random.randint(-(10**12), 10**13)
+            return ms, EPOCH + datetime.timedelta(milliseconds=ms)
+        case "timestamp-micros":
+            us = random.randint(-(10**15), 10**16)
+            return us, EPOCH + datetime.timedelta(microseconds=us)
+        case "decimal":
+            found = Decimal(random.randint(-(10**11), 10**11)).scaleb(-3)
+        case "record":
+            pairs = {one["name"]: value(random, one["type"]) for one in given["fields"]}
+            return {n: w for n, (w, _) in pairs.items()}, {n: r for n, (_, r) in pairs.items()}
+        case "array":
+            items = [value(random, given["items"]) for _ in range(random.randint(0, 4))]
+            return [w for w, _ in items], [r for _, r in items]
+        case _:
+            pairs = {f"k{n}": value(random, given["values"]) for n in range(random.randint(0, 3))}
+            return {n: w for n, (w, _) in pairs.items()}, [(n, r) for n, (_, r) in pairs.items()]
+    return found, found
+
+
+def broken(random: Random, written: bytes) -> bytes:
+    match random.choice(["bit", "cut", "more"]):
+        case "bit" if written:
+            found = bytearray(written)
+            found[random.randrange(len(found))] ^= 1 << random.randrange(8)
+            return bytes(found)
+        case "cut" if written:
+            return written[: random.randrange(len(written))]
+        case _:
+            return written + random.randbytes(random.randint(1, 5))
+
+
+def check(random: Random) -> None:
+    names = count()
+    fields = [{"name": f"f{n}", "type": schema(random, names)} for n in range(random.randint(1, 5))]
+    top = {"type": "record", "name": "Top", "fields": fields}
+    parsed = fastavro.parse_schema(json.loads(json.dumps(top)))
+    rows = [value(random, top) for _ in range(random.choice([1, 3, 30]))]
+    written: list[bytes] = []
+    for row, _ in rows:
+        file = io.BytesIO()
+        fastavro.schemaless_writer(file, parsed, row)
+        written.append(file.getvalue())
+    node = avro_schema.parse("value.schema", json.dumps(top))
+    assert node.ddl.startswith("STRUCT<")
+    read = avro._Read(node, node, kind(node))
+    found, bad = read.decode(pa.array(written, pa.binary()))
+    found.validate(full=True)
+    assert not bad
+    assert found.to_pylist() == [expected for _, expected in rows]
+
+    at = random.randrange(len(written))
+    written[at] = broken(random, written[at])
+    again, bad = read.decode(pa.array(written, pa.binary()))
+    again.validate(full=True)
+    assert set(bad) <= {at}
+    others = [row for row in range(len(written)) if row != at]
+    assert again.take(pa.array(others, pa.int64())).equals(found.take(pa.array(others, pa.int64())))
+    file = io.BytesIO(written[at])
+    try:
+        fastavro.schemaless_reader(file, parsed, None)
+        whole = file.tell() == len(written[at])
+    except Exception:  # whatever fastavro runs into
+        whole = False
+    assert whole or at in bad

@@ -1,0 +1,203 @@
+"""A message with a field of every kind, filled at random; protobuf's own library is the judge."""
+
+from __future__ import annotations
+
+import base64 as base
+import datetime
+from decimal import Decimal
+from functools import cache
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf.message import DecodeError
+
+from consumer.spark.values import asked, protobuf
+from consumer.spark.values.lanes import Lanes
+from consumer.spark.values.protobuf_schema import is_map, known, repeated
+from consumer.spark.values.protobuf_schema import message as descriptor
+
+F = descriptor_pb2.FieldDescriptorProto
+WELL_KNOWN = ("google/protobuf/timestamp.proto", "google/protobuf/duration.proto")
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def base64(proto: Any) -> str:
+    return base.b64encode(proto.SerializeToString()).decode()
+
+
+@cache
+def files() -> Any:
+    """Inner is a, b; Top has f1 to f32, odd ones single and even ones repeated, then messages and maps."""
+    file = descriptor_pb2.FileDescriptorProto(name="f.proto", package="p", syntax="proto3")
+    file.dependency.extend(WELL_KNOWN)
+    words = file.enum_type.add(name="E")
+    for number, name in enumerate(("ZERO", "ONE", "TWO")):
+        words.value.add(name=name, number=number)
+    inner = file.message_type.add(name="Inner")
+    inner.field.add(name="a", number=1, type=F.TYPE_INT32, label=1)
+    inner.field.add(name="b", number=2, type=F.TYPE_STRING, label=1)
+    top = file.message_type.add(name="Top")
+    numbers = iter(range(1, 100))
+    for kind in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18):
+        for label in (1, 3):
+            number = next(numbers)
+            field = top.field.add(name=f"f{number}", number=number, type=kind, label=label)
+            if kind == F.TYPE_ENUM:
+                field.type_name = ".p.E"
+    for name, label in (
+        ("p.Inner", 1),
+        ("p.Inner", 3),
+        *((f"google.protobuf.{n}", 1) for n in ("Timestamp", "Duration")),
+    ):
+        number = next(numbers)
+        top.field.add(name=f"f{number}", number=number, type=11, type_name=f".{name}", label=label)
+    top.oneof_decl.add(name="_x")
+    top.field.add(name="opt", number=next(numbers), type=5, label=1, oneof_index=0, proto3_optional=True)
+    for name, key, value in (("Mp", 9, 5), ("Mq", 5, 11)):
+        entry = top.nested_type.add(name=f"{name}Entry")
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, type=key, label=1)
+        field = entry.field.add(name="value", number=2, type=value, label=1)
+        if value == F.TYPE_MESSAGE:
+            field.type_name = ".p.Inner"
+        top.field.add(
+            name=name.lower(), number=next(numbers), type=11, type_name=f".p.Top.{name}Entry", label=3
+        )
+    return descriptor_pb2.FileDescriptorSet(file=[file])
+
+
+@cache
+def top() -> Any:
+    given = {"value.format": "protobuf", "value.schema": base64(files()), "value.message": "p.Top"}
+    [one] = asked(given, ("t",))
+    assert protobuf.column(one).startswith("STRUCT<`f1`: DOUBLE, `f2`: ARRAY<DOUBLE>")
+    return descriptor(one)
+
+
+def message() -> Any:
+    return message_factory.GetMessageClass(top())
+
+
+def kind(field: Any) -> Any:
+    if is_map(field):
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        return pa.map_(_one(key), _one(value))
+    return pa.list_(pa.field("element", _one(field))) if repeated(field) else _one(field)
+
+
+def _one(field: Any) -> Any:
+    if field.type == F.TYPE_MESSAGE and not known(field.message_type):
+        return pa.struct([(one.name, kind(one)) for one in field.message_type.fields])
+    return protobuf._arrow(field)
+
+
+LIMITS = {
+    3: (-(2**63), 2**63 - 1), 4: (0, 2**64 - 1), 5: (-(2**31), 2**31 - 1), 6: (0, 2**64 - 1),
+    7: (0, 2**32 - 1), 13: (0, 2**32 - 1), 14: (0, 4), 15: (-(2**31), 2**31 - 1),
+    16: (-(2**63), 2**63 - 1), 17: (-(2**31), 2**31 - 1), 18: (-(2**63), 2**63 - 1),
+}  # fmt: skip
+
+
+def scalar(random: Random, field: Any) -> Any:
+    match field.type:
+        case 1:
+            return random.random()
+        case 2:
+            return float(random.randint(0, 1000))
+        case 8:
+            return random.random() < 0.5
+        case 9:
+            return "ä€" * random.randint(0, 4)
+        case 12:
+            return random.randbytes(random.randint(0, 5))
+        case number:
+            low, high = LIMITS[number]
+            return random.choice([random.randint(low, high), low, high, min(3, high)])
+
+
+def fill(random: Random, one: Any) -> Any:
+    for field in one.DESCRIPTOR.fields:
+        if random.random() < 0.5:
+            continue
+        if field.name == "mp":
+            one.mp.update({f"k{n}": random.randint(0, 2) for n in range(random.randint(0, 3))})
+        elif field.name == "mq":
+            for number in range(random.randint(0, 3)):
+                one.mq[number].a = random.randint(0, 5)
+        elif field.type != F.TYPE_MESSAGE:
+            if repeated(field):
+                getattr(one, field.name).extend(scalar(random, field) for _ in range(random.randint(0, 4)))
+            else:
+                setattr(one, field.name, scalar(random, field))
+        elif repeated(field):
+            for _ in range(random.randint(0, 3)):
+                fill(random, getattr(one, field.name).add())
+        elif known(field.message_type):
+            getattr(one, field.name).seconds = random.randint(-(10**9), 10**10)
+            getattr(one, field.name).nanos = random.randint(0, 999_999) * 1000
+        else:
+            getattr(one, field.name).SetInParent()
+            fill(random, getattr(one, field.name))
+    return one
+
+
+def shown(field: Any, value: Any) -> Any:
+    if field.type == F.TYPE_ENUM:
+        named = field.enum_type.values_by_number.get(value)
+        return named.name if named else str(value)
+    if field.type != F.TYPE_MESSAGE:
+        return Decimal(value) if field.type in (4, 6) else value
+    if not known(field.message_type):
+        return expected(value)
+    since = datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    return EPOCH + since if known(field.message_type) == "TIMESTAMP" else since
+
+
+def expected(one: Any) -> dict[str, Any]:
+    """What protobuf's own library finds, as a row."""
+    row: dict[str, Any] = {}
+    for field in one.DESCRIPTOR.fields:
+        value = getattr(one, field.name)
+        if is_map(field):
+            inner = field.message_type.fields_by_name["value"]
+            row[field.name] = {key: shown(inner, value[key]) for key in value}
+        elif repeated(field):
+            row[field.name] = [shown(field, item) for item in value]
+        else:
+            there = one.HasField(field.name) if field.has_presence else True
+            row[field.name] = shown(field, value) if there else None
+    return row
+
+
+def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
+    target = pa.struct([(field.name, kind(field)) for field in top().fields])
+    lanes = Lanes(pa.array(written, pa.binary()))
+    found, bad = protobuf._column(lanes, top(), target)
+    found.validate(full=True)
+    rows = found.to_pylist()
+    for row in rows:
+        if row is not None:
+            row.update(mp=dict(row["mp"]), mq=dict(row["mq"]))
+    return rows, dict(bad)
+
+
+def check(random: Random) -> None:
+    made = [fill(random, message()()) for _ in range(random.choice([1, 4, 25]))]
+    written = [one.SerializeToString() for one in made]
+    found, bad = decode(written)
+    assert not bad
+    assert found == [expected(one) for one in made]
+
+    at = random.randrange(len(written))
+    cut = random.randrange(len(written[at]) + 1)
+    written[at] = written[at][:cut] + random.randbytes(random.randint(0, 3))
+    again, bad = decode(written)
+    assert set(bad) <= {at}
+    assert [row for n, row in enumerate(again) if n != at] == [row for n, row in enumerate(found) if n != at]
+    try:
+        one = message()()
+        one.ParseFromString(written[at])
+    except DecodeError:
+        assert at in bad

@@ -1,0 +1,305 @@
+"""Keys and values as columns: what each format makes of what people write, and of what is broken."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import random
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from consumer.spark.options import parse
+from consumer.spark.schema import ddl
+from consumer.spark.values import BadValue
+from kproto.errors import ConfigError
+from tests.consumer.spark.decoded import SERVERS, avro, decoded, registry, wired
+
+NULL = {"value.onError": "null"}
+FLIGHT = StructType().add("id", LongType()).add("dest", StringType())
+JSON = {"value.format": "json", "value.schema": "id BIGINT, dest STRING"}
+
+
+def values(rows: list[dict[str, Any]]) -> list[Any]:
+    return [row["value"] for row in rows]
+
+
+def ddl_of(options: dict[str, str]) -> str:
+    parsed = parse({**SERVERS, **options})
+    parsed.for_reading()
+    return ddl(parsed)
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"value.format": "xml"}, "value.format"),
+        ({"value.format": "json", "value.onError": "skip"}, "allowed: fail, null"),
+        ({"value.schema": "a INT"}, "give value.format"),
+        ({"value.format": "json"}, "columns in DDL"),
+        ({"value.format": "avro"}, "schema.registry.url"),
+        ({"value.format": "avro", "value.schema": '{"type": "recrod", "name": "a"}'}, "no such Avro type"),
+        ({"value.format": "avro", "value.schema": "/there/is/none.avsc"}, "/there/is/none.avsc"),
+        ({"value.format": "avro", "schema.registry.url": "localhost:8081"}, "http://HOST:PORT"),
+        ({"schema.registry.basic.auth.user.info": "me:secret"}, "schema.registry.url"),
+        ({"value.fromat": "json"}, "did you mean value.format"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        ddl_of(options)
+    assert told in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_sink_takes_no_format() -> None:
+    with pytest.raises(ConfigError):
+        parse({**SERVERS, **JSON, "topic": "t"}).for_sink()
+
+
+def test_who_reads_a_registry_is_not_shown() -> None:
+    user = {"schema.registry.url": "http://r:1", "schema.registry.basic.auth.user.info": "me:secret"}
+    assert "secret" not in repr(parse({**SERVERS, **user, "value.format": "avro"}))
+
+
+def test_the_columns_are_the_formats() -> None:
+    both = {**JSON, "key.format": "string", **NULL}
+    assert ddl_of(both).startswith("key STRING, value STRUCT<id BIGINT, dest STRING>, topic string")
+    assert ddl_of(both).endswith("_error string")
+
+
+# ---- each format's rows, and what is bad among them
+
+
+def test_json_becomes_a_struct() -> None:
+    written = [b'{"id": 1, "dest": "SFO"}', b'{"dest": null, "more": [1]}', b' {"id":3}\n', None]
+    found = decoded(written, FLIGHT, JSON)
+    assert values(found) == [
+        {"id": 1, "dest": "SFO"},
+        {"id": None, "dest": None},
+        {"id": 3, "dest": None},
+        None,
+    ]
+
+
+BROKEN = [
+    b"",
+    b"null",
+    b"[1]",
+    b'{"id": 1',
+    b'{"id": 1}{"id": 2}',
+    b'{"id": 1}\n{"id": 2}',
+    b'{"id": "one"}',
+    b'{"id": 99999999999999999999}',
+    b'{"id": 1, "dest": {"a": 1}}',
+    b'{"id": 1, "dest": "\xff"}',
+    b'{"dest": "}',
+    b'{"id":1}}',
+    b'","id": 2}',
+    b"{" * 2000,
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=repr)
+def test_json_that_is_bad_is_null_and_changes_no_other(broken: bytes) -> None:
+    good = [b'{"id": %d, "dest": "{"}' % n for n in range(5)]
+    found = decoded([*good[:2], broken, *good[2:]], FLIGHT, {**JSON, **NULL})
+    assert values(found) == [None if at == 2 else {"id": at - (at > 2), "dest": "{"} for at in range(6)]
+    assert [row["_error"] is None for row in found] == [at != 2 for at in range(6)]
+
+
+def test_many_bad_among_many_good_are_each_told() -> None:
+    mixed = [BROKEN[n % len(BROKEN)] if n % 3 == 0 else b'{"id": %d}' % n for n in range(3000)]
+    found = decoded(mixed, FLIGHT, {**JSON, **NULL})
+    expected = [None if n % 3 == 0 else {"id": n, "dest": None} for n in range(3000)]
+    assert values(found) == expected
+    assert [n for n, row in enumerate(found) if row["_error"]] == list(range(0, 3000, 3))
+
+
+def test_a_bad_value_ends_the_task_with_its_place_and_the_option() -> None:
+    with pytest.raises(BadValue, match=r"offset 1 of t-0.*value.onError=null"):
+        decoded([b"{}", b"{", b"{}"], FLIGHT, JSON)
+
+
+def test_json_has_times_numbers_and_lists() -> None:
+    kind = StructType().add("at", TimestampType()).add("day", DateType()).add("cost", DecimalType(8, 2))
+    kind = kind.add("legs", ArrayType(StructType().add("n", IntegerType())))
+    options = {"value.format": "json", "value.schema": "at TIMESTAMP"}
+    text = b'{"at":"2013-01-01T10:00:00.5Z","day":"2013-01-02","cost":12.5,"legs":[{"n":1},null]}'
+    [row] = values(decoded([text], kind, options))
+    assert row["at"].isoformat() == "2013-01-01T10:00:00.500000+00:00"
+    assert (row["day"], row["cost"]) == (datetime.date(2013, 1, 2), Decimal("12.50"))
+    assert row["legs"] == [{"n": 1}, None]
+
+
+@pytest.mark.parametrize("kind", [MapType(StringType(), LongType()), BinaryType()], ids=str)
+def test_what_json_cant_be_is_refused_by_name(kind: Any) -> None:
+    with pytest.raises(ConfigError, match=r"value\.schema"):
+        decoded([], StructType().add("m", kind), JSON)
+
+
+def test_text_that_is_not_utf8_is_bad() -> None:
+    found = decoded([b"a", b"\xff", None, "ä".encode()], StringType(), {"value.format": "string", **NULL})
+    assert values(found) == ["a", None, None, "ä"]
+    assert found[1]["_error"] == "value: it isn't UTF-8: invalid start byte at byte 0"
+
+
+def test_keys_have_formats_too() -> None:
+    found = decoded([b"JFK", b"\xff"], StringType(), {"key.format": "string", "key.onError": "null"}, "key")
+    assert [row["key"] for row in found] == ["JFK", None]
+
+
+# ---- Avro: the judge is fastavro, which writes what is read here
+
+OLD = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "to", "type": ["null", "string"]},
+        {"name": "note", "type": "string"},
+    ],
+}
+NEW = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "dest", "aliases": ["to"], "type": ["null", "string"], "default": None},
+        {"name": "id", "type": "long"},
+        {"name": "seats", "type": "int", "default": 7},
+    ],
+}
+
+
+def test_avro_of_all_kinds_is_what_fastavro_wrote() -> None:
+    pytest.importorskip("fastavro")
+    from tests.consumer.spark import random_avro
+
+    for seed in range(40):
+        random_avro.check(random.Random(seed))
+
+
+def test_avro_is_projected_to_the_columns_asked_for() -> None:
+    schema = json.dumps({**OLD, "fields": [{"name": "a", "type": "int"}, *OLD["fields"]]})
+    kind = StructType().add("id", IntegerType())
+    written = bytes.fromhex("0e" + "10" + "02" + "02" + "78" + "02" + "79")  # a=7, id=8, to="x", note="y"
+    assert values(decoded([written], kind, {"value.format": "avro", "value.schema": schema})) == [{"id": 8}]
+
+
+@pytest.mark.parametrize("broken", ["0e10020278", "0e100402780279", "0e10020278027900", "", "ff" * 20])
+def test_avro_that_is_cut_off_too_long_or_nonsense_is_bad_alone(broken: str) -> None:
+    schema = json.dumps({**OLD, "fields": [{"name": "a", "type": "int"}, *OLD["fields"]]})
+    options = {"value.format": "avro", "value.schema": schema, **NULL}
+    good = bytes.fromhex("0e100202780279")
+    found = decoded([good, bytes.fromhex(broken), good], StructType().add("id", IntegerType()), options)
+    assert values(found) == [{"id": 8}, None, {"id": 8}]
+    assert found[1]["_error"].startswith("value: ")
+
+
+def test_a_writers_schema_comes_from_the_registry_once_for_each_id() -> None:
+    pytest.importorskip("fastavro")
+    old, new = {"schema": json.dumps(OLD)}, {"schema": json.dumps(NEW)}
+    answers = {"/subjects/t-value/versions/latest": new, "/schemas/ids/1": old, "/schemas/ids/2": new}
+    kind = StructType().add("dest", StringType()).add("id", LongType()).add("seats", IntegerType())
+    with registry(answers) as (url, asked):
+        options = {"value.format": "avro", "schema.registry.url": url, **NULL}
+        user = {"schema.registry.basic.auth.user.info": "me:secret"}
+        assert "value STRUCT<`dest`: STRING, `id`: BIGINT, `seats`: INT>" in ddl_of({**options, **user})
+        [one] = avro(OLD, {"id": 1, "to": "SFO", "note": "n"})
+        [two] = avro(NEW, {"id": 2**40, "dest": None, "seats": 2})
+        written = [wired(1, one), wired(2, two), one, wired(1, one), wired(9, one), b"\0\0", wired(2, one)]
+        found = decoded(written, kind, {**options, **user})
+    sfo = {"dest": "SFO", "id": 1, "seats": 7}
+    assert values(found)[:4] == [sfo, {"dest": None, "id": 2**40, "seats": 2}, None, sfo]
+    assert values(found)[4:] == [None, None, None]
+    assert "404" in found[4]["_error"]
+    assert "wire format" in found[2]["_error"]
+    assert sorted(path.split()[0] for path in asked if "ids" in path) == [
+        f"/schemas/ids/{n}" for n in (1, 2, 9)
+    ]
+    assert all(path.endswith("Basic bWU6c2VjcmV0") for path in asked)
+
+
+def test_a_writer_that_lacks_what_has_no_default_is_bad_with_the_fields_name() -> None:
+    pytest.importorskip("fastavro")
+    fields = [{"name": "gate", "type": "string"}]
+    answers = {
+        "/subjects/t-value/versions/latest": {"schema": json.dumps({**NEW, "fields": fields})},
+        "/schemas/ids/11": {"schema": json.dumps(OLD)},
+    }
+    [one] = avro(OLD, {"id": 1, "to": None, "note": ""})
+    with registry(answers) as (url, _):
+        options = {"value.format": "avro", "schema.registry.url": url, **NULL}
+        [row] = decoded([wired(11, one)], StructType().add("gate", StringType()), options)
+    assert row["value"] is None
+    assert "gate is not in what was written, and has no default" in row["_error"]
+
+
+# ---- protobuf: the judge is protobuf's own library
+
+
+def test_protobuf_of_all_kinds_is_what_its_own_library_reads() -> None:
+    pytest.importorskip("google.protobuf")
+    from tests.consumer.spark import random_protobuf
+
+    for seed in range(40):
+        random_protobuf.check(random.Random(seed))
+
+
+def test_protobuf_from_the_registry_passes_its_message_indexes() -> None:
+    pytest.importorskip("google.protobuf")
+    from tests.consumer.spark import random_protobuf as proto
+
+    [file] = proto.files().file
+    answers = {
+        "/subjects/t-value/versions/latest?format=serialized": {
+            "schema": proto.base64(file),
+            "schemaType": "PROTOBUF",
+        }
+    }
+    with registry(answers) as (url, _):
+        options = {"value.format": "protobuf", "schema.registry.url": url, "value.message": "p.Inner", **NULL}
+        assert "value STRUCT<`a`: INT, `b`: STRING>" in ddl_of(options)
+        message = bytes.fromhex("0805" + "120178")  # a=5, b="x"
+        headers = [b"\0", bytes.fromhex("0200"), bytes.fromhex("04" + "02" + "00")]
+        written = [wired(1, header + message) for header in headers] + [wired(1, b"\xff")]
+        kind = StructType().add("b", StringType()).add("a", IntegerType())
+        found = decoded(written, kind, options)
+    assert values(found) == [{"b": "x", "a": 5}] * 3 + [None]
+
+
+def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
+    pytest.importorskip("google.protobuf")
+    from tests.consumer.spark import random_protobuf as proto
+
+    options = {
+        "value.format": "protobuf",
+        "value.schema": proto.base64(proto.files()),
+        "value.message": "p.Top",
+    }
+    top = proto.message()(f10=list(range(-500, 500)), f1=0.5)
+    kind = StructType().add("f10", ArrayType(IntegerType())).add("f1", DoubleType())
+    assert values(decoded([top.SerializeToString()], kind, options)) == [
+        {"f10": list(range(-500, 500)), "f1": 0.5}
+    ]
