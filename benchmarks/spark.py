@@ -7,10 +7,10 @@
     python -m benchmarks.spark --bytes 1000 --only stream  larger records; only one kind of work
 
 The jars are, from Maven: spark-sql-kafka-0-10_2.13 and spark-token-provider-kafka-0-10_2.13 (the newest
-there are), kafka-clients and commons-pool2; and spark-avro_2.13 for from_avro. The ceiling is a Python
-source that repeats one ready Arrow batch: what Spark itself costs. Runs are interleaved, and the median is shown, with the ratio of its speed to
-Spark's own source in the same run; on a shared machine CPU seconds, of the JVM and of Python, say more than
-the clock.
+there are), kafka-clients and commons-pool2; and spark-avro_2.13 for from_avro. The ceiling is a Python source
+that repeats one ready Arrow batch: what Spark itself costs. Runs are interleaved, and the median is shown,
+with the ratio of its speed to Spark's own source in the same run; on a shared machine CPU seconds, of the JVM
+and of Python, say more than the clock.
 """
 
 from __future__ import annotations

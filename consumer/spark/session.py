@@ -59,6 +59,12 @@ export PYTHONPATH
 exec {python} "$@"
 """
 
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+"""What state of one's own (transformWithState) needs: to be given in the `settings` of `session`."""
+
+_RAW_FILES = "spark.hadoop.fs.file.impl"
+
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -74,7 +80,7 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    _RAW_FILES: "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
@@ -131,8 +137,8 @@ def session(
     """A quiet local session that has the source; finds a Java, and works from a source checkout.
 
     `quick` starts sooner and peaks lower: for tests and demos, not for measuring. `settings` are added to,
-    or replace, those in `SETTINGS`. A session that is already there is returned as it is, with the source
-    registered. Raises MissingExtra, with what to install.
+    or replace, those in `SETTINGS`; a state store of RocksDB is chosen there, not later. A session that is
+    already there is returned as it is, with the source registered. Raises MissingExtra, with what to install.
     """
     try:
         from pyspark.sql import SparkSession
@@ -148,6 +154,8 @@ def session(
         if quick:
             # Through TCP, workers that are still there at the end don't complain of it on standard error.
             own["spark.python.unix.domain.socket.enabled"] = "false"
+        if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
+            del own[_RAW_FILES]  # it asks Hadoop for a file system of another class, and fails
         builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
         for name, value in {**own, **(settings or {})}.items():
             builder = builder.config(name, value)

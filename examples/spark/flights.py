@@ -55,10 +55,11 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def place(description: str, rows: int = 10_000) -> Generator[Place]:
+def place(description: str, rows: int = 10_000, **settings: str) -> Generator[Place]:
     """A place with a topic `flights` of three partitions, and the first departures of the year.
 
-    The Kafka is that of --bootstrap, where the topic must not be yet, or an embedded one.
+    The Kafka is that of --bootstrap, where the topic must not be yet, or an embedded one. `settings` are
+    Spark's.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")
@@ -68,8 +69,8 @@ def place(description: str, rows: int = 10_000) -> Generator[Place]:
         bootstrap = given.bootstrap or server.bootstrap
         with Cluster(bootstrap) as cluster:
             cluster.create_topics({"flights": 3})
-        settings = {"spark.sql.session.timeZone": "UTC"}
-        spark = session("flights", quick=True, settings=settings)
+        utc = {"spark.sql.session.timeZone": "UTC"}
+        spark = session("flights", quick=True, settings={**utc, **settings})
         try:
             yield Place(spark, bootstrap, Path(folder), flights.table(given.rows))
         finally:

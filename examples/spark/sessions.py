@@ -10,6 +10,8 @@ from flights import Place, agreed, place
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from consumer.spark.session import ROCKS_DB, STATE_STORE
+
 GAP_MS = 12 * 3_600_000
 SESSION = "tailnum string, began long, ended long, departures int"
 
@@ -59,10 +61,7 @@ def sessions(at: Place) -> None:
 
 
 def main() -> None:
-    with place(__doc__ or "") as at:
-        # State that users define lives in RocksDB only.
-        provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        at.spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    with place(__doc__ or "", **{STATE_STORE: ROCKS_DB}) as at:  # state of one's own lives there only
         at.write(at.table)
         sessions(at)
         found = at.spark.read.parquet(str(at.folder / "sessions")).collect()
