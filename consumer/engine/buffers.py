@@ -163,7 +163,7 @@ class Chunk:
                 mates.append(mate)
                 size += len(mate.data)
         module = _columns() if len(mates) > 1 and self in mates else None
-        if module is None or not any(has_many_records(mate.data) for mate in mates):
+        if module is None or not has_many_records(*(mate.data for mate in mates)):
             return False
         parts = [module.Part(mate.data, mate._aborted, mate.position) for mate in mates]
         try:

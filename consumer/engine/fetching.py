@@ -3,9 +3,10 @@
 Rules that hold here:
 
 * One fetch is open per broker; it asks for every partition that has room in its buffer, in a fetch session.
-  While it waits there for records, a partition that it doesn't ask for (just assigned, sought or drained) and
-  that has some is asked for beside it, once, without a session: nobody waits fetch.max.wait.ms for another
-  partition's sake.
+  While it may wait there for records, a partition that it doesn't ask for (just assigned, sought or drained)
+  and that has some is asked for beside it, once, without a session: nobody waits fetch.max.wait.ms for
+  another partition's sake. A fetch that has something to bring is answered at once, and the next one asks for
+  all together.
 * While the application works on what it got, the next piece of each partition is already fetched; those of
   one broker together, while each has a piece left: an answer with many costs little more than with one.
 * An answer counts only for partitions whose epoch is still the one it was asked in: what was sought, revoked
@@ -54,6 +55,9 @@ class _Node:
         # Wanted, and nothing of them is buffered; not wanted, as all that there is room for is buffered.
         self.dry: set[TopicPartition] = set()
         self.full: set[TopicPartition] = set()
+        # Wanted, and the broker has some, as its last answer said. Whether it may wait with the open answer.
+        self.rich: set[TopicPartition] = set()
+        self.lingers = True
 
     @property
     def waits(self) -> bool:
@@ -64,6 +68,7 @@ class _Node:
         self.session.forget(partition)
         self.fresh.pop(partition, None)
         self.dry.discard(partition)
+        self.rich.discard(partition)
 
 
 class Fetcher:
@@ -109,6 +114,7 @@ class Fetcher:
         )
         lane.session.want(partition, want)
         (lane.dry.discard if state.chunks else lane.dry.add)(partition)
+        (lane.rich.add if state.more else lane.rich.discard)(partition)
         if lane.open and not lane.session.asks(partition):
             lane.fresh[partition] = state
 
@@ -158,7 +164,7 @@ class Fetcher:
             if not lane.open:
                 if lane.session.wanted and not lane.waits:
                     self._fetch(node, lane)
-            elif lane.fresh and not lane.open_beside:
+            elif lane.fresh and lane.lingers and not lane.open_beside:
                 self._fetch_beside(node, lane)
 
     def _fetch(self, node: int, lane: _Node) -> None:
@@ -172,6 +178,7 @@ class Fetcher:
         options = self._core.options
         wait = 0 if lane.first and not options.as_java else options.fetch_max_wait_ms
         lane.first = False
+        lane.lingers = not lane.rich or options.fetch_min_bytes > 1
         self._ask(node, FETCH_LANE, lane.session, answered, wait)
 
     def _fetch_beside(self, node: int, lane: _Node) -> None:
@@ -251,8 +258,10 @@ class Fetcher:
             return
         lane.failures = 0
         mates: list[Chunk] = []
+        brought = False
         for topic in response.responses:
             for entry in topic.partitions:
+                brought = brought or bool(entry.records)
                 partition = session.name(topic.topic, topic.topic_id, entry.partition_index, call.version)
                 if partition is None:
                     continue
@@ -264,6 +273,8 @@ class Fetcher:
                     and (not state.beside or session is not lane.session)
                 ):
                     self._take_in(node, state, entry, mates)
+        if not brought and session is lane.session:
+            lane.rich.clear()  # whatever was believed: nothing is there
 
     def _leave_alone(self, lane: _Node) -> None:
         lane.not_before = self._core.now + self._core.backoff.after(lane.failures)

@@ -276,6 +276,12 @@ class PartitionState:
         return self.high_watermark is None or self.fetch_offset < self.high_watermark
 
     @property
+    def more(self) -> bool:
+        """The broker has more than was fetched, as its last answer said."""
+        ends = [end for end in (self.high_watermark, self.last_stable_offset) if end is not None]
+        return bool(ends) and self.fetch_offset < min(ends)
+
+    @property
     def deliverable(self) -> bool:
         return (
             self.phase is Phase.ready

@@ -54,18 +54,20 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
         at = stop
 
 
-def has_many_records(data: Data) -> bool:
-    """Whether the headers speak of so many records that it is faster to read them as columns first.
+def has_many_records(*fields: Data) -> bool:
+    """Whether the headers speak of so many records that it is faster to read them as columns first, together.
 
     Of magic 2, as the others are not read as columns. More than a record for each byte isn't believed.
     """
-    at, count, end = 0, 0, len(data)
-    while count < WORTH_COLUMNS and end - at >= HEADER_SIZE and data[at + 16] == 2:
-        size: int = _int32(data, at + 8)[0]
-        if size < HEADER_SIZE - OVERHEAD:
-            break
-        count += min(_int32(data, at + 57)[0], size)
-        at += OVERHEAD + size
+    count = 0
+    for data in fields:
+        at, end = 0, len(data)
+        while count < WORTH_COLUMNS and end - at >= HEADER_SIZE and data[at + 16] == 2:
+            size: int = _int32(data, at + 8)[0]
+            if size < HEADER_SIZE - OVERHEAD:
+                break
+            count += min(_int32(data, at + 57)[0], size)
+            at += OVERHEAD + size
     return count >= WORTH_COLUMNS
 
 

@@ -214,6 +214,13 @@ def test_chunks_of_one_answer_hand_out_the_same_as_each_alone(mix: str) -> None:
         assert made.position == alone.position
 
 
+def test_chunks_of_one_answer_are_decoded_together_though_each_alone_has_few_records() -> None:
+    found = [one.columns() for one in of_one_answer(many(400), many(400), many(400))]
+    memory = {columns.value.buffers()[2].address for columns in found if columns is not None}
+    assert len(found) == 3
+    assert len(memory) == 1
+
+
 @pytest.mark.parametrize("mix", ["plain", "one is compressed"])
 def test_columns_of_chunks_of_one_answer_are_those_of_each_alone(mix: str) -> None:
     for made, data in zip(of_one_answer(*MIXES[mix]), MIXES[mix], strict=True):

@@ -641,11 +641,11 @@ def test_the_lag_of_quiet_partitions_is_known_at_once() -> None:
     assert world.run(1000, until=lambda: all(one.lag == 0 for one in a.engine.partitions.values()))
 
 
-def filled(world: World) -> Consumer:
+def filled(world: World, **options: Any) -> Consumer:
     """A consumer that has buffered all it may of three partitions, ten records in each piece."""
     for partition, number in itertools.product(range(3), range(20)):
         world.write("t", partition, *numbers(10 * number, 10 * number + 10))
-    a = world.consumer(max_partition_fetch_bytes=200)  # a batch at a time
+    a = world.consumer(max_partition_fetch_bytes=200, **options)  # a batch at a time
     a.limit = 0
     a.assign({tp("t", partition): 0 for partition in range(3)})
     states = a.engine.partitions
@@ -669,6 +669,35 @@ def test_a_partition_of_which_nothing_is_buffered_is_fetched_however_much_there_
     a = filled(world)
     a.do(ev.Seek(tp("t", 1), 50))
     assert world.run(100, until=lambda: bool(a.engine.partitions[tp("t", 1)].chunks))
+
+
+@pytest.mark.parametrize(("least", "beside"), [(1, set()), (100_000, {2})])
+def test_who_is_drained_is_asked_for_beside_an_open_fetch_only_if_the_broker_may_wait_with_that(
+    least: int, beside: set[int]
+) -> None:
+    world = World({"t": 3})
+    a = filled(world, fetch_min_bytes=least)
+    before = len(world.asked(a, FetchRequest))
+    a.do(ev.Seek(tp("t", 1), 50))  # which is asked for at once
+    a.do(ev.Take(40))
+    world.run(200)
+    asked = world.asked(a, FetchRequest)[before:]
+    assert {len(topic.partitions) for one in asked if one.session_epoch < 0 for topic in one.topics} == beside
+
+
+def test_what_a_leader_no_longer_has_makes_nobody_wait_for_it_again() -> None:
+    world = World({"t": 2})
+    a = world.consumer(**SLOW)
+    world.write("t", 0, *numbers(0, 10))
+    world.write("t", 1, *numbers(0, 10))
+    a.assign({tp("t", 0): 0, tp("t", 1): 0})
+    assert world.run(until=lambda: len(a.records) == 20)
+    state = a.engine.partitions[tp("t", 0)]
+    state.high_watermark = state.last_stable_offset = 100  # so said a leader that is gone
+    state.touch()
+    world.run(700_000)
+    a.do(ev.Seek(tp("t", 1), 0))
+    assert world.run(1000, until=lambda: len(a.records) == 30)
 
 
 def test_seek_to_latest_then_committed_comes_back() -> None:

@@ -33,6 +33,12 @@ def test_counts_behind_a_broken_size_are_not_counted() -> None:
     assert not has_many_records(broken + batch)
 
 
+def test_records_of_several_fields_are_counted_together() -> None:
+    some = encode_batch([Record(at, NOW, None, b"v") for at in range(400)])
+    assert has_many_records(some, some, some)
+    assert not has_many_records(some, some, some[:60])
+
+
 def test_a_few_bytes_are_not_many_records_whatever_they_say() -> None:
     batch = bytearray(encode_batch([Record(0, NOW, None, b"v")]))
     batch[57:61] = (1 << 30).to_bytes(4, "big")
