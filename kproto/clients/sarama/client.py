@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...group.subscription import TopicPartition
 from ...messages.find_coordinator import FindCoordinatorResponse
 from ...wire.message import Message
-from ..contract import Answered, Failed, Report, Send, Started
+from ..contract import Answered, Closed, Failed, Hangup, Report, Send, Started
 from .broker import Broker, Call
 from .cluster import Metadata, Updater
 from .errors import Trouble
@@ -75,6 +75,15 @@ class Client(Scheduler):
         """Start the background updater, unless RefreshFrequency is 0."""
         if self.settings.metadata_refresh_frequency:
             self.updater = Updater(self)
+
+    def close(self) -> None:
+        """Client.Close: the updater ends, and so does every connection that was used."""
+        if self.updater is not None:
+            self.wake(self.updater, "stop")
+        for broker in (*self.metadata.brokers.values(), *self.metadata.seeds):
+            if broker.opened and broker.used:
+                self.out.append(Hangup(broker.address))
+        self.out.append(Closed())
 
     # -- requests
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ...error_codes import ErrorCode
 from ...messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from ..contract import Closed, Hangup, Report
+from ..contract import Report
 from . import errors
 from .broker import Answer, Broker
 from .errors import Trouble
@@ -148,12 +148,6 @@ def left(group: Group, answer: Answer) -> None:
 
 
 def close(group: Group) -> None:
-    client = group.client
     group.member_id = ""
     group.move(S.closed)
-    if client.updater is not None:
-        client.wake(client.updater, "stop")
-    for broker in (*client.metadata.brokers.values(), *client.metadata.seeds):
-        if broker.opened and broker.used:
-            client.out.append(Hangup(broker.address))
-    client.out.append(Closed())
+    group.client.close()

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ...error_codes import ErrorCode
 from ...wire.message import Message
-from ..contract import Closed, Hangup
 from ..sarama.errors import Trouble
 from .asking import Ask
 from .states import ConsumerState
@@ -73,11 +72,5 @@ def left(consumer: Consumer, found: Message | Trouble) -> None:
 
 
 def close(consumer: Consumer) -> None:
-    client = consumer.client
     consumer.move(S.closed)
-    if client.updater is not None:
-        client.wake(client.updater, "stop")
-    for broker in (*client.metadata.brokers.values(), *client.metadata.seeds):
-        if broker.opened and broker.used:
-            client.out.append(Hangup(broker.address))
-    client.out.append(Closed())
+    consumer.client.close()
