@@ -110,7 +110,8 @@ class Coordinator:
                 self._found_at(found)
                 return
             code, words = found
-            error = broker_error(code, "FindCoordinator", words or f"group {core.options.group_id!r}")
+            detail = f"group {core.options.group_id!r}"
+            error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
             told = to_do(FIND_COORDINATOR, code) is Do.told
         self._not_before = core.now + core.backoff.after(self._failures)
         self._failures += 1

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
-from kproto.errors import KprotoError, NotAuthorized
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from kproto.messages.headers import encode_request
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -123,60 +122,6 @@ def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
             known & set(network._connections) for known, network in zip(before, networks, strict=True)
         ] == before
         assert not {"lost", "unreachable"} & {report.kind for report in reports}
-
-
-@pytest.mark.parametrize(
-    ("listener", "how", "words"),
-    [
-        ("SASL_SSL", {"mechanism": "PLAIN", "sasl_password": "wrong"}, "refuses user 'alice' with PLAIN"),
-        (
-            "SASL_SSL",
-            {"mechanism": "SCRAM-SHA-256", "sasl_password": "wrong"},
-            "refuses user 'alice' with SCRAM",
-        ),
-        (
-            "SASL_SSL",
-            {"mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": lambda: "x"},
-            "refuses the token",
-        ),
-        ("SASL_PLAINTEXT", {"mechanism": "PLAIN", "security_protocol": "PLAINTEXT"}, "want SASL"),
-        ("SSL", {"security_protocol": "PLAINTEXT"}, "this port speaks TLS"),
-        ("SSL", {"ssl_cafile": None}, "nobody known vouches"),
-        ("MTLS", {"ssl_certfile": None}, "it may ask for a client certificate"),
-        ("PLAINTEXT", {"security_protocol": "SSL"}, "does this port speak TLS"),
-        ("PLAINTEXT", {"mechanism": "PLAIN", "security_protocol": "SASL_PLAINTEXT"}, "wants no SASL"),
-    ],
-)
-def test_who_is_not_let_in_hears_why(kafka: Any, listener: str, how: dict[str, Any], words: str) -> None:
-    given = options(kafka, listener, **how)
-    if not given["security_protocol"].endswith("SSL"):
-        given = {name: value for name, value in given.items() if not name.startswith("ssl_")}
-    if not given["security_protocol"].startswith("SASL"):
-        given = {name: value for name, value in given.items() if not name.startswith("sasl_")}
-    with (
-        pytest.raises(KprotoError, match=words),
-        Cluster(kafka.places[listener], timeout=20, **given) as cluster,
-    ):
-        cluster.topics()
-
-
-def test_who_comes_with_a_stranger_s_certificate_hears_why(kafka: Any) -> None:
-    given = options(kafka, "MTLS", ssl_certfile=kafka.certificates.stranger)
-    with (
-        pytest.raises(KprotoError, match="refuses this client's certificate"),
-        Cluster(kafka.places["MTLS"], timeout=20, **given) as cluster,
-    ):
-        cluster.topics()
-
-
-def test_who_may_do_nothing_hears_what(kafka: Any) -> None:
-    how = options(kafka, "SASL_SSL", "PLAIN", sasl_username="bob", sasl_password=secured.USERS["bob"])
-    with Consumer(kafka.places["SASL_SSL"], group_id="bobs", **how) as consumer:
-        consumer.subscribe(["flights"])
-        with pytest.raises(NotAuthorized, match=r"flights|bobs"):
-            consumer.poll(20)
-    with Producer(kafka.places["SASL_SSL"], **how) as producer, pytest.raises(NotAuthorized, match="flights"):
-        producer.send("flights", b"x").result(20)
 
 
 def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest(kafka: Any) -> None:

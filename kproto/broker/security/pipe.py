@@ -20,6 +20,8 @@ from typing import Any, Final
 
 # Bytes that are taken out at a time; TLS itself has at most 16 KiB in a record.
 _ROOM: Final = 1 << 18
+# What a client without TLS is sent, as by Java: a fatal alert, "unexpected message". OpenSSL sends none.
+_ALERT: Final = bytes((21, 3, 3, 0, 2, 2, 10))
 # What OpenSSL calls bytes that are no TLS.
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 
@@ -60,6 +62,8 @@ class Pipe:
         except ssl.SSLZeroReturnError:
             self.ended = True
         except ssl.SSLError as error:
+            if error.reason in _NO_TLS and not self._out.pending:
+                self._out.write(_ALERT)
             raise TlsBroken(_why(error)) from None
         return b"".join(found)
 
