@@ -196,7 +196,7 @@ def no_committed_offset_is_reset(world: World) -> None:
 
 def a_clean_handover_loses_no_commit(world: World) -> None:
     """I14: in a world where nothing broke, what was handed out before "revoked" is committed after it; unless
-    close had less time than the callback took.
+    close had less time than the callback took, or the group: then the application hears of a loss.
     """
     if not world.calm:
         return
@@ -233,6 +233,9 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
                     if partition in positions and positions[partition] != stored.get(partition):
                         waiting[partition] = positions[partition]
                     positions.pop(partition, None)
+            elif seen.what == "losing":
+                for partition in seen.partitions:
+                    waiting.pop(partition, None)
             elif seen.what in MOVES:
                 for partition in seen.partitions or tuple(positions):
                     positions.pop(partition, None)
