@@ -216,10 +216,10 @@ def _route(name: str, value: Any) -> Any:
 
 
 def _several(inner: Rule, allowed: str) -> Rule:
-    """A list of what passes `inner`; from anything that can be iterated but a text, bytes or a mapping."""
+    """A list of what passes `inner`; from what can be iterated, but no text, bytes, mapping or partition."""
 
     def check(name: str, value: Any) -> list[Any]:
-        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        if isinstance(value, str | bytes | Mapping | TopicPartition) or not isinstance(value, Iterable):
             raise ConfigError(name, cast("object", value), allowed)
         found: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
         for each in found:
@@ -252,7 +252,7 @@ def _optional(inner: Rule) -> Rule:
     return lambda name, value: None if value is None else inner(name, value)
 
 
-_PARTITIONS = f"each {_PARTITION}"
+_PARTITIONS = 'a list, each a TopicPartition: [TopicPartition("flights", 0)]'
 _partitions = _several(_partition, _PARTITIONS)
 _name = _text("a topic's name")
 _names = _several(_name, "names of topics: texts that are not empty")

@@ -17,6 +17,8 @@ import os
 import weakref
 from typing import NoReturn, Protocol, SupportsIndex
 
+from .elsewhere import Elsewhere
+
 log = logging.getLogger("kproto.consumer")
 
 
@@ -31,7 +33,7 @@ class Client(Protocol):
         ...
 
 
-class OfThisProcess:
+class OfThisProcess(Elsewhere):
     """What stands on connections and threads, and so can be neither copied nor pickled."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:

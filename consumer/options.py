@@ -17,6 +17,7 @@ from kproto.errors import ConfigError
 from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.records.compression import codec_number, compress
 
+from .elsewhere import OPTIONS
 from .security.names import NAMES, SecurityConfig, shown, unknown_hint
 
 _DURATION = r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
@@ -269,11 +270,12 @@ def _known(options: type[Any], given: Mapping[str, Any], what: str) -> dict[str,
     names = [*(name for name in options.__struct_fields__ if name != "security"), *NAMES]
     for name, value in given.items():
         if name not in names:
-            if other := unknown_hint(name):
+            plain = name.replace(".", "_")
+            if other := OPTIONS.get(plain) or unknown_hint(name):
                 raise ConfigError(name, shown(name, value), f"{what} has no such option; {other}")
             from difflib import get_close_matches
 
-            near = get_close_matches(name.replace(".", "_"), names, n=1, cutoff=0.5)
+            near = get_close_matches(plain, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
             raise ConfigError(name, shown(name, value), f"{what} has no such option; {hint}")
     own = {name: value for name, value in given.items() if name not in NAMES}

@@ -1,5 +1,7 @@
 """A group's life in one picture: the one on top of README. `kproto show --life FILE` draws it again.
 
+`page(world)` draws any other world.
+
 A member reads six partitions. Two more come, one dies, the topic grows: all in virtual time, so
 the picture is the same on every machine.
 """
@@ -9,7 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from .. import diagrams
+from ..errors import IllegalState
 from ..testing.world import World
+from ..testing.world.world import START
 from . import acts
 from .frame import Act
 
@@ -38,6 +42,19 @@ def played() -> Act:
     world.grow("flights", 8)
     world.run(3_000)
     return act
+
+
+def page(world: World, title: str = "A group's life") -> str:
+    """A page of a world of your own, in which something happened: the group's life, and who asked what.
+
+    Raises IllegalState for a world in which no member was seen.
+    """
+    act = Act(world, START)
+    events, picked = acts.events(act), acts.picked(act)
+    if not events:
+        raise IllegalState("nothing happened in this world: join() and run() first")
+    parts = [diagrams.section(events), *([diagrams.conversation(picked)] if picked else [])]
+    return diagrams.page(title, [], parts)
 
 
 def drawn() -> str:

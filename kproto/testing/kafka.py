@@ -28,6 +28,9 @@ from ..group.subscription import Assignment, TopicPartition
 from ..messages.delete_groups import DeleteGroupsRequest
 from ..messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 
+# pytest shows where a test called, and not how a call here ended.
+__tracebackhide__ = True
+
 DEAD = "Dead"
 """The state of a group that doesn't exist (Kafka's word)."""
 

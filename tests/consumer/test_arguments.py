@@ -39,6 +39,7 @@ def broker() -> Iterator[str]:
 WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("assign", ([("t", 0)],), {}),
     ("assign", (P0,), {}),
+    ("committed", (P0,), {}),
     ("assign", ({P0: -1},), {}),
     ("assign", ({P0: "earliest"},), {}),
     ("assign", ("t",), {}),

@@ -8,8 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from kproto.cli import main
+from kproto.errors import IllegalState
 from kproto.scenarios import acts, find
 from kproto.scenarios.frame import Moment
+from kproto.scenarios.life import page
+from kproto.testing.world import World
 from kproto.testing.world.trace import exchanges
 
 STORY = "S2-37"
@@ -96,3 +99,16 @@ def test_who_closes_was_not_killed() -> None:
     told = find("S3-21").run()
     assert [one.what for one in acts.moments(told) if one.what in ("closed", "killed")] == ["closed"]
     assert [one.kind for one in acts.events(told.acts[0])][-2:] == ["left", "ended"]
+
+
+def test_a_world_of_one_s_own_is_drawn() -> None:
+    world = World({"flights": 2})
+    with pytest.raises(IllegalState, match="nothing happened"):
+        page(world)
+    member = world.join("a", topics=["flights"], group_id="g")
+    world.run(until=lambda: len(member.owned) == 2)
+    drawn = page(world, "One <member>")
+    assert "<h1>One &lt;member&gt;</h1>" in drawn
+    assert "flights-1 owned by a" in drawn
+    assert "JoinGroup" in drawn
+    assert repr(world).startswith("<World with 1 broker, a; ")

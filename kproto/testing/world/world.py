@@ -256,6 +256,10 @@ class World(Operator, Exchange):
             self.journal.append(journals.Command(self.turns, "", "later", (wait, what)))
         self.push(self.now + wait, what)
 
+    def __repr__(self) -> str:
+        who = ", ".join([f"{len(self.brokers)} broker{'s' * (len(self.brokers) > 1)}", *self.clients])
+        return f"<World with {who}; {self.now - START} ms have passed>"
+
     @property
     def outside(self) -> bool:
         """True between runs and calls: what is called now is somebody's decision."""

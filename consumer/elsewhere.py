@@ -1,0 +1,121 @@
+"""What other clients call things that are called otherwise here: their options, and their methods.
+
+Both tables are for errors only: who types another library's name reads what it is here. Names are in
+snake_case, librdkafka's and Java's with "_" for ".". `docs/coming-from/` has the tables of each library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NoReturn
+
+_BYTES = "values and keys are bytes; "
+_TRANSACTIONS = "there are no transactions yet"
+
+OPTIONS: Final[Mapping[str, str]] = {
+    "value_serializer": f"{_BYTES}encode them before send()",
+    "key_serializer": f"{_BYTES}encode them before send()",
+    "value_deserializer": f"{_BYTES}decode record.value yourself",
+    "key_deserializer": f"{_BYTES}decode record.key yourself",
+    "consumer_timeout_ms": "poll(seconds) returns an empty list when nothing came",
+    "api_version": "each broker says what it knows",
+    "api_version_auto_timeout_ms": "each broker says what it knows",
+    "broker_version_fallback": "each broker says what it knows",
+    "topics": "subscribe([topic, ...])",
+    "topic": "subscribe([topic, ...])",
+    "on_assign": "subscribe(topics, listener) with a RebalanceListener",
+    "on_revoke": "subscribe(topics, listener) with a RebalanceListener",
+    "rebalance_cb": "subscribe(topics, listener) with a RebalanceListener",
+    "on_commit": "commit() raises, and commit_async() returns a future",
+    "on_delivery": "send(...).add_done_callback(function)",
+    "dr_cb": "send(...).add_done_callback(function)",
+    "error_cb": "calls raise, and events(function) reports",
+    "stats_cb": "events(function) reports, lag(partition) tells",
+    "statistics_interval_ms": "events(function) reports, lag(partition) tells",
+    "metric_reporters": "events(function) reports, lag(partition) tells",
+    "loop": "the clients for asyncio take the loop that runs",
+    "transactional_id": _TRANSACTIONS,
+    "transaction_timeout_ms": _TRANSACTIONS,
+    "retries": "use delivery_timeout_ms: for so long a record is tried",
+    "message_send_max_retries": "use delivery_timeout_ms: for so long a record is tried",
+    "message_timeout_ms": "use delivery_timeout_ms",
+    "partitioner": "send(..., partition=...)",
+    "request_required_acks": "use acks",
+    "compression_codec": "use compression_type",
+    "queue_buffering_max_ms": "use linger_ms",
+    "queue_buffering_max_kbytes": "use buffer_memory, in bytes",
+    "queue_buffering_max_messages": "use buffer_memory, in bytes",
+    "batch_num_messages": "use batch_size, in bytes",
+    "message_max_bytes": "use max_request_size",
+    "queued_max_messages_kbytes": "use fetch_max_bytes",
+    "fetch_message_max_bytes": "use max_partition_fetch_bytes",
+    "fetch_wait_max_ms": "use fetch_max_wait_ms",
+    "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
+    "enable_auto_offset_store": "with enable_auto_commit=False, commit(offsets) says what is done",
+}
+"""Option -> what there is."""
+
+METHODS: Final[Mapping[str, str]] = {
+    "seek_to_beginning": 'use seek_to("earliest")',
+    "seek_to_end": 'use seek_to("latest")',
+    "seek_to_committed": 'use seek_to("committed")',
+    "beginning_offsets": 'use list_offsets({partition: "earliest"})',
+    "end_offsets": 'use list_offsets({partition: "latest"})',
+    "get_watermark_offsets": 'use list_offsets({partition: "earliest"}) and "latest"',
+    "query_watermark_offsets": 'use list_offsets({partition: "earliest"}) and "latest"',
+    "offsets_for_times": "use list_offsets({partition: milliseconds since 1970})",
+    "last_stable_offset": 'use list_offsets({partition: "latest"}) with isolation_level="read_committed"',
+    "highwater": "use high_watermark(partition)",
+    "current_lag": "use lag(partition)",
+    "partitions_for_topic": "use partitions_for(topic)",
+    "topics": "use Cluster(bootstrap).topics()",
+    "list_topics": "use topics() of a Cluster",
+    "consume": "use poll(seconds, max_records=count)",
+    "getmany": "use poll(seconds)",
+    "getone": 'use "async for record in consumer"',
+    "start": 'clients connect by themselves; "async with" or close() ends them',
+    "stop": "use close()",
+    "commit_sync": "use commit(offsets)",
+    "store_offsets": "use commit(offsets), with enable_auto_commit=False",
+    "incremental_assign": "the consumer does it, and the listener is told",
+    "incremental_unassign": "the consumer does it, and the listener is told",
+    "enforce_rebalance": "use rejoin(reason)",
+    "wakeup": "use close() from another thread",
+    "memberid": "use group_metadata().member_id",
+    "metrics": "use events(function) and lag(partition)",
+    "produce": "use send(topic, value, key)",
+    "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
+    "purge": "use close(timeout)",
+    "init_transactions": _TRANSACTIONS,
+    "begin_transaction": _TRANSACTIONS,
+    "commit_transaction": _TRANSACTIONS,
+    "abort_transaction": _TRANSACTIONS,
+    "send_offsets_to_transaction": _TRANSACTIONS,
+    "transaction": _TRANSACTIONS,
+    "list_consumer_group_offsets": "use committed_offsets(group)",
+    "alter_consumer_group_offsets": "use commit_offsets(group, offsets)",
+    "list_groups": "use request(ListGroupsRequest(...))",
+    "list_consumer_groups": "use request(ListGroupsRequest(...))",
+    "describe_groups": "use request(DescribeGroupsRequest(...))",
+    "describe_consumer_groups": "use request(DescribeGroupsRequest(...))",
+    "delete_consumer_groups": "use request(DeleteGroupsRequest(...))",
+    "describe_configs": "use request(DescribeConfigsRequest(...))",
+    "alter_configs": "use request(IncrementalAlterConfigsRequest(...))",
+    "describe_cluster": "use view(), or request(DescribeClusterRequest(...))",
+}
+"""Method -> what there is."""
+
+
+class Elsewhere:
+    """Says what another library's method is called here; the error stays an AttributeError."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+            told = f"{type(self).__name__!r} object has no attribute {name!r}"
+            use = METHODS.get(plain)
+            if use is not None and not name.startswith("_"):
+                raise AttributeError(f"{told}; {use}")
+            raise AttributeError(told, name=name, obj=self)
