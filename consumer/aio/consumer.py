@@ -19,6 +19,7 @@ from typing import Self, Unpack
 
 from kproto.group.subscription import TopicPartition
 
+from ..block import AsyncBlock
 from ..calls import call
 from ..cluster import ClusterCalls
 from ..consuming import ConsumerCalls
@@ -65,14 +66,6 @@ class AsyncConsumer(ConsumerCalls, Looped):
         await self._leave_block(error)
 
 
-class AsyncCluster(ClusterCalls, Looped):
+class AsyncCluster(ClusterCalls, Looped, AsyncBlock):
     """The asyncio twin of `Cluster`, method by method. Belongs to one running event loop, whose tasks may all
     use it."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -16,11 +16,11 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from time import time_ns
-from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast
 
-from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.errors import IllegalState, RequestTimedOut
 
+from ..block import AsyncBlock
 from ..callbacks import guarded
 from ..clock import now
 from ..delivery import Delivery, PieceDelivery
@@ -45,7 +45,7 @@ from .streams import Streams
 T = TypeVar("T")
 
 
-class AsyncProducer(Sender):
+class AsyncProducer(Sender, AsyncBlock):
     """The asyncio twin of `Producer`: same options. Belongs to one running event loop."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
@@ -259,17 +259,3 @@ class AsyncProducer(Sender):
         if not open_records:
             return ""
         return f"the producer {self.options.client_id!r} was not closed, and {open_records} records are lost"
-
-    async def __aenter__(self) -> AsyncProducer:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            await self.close()
-            return
-        try:
-            await self.close()
-        except KprotoError as also:  # the block's own error is what the application wants to see
-            log.error("%s: %s", self.options.client_id, also)

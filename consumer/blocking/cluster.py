@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
+from ..block import Block
 from ..cluster import ClusterCalls
 from .threads import Threaded
 
 
-class Cluster(ClusterCalls, Threaded):
+class Cluster(ClusterCalls, Threaded, Block):
     """A blocking connection to a whole cluster. Raises `ConfigError` at once for a wrong address; connects
     when the first question is asked. Several threads may use it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

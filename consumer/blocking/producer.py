@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from time import time_ns
-from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
+from ..block import Block
 from ..callbacks import Callbacks
 from ..clock import now
 from ..delivery import Delivery, PieceDelivery
@@ -50,7 +50,7 @@ _JOIN_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class Producer(Sender):
+class Producer(Sender, Block):
     """Writes records. Options: see `ProducerConfig`; wrong ones raise ConfigError at once.
 
     May be used by several threads. When the interpreter ends before `close`, a warning tells how many records
@@ -313,17 +313,3 @@ class Producer(Sender):
         except KprotoError as error:
             return f"the producer {name!r} was not closed, and records are lost: {error}"
         return ""
-
-    def __enter__(self) -> Producer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close()
-        except KprotoError as also:  # the block's own error is what the application wants to see
-            log.error("%s: %s", self.options.client_id, also)

@@ -38,8 +38,7 @@ import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -48,6 +47,7 @@ from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
 from ..arguments import rule_of
+from ..block import AsyncBlock
 from ..listener import RebalanceListener
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
@@ -71,7 +71,7 @@ class _Mark(msgspec.Struct):
     dirty: bool = True
 
 
-class AsyncConsumerGroup:
+class AsyncConsumerGroup(AsyncBlock):
     """A member of a group for asyncio. Options are those of `AsyncConsumer`; marks stand for positions."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -140,14 +140,6 @@ class AsyncConsumerGroup:
         finally:
             self._closed = True
             self.told.end()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # ---- a session's life
 

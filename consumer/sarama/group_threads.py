@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from kproto.errors import IllegalState
 
+from ..block import Block
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .group import AsyncConsumerGroup
@@ -97,7 +97,7 @@ class _Threads:
         await asyncio.wrap_future(future)
 
 
-class ConsumerGroup:
+class ConsumerGroup(Block):
     """A member of a group for threads: handlers may block. Options are those of `Consumer`."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -120,11 +120,3 @@ class ConsumerGroup:
     def close(self, timeout: float = 30.0) -> None:
         """Ends the session, commits what is marked, leaves the group. From any thread but a handler's."""
         self._loop.close(self._group.close(timeout))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

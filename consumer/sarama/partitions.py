@@ -24,8 +24,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable
-from types import TracebackType
-from typing import Final, Literal, Self, Unpack
+from typing import Final, Literal, Unpack
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import (
@@ -40,6 +39,7 @@ from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
 from ..arguments import rule_of
+from ..block import AsyncBlock
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .inbox import Inbox
@@ -110,7 +110,7 @@ class AsyncPartitionConsumer(Inbox):
         self.told.end()
 
 
-class AsyncPartitionConsumers:
+class AsyncPartitionConsumers(AsyncBlock):
     """Any number of partitions over one client, for asyncio. Options: those of `AsyncConsumer`; no group."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -240,11 +240,3 @@ class AsyncPartitionConsumers:
         for place, some in found.items():
             if place in self._open:
                 self._open[place].put(some)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

@@ -8,12 +8,12 @@ with PartitionConsumers("localhost:9092") as consumers:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from kproto.errors import IllegalState
 from kproto.group.subscription import TopicPartition
 
+from ..block import Block
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .loop_thread import LoopThread
@@ -76,7 +76,7 @@ class PartitionConsumer:
             self._loop.do(self._made.close())
 
 
-class PartitionConsumers:
+class PartitionConsumers(Block):
     """Any number of partitions over one client, for threads. Options are those of `Consumer`; no group."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
@@ -112,14 +112,6 @@ class PartitionConsumers:
     def close(self, timeout: float = 30.0) -> None:
         """Ends all of them and the client."""
         self._loop.close(self._loop.made.close(timeout))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _there(loop: LoopThread[AsyncPartitionConsumers], what: Callable[[], T]) -> T:

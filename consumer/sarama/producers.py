@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from types import TracebackType
-from typing import Self, Unpack
+from typing import Unpack
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 
 from ..aio.producer import AsyncProducer
+from ..block import AsyncBlock
 from ..delivery import Delivery
 from ..options import ProducerConfig
 from ..shell import log
@@ -47,7 +47,7 @@ from .messages import (
 from .outlet import Outlet
 
 
-class AsyncSyncProducer:
+class AsyncSyncProducer(AsyncBlock):
     """The asyncio twin of `SyncProducer`: sends messages and waits for them. Its tasks may all use it."""
 
     def __init__(
@@ -90,16 +90,8 @@ class AsyncSyncProducer:
         """Waits for what other tasks have under way, and ends."""
         await self._producer.close(timeout)
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._producer.__aexit__(kind, error, trace)
-
-
-class AsyncQueueProducer:
+class AsyncQueueProducer(AsyncBlock):
     """The asyncio twin of `QueueProducer`: takes messages and tells later what became of them."""
 
     def __init__(
@@ -194,19 +186,6 @@ class AsyncQueueProducer:
             for outlet in (self._successes, self._errors):
                 if outlet is not None:
                     outlet.end()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            await self.close()
-        except KprotoError as also:
-            if error is None:
-                raise
-            log.error("%s: %s", self._producer.options.client_id, also)  # the block's own error is seen
 
 
 async def _sent(producer: AsyncProducer, message: ProducerMessage) -> Delivery:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 
+from ..block import Block
 from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig
@@ -35,7 +35,7 @@ from .messages import (
 )
 
 
-class SyncProducer:
+class SyncProducer(Block):
     """Sends messages and waits for them, for threads. Options are those of `Producer`; nothing lingers.
 
     May be used by several threads.
@@ -79,16 +79,8 @@ class SyncProducer:
         """Waits for what other threads have under way, and ends."""
         self._producer.close(timeout)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._producer.__exit__(kind, error, trace)
-
-
-class QueueProducer:
+class QueueProducer(Block):
     """Takes messages and tells later what became of them, for threads: sarama's AsyncProducer.
 
     Options are those of `Producer`. May be used by several threads.
@@ -204,19 +196,6 @@ class QueueProducer:
             with self._changed:
                 self._ended = True
                 self._changed.notify_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except KprotoError as also:
-            if error is None:
-                raise
-            log.error("%s: %s", self._producer.options.client_id, also)  # the block's own error is seen
 
 
 def _sent(producer: Producer, message: ProducerMessage) -> Delivery:
