@@ -75,7 +75,8 @@ class Kept:
 def seen(one: Any) -> Iterator[tuple[int, int, Any, Any, Any]]:
     if hasattr(one, "columns"):
         some = one.columns
-        for row in zip(some.offset.tolist(), some.key.to_pylist(), some.value.to_pylist(), some.headers):
+        contents = some.offset.tolist(), some.key.to_pylist(), some.value.to_pylist(), some.headers
+        for row in zip(*contents, strict=True):
             yield one.partition, *row
     else:
         yield one.partition, one.offset, one.key, one.value, tuple(one.headers)
