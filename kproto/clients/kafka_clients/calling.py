@@ -109,7 +109,8 @@ def _polling(state: State, out: Out) -> bool:
         if not state.settled:
             positions.serve(state, out)
     records: tuple[c.Record, ...] = ()
-    if not _waits_for_metadata(state, ready) and state.buffer and not _waits_for_coordinator(state):
+    waits = state.poll_left is not None and _waits_for_metadata(state, state.poll_left, ready)
+    if state.buffer and not waits and not _waits_for_coordinator(state):
         records = fetching.collect(state, state.poll_limit)
     fetching.serve(state, out)
     if records or state.now >= state.poll_until:
@@ -132,15 +133,13 @@ def _waits_for_coordinator(state: State) -> bool:
     return state.automatic and state.coordinator is None and state.now < state.poll_until
 
 
-def _waits_for_metadata(state: State, ready: bool) -> bool:
+def _waits_for_metadata(state: State, left: int, ready: bool) -> bool:
     """poll(long): until updateAssignmentMetadataIfNeeded is through, its time stands still (S2-11)."""
-    if state.poll_left is None:
-        return False
     waits = not ready or any(one.where is Where.initializing for one in state.assigned.values())
     if waits and state.poll_until < FOREVER:
         state.poll_left, state.poll_until = max(0, state.poll_until - state.now), FOREVER
     elif not waits and state.poll_until == FOREVER:
-        state.poll_until = state.now + state.poll_left
+        state.poll_until = state.now + left
     return waits
 
 

@@ -45,7 +45,11 @@ def next_deadline(state: State) -> int | None:
     if block is not NOTHING or state.beats:
         found.append(knowing.due(state))
     if block is POLLING:
-        found += (state.poll_until, state.join_again_at, state.find_again_at, state.prepare_until)
+        found.append(state.poll_until)
+        if state.rejoin_needed:
+            found += (state.join_again_at, state.prepare_until)
+        if state.coordinator is None:
+            found.append(state.find_again_at)
         if state.auto_commit:
             found.append(state.commit_at)
         if not state.settled:
@@ -73,10 +77,6 @@ def _started(state: State, event: c.Started, out: Out) -> None:
 
 def _unsubscribe(state: State, event: c.Unsubscribe, out: Out) -> None:
     calling.unsubscribe(state, out)
-
-
-def _poll(state: State, event: c.Poll, out: Out) -> None:
-    calling.poll(state, event, out)
 
 
 def _told(state: State, event: c.Told, out: Out) -> None:
@@ -165,7 +165,7 @@ TABLE: dict[type[Any], Callable[[State, Any, Out], None]] = {
     c.Seek: calling.seek,
     c.Pause: _pause,
     c.Resume: _resume,
-    c.Poll: _poll,
+    c.Poll: calling.poll,
     c.Told: _told,
     c.Commit: committing.commit,
     c.Store: _store,

@@ -32,9 +32,10 @@ class Sampled:
     samples: list[Sample] = field(default_factory=list[Sample])
 
     def record(self, value: float, now: int) -> None:
-        if not self.samples or now - self.samples[-1].begun >= SAMPLE_MS:
-            self.samples = [*self.samples[1 - SAMPLES :], Sample(now)]
-        last = self.samples[-1]
+        last = self.samples[-1] if self.samples else None
+        if last is None or now - last.begun >= SAMPLE_MS:
+            last = Sample(now)
+            self.samples = [*self.samples[1 - SAMPLES :], last]
         if not last.count or value > last.most:
             last.most = value
         last.count += 1
