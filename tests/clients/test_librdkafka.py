@@ -12,6 +12,8 @@ from kproto.clients.librdkafka import committing, rebalancing, toppars
 from kproto.clients.librdkafka.names import BEGINNING, END, INVALID, STORED, name_of_offset
 from kproto.clients.librdkafka.state import FetchState, JoinState, Partition, Position
 from kproto.group.subscription import TopicPartition
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.testing.world import World
 
 from .stage import Member, Stage
 
@@ -97,6 +99,18 @@ def test_any_member_joins_again_when_partitions_are_added() -> None:
     stage.run(until=lambda: len(said(b, "Join")) > before)
     assert "Heartbeat v3 gen=2 id=B1 -> 27" not in b.requests[-1]
     assert stage.run(until=lambda: a.heard("assigned", 3))
+
+
+def test_growth_that_is_seen_in_the_assign_callback_makes_an_eager_member_join_without_a_revoke() -> None:
+    world = World({"t": 2})
+    a = world.join("a", librdkafka, topics=["t"], group_id="g", assignors=("range",), metadata_ms=1_000)
+    a.callback_ms = 3_000
+    assert world.run(10_000, until=lambda: bool(a.calls))
+    joins = len(world.asked(a, JoinGroupRequest))
+    world.grow("t", 4)
+    world.run(2_000)
+    assert len(world.asked(a, JoinGroupRequest)) > joins
+    assert [kind for kind, _ in a.calls] == ["assigned"]
 
 
 def test_heartbeats_go_on_while_the_application_is_away() -> None:
