@@ -154,5 +154,7 @@ class Runner:
 
     def _end(self, job: _Job, value: Any, error: Exception | None) -> None:
         job.over = True
+        # A call knows its job: the two would keep each other, and answers of megabytes, until Python looks.
+        job.calls = []
         self._jobs.pop(job.token, None)
         self._ended.append(Done(job.token, value, error))

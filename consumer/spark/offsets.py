@@ -31,7 +31,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import cast
 
@@ -355,8 +355,10 @@ def bounded(
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
+    if parts == 1:
+        return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
-    return [replace(whole, start=a, end=b) for a, b in pairwise(at)]
+    return [Range(whole.topic, whole.partition, a, b, whole.topic_id) for a, b in pairwise(at)]
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

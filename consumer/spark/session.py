@@ -115,9 +115,14 @@ def register(spark: SparkSession) -> None:
     spark.pyspark.python names another one: the python3 of the PATH may well be none that has kproto.
 
     The executors of a cluster are asked, by a job of one task for each of their slots. Raises
-    MissingOnExecutors, with what to do.
+    MissingOnExecutors, with what to do; MissingExtra where PySpark has no Python data sources.
     """
-    from .source import KprotoDataSource
+    try:
+        from .source import KprotoDataSource
+    except ImportError as error:
+        if error.name != "pyspark.sql.datasource":
+            raise
+        raise MissingExtra("the Spark source", "PySpark 4.2 or newer", "spark") from None
 
     _choose_python(spark)
     _ask_executors(spark)

@@ -7,11 +7,14 @@ starts a stream waits for it.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Generator, MutableMapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
+
+from kproto.errors import MissingExtra
 
 from . import schema as columns
 from .options import parse
@@ -20,6 +23,17 @@ if TYPE_CHECKING:
     from .reader import KprotoReader
     from .stream import KprotoStreamReader
     from .writer import KprotoStreamWriter, KprotoWriter
+
+
+@contextmanager
+def _since(version: str, what: str) -> Generator[None]:
+    """What an older PySpark lacks is said in one sentence."""
+    try:
+        yield
+    except ImportError as error:
+        if not (error.name or "").startswith("pyspark."):
+            raise
+        raise MissingExtra(what, f"PySpark {version} or newer", "spark") from None
 
 
 class KprotoDataSource(DataSource):
@@ -48,19 +62,22 @@ class KprotoDataSource(DataSource):
         return KprotoReader(schema, self.parsed)
 
     def streamReader(self, schema: StructType) -> KprotoStreamReader:
-        """For ``spark.readStream``."""
-        from .stream import KprotoStreamReader
+        """For ``spark.readStream``. Raises MissingExtra before Spark 4.2, whose sources know no start."""
+        with _since("4.2", "a stream of kproto"):
+            from .stream import KprotoStreamReader
 
         return KprotoStreamReader(schema, self.parsed)
 
     def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
         """For ``df.write``; say ``.mode("append")``."""
-        from .writer import KprotoWriter
+        with _since("4.1", "writing to kproto"):
+            from .writer import KprotoWriter
 
         return KprotoWriter(schema, self.parsed, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KprotoStreamWriter:
         """For ``df.writeStream``."""
-        from .writer import KprotoStreamWriter
+        with _since("4.1", "writing to kproto"):
+            from .writer import KprotoStreamWriter
 
         return KprotoStreamWriter(schema, self.parsed, overwrite)

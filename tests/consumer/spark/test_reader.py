@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import time
 from typing import Any
@@ -15,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from consumer.engine.connection import Call
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
@@ -278,3 +280,22 @@ def test_a_topic_deleted_since_the_plan_is_data_loss_and_else_empty(filled: Fill
     else:
         with pytest.raises(DataLoss, match="t-0 was deleted"):
             list(planned.read(slice_))
+
+
+def test_what_was_fetched_is_let_go_without_the_garbage_collector(filled: Filled) -> None:
+    filled.topic("t", 5)
+    at = {TopicPartition("t", 0): 0}
+
+    def calls() -> int:
+        return sum(isinstance(one, Call) for one in gc.get_objects())
+
+    filled.cluster.fetch(at)
+    gc.collect()
+    gc.disable()
+    try:
+        before = calls()
+        for _ in range(5):
+            filled.cluster.fetch(at)
+        assert calls() <= before + 1  # the last one may still be at hand
+    finally:
+        gc.enable()
