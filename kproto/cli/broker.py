@@ -89,7 +89,9 @@ def _broker(options: argparse.Namespace) -> int:
             server = Server(
                 dict(options.topic),
                 settings,
-                listen=["127.0.0.1:0"] if options.trace else [listener.text for listener in listeners],
+                listen=[f"{listeners[0].protocol}://127.0.0.1:0"]
+                if options.trace
+                else [listener.text for listener in listeners],
                 users=dict(options.user),
                 tokens=None if settings.get(_JWKS) else unsecured(lambda: time.time_ns() // 1_000_000),
                 tls=tls,
@@ -99,7 +101,7 @@ def _broker(options: argparse.Namespace) -> int:
             if teller is not None:
                 proxy = Proxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=teller.tell)
                 bootstrap = (await stack.enter_async_context(proxy)).bootstrap
-            places = server.places
+            places = server.places if teller is None else {listeners[0].protocol: bootstrap}
             if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
             print(f"listening on {bootstrap}; Ctrl-C ends it", flush=True)
@@ -109,8 +111,8 @@ def _broker(options: argparse.Namespace) -> int:
 
     listeners = [Listener.read(text) for text in options.listen.split(",")]
     settings = dict(options.set)
-    if options.trace and (len(listeners) > 1 or listeners[0].protocol != "PLAINTEXT"):
-        raise ConfigError("--trace", options.listen, "one listener, without TLS and SASL")
+    if options.trace and (len(listeners) > 1 or listeners[0].tls):
+        raise ConfigError("--trace", options.listen, "one listener, without TLS")
     made, tls = _tls(options, settings, any(listener.tls for listener in listeners))
     teller = Teller(options) if options.trace else None
     try:

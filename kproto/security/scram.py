@@ -265,3 +265,9 @@ def _name(text: str) -> str | None:
     if not text or re.search(r"=(?!2C|3D)", text):
         return None
     return text.replace("=2C", ",").replace("=3D", "=")
+
+
+def named_by_scram(first: bytes) -> str | None:
+    """The name in a client's first message; None where that makes no sense."""
+    found = _CLIENT_FIRST.fullmatch(_text(first))
+    return None if found is None else _name(found["name"])

@@ -38,7 +38,10 @@ def line(exchange: Exchange, began: int = 0) -> str:
     """The exchange as a line; its time in seconds since `began`."""
     at = (exchange.asked_at - began) / 1000
     _names.set(exchange.names)
-    head = f"{at:9.3f}  {_short(exchange.client or '-', 20):<20}  {exchange.api} v{exchange.version}"
+    who = _short(exchange.client or "-", 20)
+    if exchange.principal:
+        who += f" ({_short(exchange.principal.removeprefix('User:'), 20)})"
+    head = f"{at:9.3f}  {who:<20}  {exchange.api} v{exchange.version}"
     asked = request_words(exchange.request) if exchange.request is not None else ""
     parts = [f"{head:<56}", asked]
     if exchange.response is not None:
@@ -57,6 +60,7 @@ def to_json(exchange: Exchange) -> dict[str, Any]:
         "connection": exchange.connection,
         "peer": exchange.peer,
         "client": exchange.client,
+        **({"principal": exchange.principal} if exchange.principal else {}),
         "api": exchange.api,
         "version": exchange.version,
     }

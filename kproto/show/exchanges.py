@@ -35,8 +35,11 @@ from ..messages.headers import (
 from ..messages.index import API_NAMES, response_class
 from ..messages.metadata import MetadataResponse
 from ..messages.produce import ProduceRequest, ProduceResponse
+from ..messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from ..messages.sasl_handshake import SaslHandshakeRequest
 from ..messages.share_acknowledge import ShareAcknowledgeResponse
 from ..messages.share_fetch import ShareFetchResponse
+from ..security.named import lets_in, named
 from ..wire.message import Message
 
 Address = tuple[str, int]
@@ -73,7 +76,8 @@ class Exchange:
 
     `asked_at` and `answered_at` are milliseconds of the caller's clock. `request` or `response` is None for
     what could not be read or did not come, and `trouble` says why. `size` counts the bytes of both frames,
-    `names` are the topics that this client was told of, by their ids; `broker` is who was asked.
+    `names` are the topics that this client was told of, by their ids; `broker` is who was asked, and
+    `principal` whom SASL let in on this connection, if it did.
     """
 
     connection: int
@@ -90,6 +94,7 @@ class Exchange:
     size: int = 0
     names: Mapping[UUID, str] = field(default_factory=dict[UUID, str])
     broker: str = ""
+    principal: str = ""
 
     @property
     def ms(self) -> int | None:
@@ -111,6 +116,9 @@ class Conversation:
         self.connection = connection
         self._open: dict[int, Exchange] = {}
         self._names = {} if names is None else names
+        self._principal = ""
+        self._mechanism = ""
+        self._claimed: str | None = None  # whom a login that is not over yet names
         self._bare = False  # SaslHandshake v0 was asked for: what follows may be tokens without any header
 
     def asked(self, frame: bytes, now: int) -> tuple[Exchange, bool]:
@@ -120,6 +128,7 @@ class Conversation:
         api = API_NAMES.get(key, f"API {key}")
         found = Exchange(self.connection, self.peer, "", api, version, correlation, now, None)
         found.size, found.names, found.broker = len(frame), self._names, self.broker
+        found.principal = self._principal
         try:
             envelope = decode_request(frame)
         except UnsupportedRequest as error:
@@ -129,6 +138,7 @@ class Conversation:
             found.trouble = f"the request can't be read: {error}"
         else:
             found.client = envelope.header.client_id or ""
+            self._logs_in(envelope.request)
             found.request = without_secrets(found.api, envelope.request)
             self._bare = self._bare or (found.api, version) == ("SaslHandshake", 0)
         if isinstance(found.request, ProduceRequest) and found.request.acks == 0:
@@ -151,12 +161,28 @@ class Conversation:
             found.version = 0  # KIP-511
         try:
             _, response = decode_response(frame, response_class(key), found.version)
+            self._let_in(response)
             found.response = without_secrets(found.api, response)
         except (DecodeError, UnsupportedVersion) as error:
             found.trouble = found.trouble or f"the answer can't be read: {error}"
         if isinstance(found.response, MetadataResponse):
             self._names.update({topic.topic_id: topic.name for topic in found.response.topics if topic.name})
         return found
+
+    def _logs_in(self, request: Message) -> None:
+        if isinstance(request, SaslHandshakeRequest):
+            self._mechanism, self._claimed = request.mechanism, None
+        elif isinstance(request, SaslAuthenticateRequest) and self._claimed is None:
+            self._claimed = named(self._mechanism, bytes(request.auth_bytes))
+
+    def _let_in(self, response: Message) -> None:
+        if (
+            isinstance(response, SaslAuthenticateResponse)
+            and self._claimed is not None
+            and not response.error_code
+            and lets_in(self._mechanism, bytes(response.auth_bytes))
+        ):
+            self._principal = f"User:{self._claimed}"
 
     def shown(self, frame: bytes, exchange: Exchange | None, *, asking: bool) -> bytes:
         """A frame of an exchange as it may be kept: no proof of who one is in it, else the same bytes.

@@ -62,12 +62,15 @@ class Lives:
         if response is not None and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             return
         name = self._names.of(exchange)
+        known = (group, name) in self._owned
         held = self._owned.setdefault((group, name), set())
         kept = held & _owned(request)
         if held - kept:
             self._note(group, exchange.asked_at, "revoked", name, held - kept, reason="joins again")
             held &= kept
-        self._note(group, exchange.asked_at, "rejoining", name, reason=request.reason or "")
+        who = f"as {exchange.principal}" if exchange.principal and not known else ""
+        reason = ", ".join(filter(None, [who, request.reason]))
+        self._note(group, exchange.asked_at, "rejoining", name, reason=reason)
 
     def _syncgroup(self, exchange: Exchange, request: Any, response: Any) -> None:
         if response is None or response.error_code:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,9 @@ class Secured:
 
 
 @contextlib.contextmanager
-def real_kafka(folder: Path) -> Iterator[Secured]:
+def real_kafka(
+    folder: Path, session_ms: int = SESSION_MS, java_options: Sequence[str] = ()
+) -> Iterator[Secured]:
     """alice may do everything, and so may who comes without a name; bob is somebody, and may do nothing."""
     files = certificates(folder)
     ports = {name: judges.free_port() for name in LISTENERS}
@@ -62,7 +64,7 @@ def real_kafka(folder: Path) -> Iterator[Secured]:
         "listener.name.elsewhere.ssl.keystore.location": files.elsewhere,
         "listener.name.plain_only.sasl.enabled.mechanisms": "PLAIN",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        "connections.max.reauth.ms": str(SESSION_MS),
+        "connections.max.reauth.ms": str(session_ms),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice",
     }
@@ -82,7 +84,9 @@ def real_kafka(folder: Path) -> Iterator[Secured]:
         for word in ("--add-scram", f"{mechanism}=[name={user},password={password}]")
     ]
     try:
-        with brokers.jars(properties, listeners=ports, format_options=scram) as bootstrap:
+        with brokers.jars(
+            properties, listeners=ports, format_options=scram, java_options=java_options
+        ) as bootstrap:
             places = {"PLAINTEXT": bootstrap, **{name: f"localhost:{port}" for name, port in ports.items()}}
             yield Secured(places, files)
     except brokers.BrokerMissing as error:
