@@ -59,7 +59,10 @@ def _show(options: argparse.Namespace) -> int:
         return _written("--life", options.life, {options.life.name: drawn()})
     if options.message is None:
         raise ConfigError(
-            "MESSAGE", "", "one such as JoinGroup or JoinGroupRequest; or --html DIR, or --life FILE"
+            "MESSAGE",
+            "",
+            "one such as JoinGroup or JoinGroupRequest (`kproto versions` lists them); or --html DIR, "
+            "or --life FILE",
         )
     versions = guide.messages_of(options.message)[0].__versions__
     if options.version is not None and options.version not in versions:

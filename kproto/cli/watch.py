@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, ConnectionFailed
 from .arguments import Commands, address, api, write
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ def _watch(options: argparse.Namespace) -> int:
         if options.pcap is not None:
             known = "" if port == 9092 else f" (for the dissector of port {port}: -d tcp.port=={port},kafka)"
             teller.say(f"the frames: {options.pcap}{known}")
+    except ConnectionFailed:  # of the cluster; it is an OSError, too
+        raise
     except OSError as error:
         where = "{}:{}".format(*options.listen)
         raise ConfigError("--listen", where, f"an address to listen on ({error.strerror or error})") from None

@@ -65,8 +65,8 @@ class Handler:
             self.world.move_coordinator("test", COORDINATOR)
             self.world.tamper = self._rejoin
         extra = {"enable.auto.offset.store": False, "enable.partition.eof": True, **options.pop("extra", {})}
-        said: dict[str, Any] = {"auto_commit": False, "reset": "earliest", "extra": extra, **options}
-        self.app: Member = self.world.join("handler", librdkafka, group_id="test", **said)
+        config: dict[str, Any] = {"auto_commit": False, "reset": "earliest", "extra": extra, **options}
+        self.app: Member = self.world.join("handler", librdkafka, group_id="test", **config)
         self.world.run(50)
 
     def _rejoin(self, client: Client, request: Message, version: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kproto.cli import main
 from kproto.cli.watch import Teller, add_filters
 from kproto.errors import ConfigError
 from kproto.group.subscription import Assignment, TopicPartition
@@ -52,3 +53,12 @@ def test_nothing_seen_is_a_page_that_says_so(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--html"):
         teller("--html", str(tmp_path / "no" / "life.html")).end()
+
+
+def test_a_cluster_that_is_not_there_is_not_taken_for_an_address_to_listen_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["watch", "127.0.0.1:1", "--listen", "127.0.0.1:0"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("kproto watch: no broker at 127.0.0.1:1")
+    assert "--listen" not in told
