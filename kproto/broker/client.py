@@ -112,6 +112,8 @@ class Client(asyncio.Protocol):
 
     def send(self, body: bytes) -> bool:
         """Send an answer; True when there is room for the next one."""
+        if self.transport.is_closing():  # nobody hears it
+            return False
         data = frame(body)
         self.transport.write(data if self.pipe is None else self.pipe.seal(data))
         if self._full:

@@ -12,7 +12,10 @@ import pytest
 from consumer import Consumer, Producer, TopicPartition
 from consumer.security import SecurityConfig
 from kproto.broker.server import running
+from kproto.messages.headers import encode_request
+from kproto.messages.metadata import MetadataRequest
 from kproto.testing.certificates import Certificates, certificates
+from kproto.wire.frame import frame
 
 pytest.importorskip("trustme")
 
@@ -133,3 +136,25 @@ def test_an_answer_of_many_records_comes_whole(files: Certificates) -> None:
         with Consumer(server.bootstrap, auto_offset_reset="earliest", **how) as consumer:
             consumer.assign([TopicPartition("t", 0)])
             assert next(iter(consumer)).value == value
+
+
+@pytest.mark.parametrize("secured", [True, False])
+def test_who_asks_and_hangs_up_costs_the_broker_no_word(
+    files: Certificates, secured: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    listen = ["SSL://127.0.0.1:0" if secured else "PLAINTEXT://127.0.0.1:0"]
+    asked = b"".join(
+        bytes(frame(encode_request(MetadataRequest(topics=None), 12, number, "me"))) for number in range(50)
+    )
+    with running({"t": 1}, listen=listen, tls=files.context()) as server:
+        for _ in range(10):
+            with raw(server.bootstrap) as plain:
+                if not secured:
+                    plain.sendall(asked)
+                    continue
+                with asking(files).wrap_socket(plain, server_hostname="localhost") as made:
+                    made.sendall(asked)
+        how: SecurityConfig = {"security_protocol": "SSL", "ssl_cafile": files.ca} if secured else {}
+        with Producer(server.bootstrap, **how) as producer:
+            assert producer.send("t", b"x").result(60).offset == 0
+    assert caplog.text == ""
