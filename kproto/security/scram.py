@@ -200,9 +200,9 @@ class ScramServer:
         if ",tokenauth=true" in found["rest"]:
             return self._refused("delegation tokens are not served")
         self._name = name
-        looked_up = self._look_up(name)
+        looked_up, decoy = self._look_up(name), self._decoy(name)  # always both: nobody hears it by the time
         self._real = looked_up is not None
-        known = self._known = looked_up or self._decoy(name)
+        known = self._known = looked_up or decoy
         self._nonce = found["nonce"] + self._nonce
         challenge = f"r={self._nonce},s={_base64(known.salt)},i={known.iterations}".encode()
         self._first = found["bare"].encode() + b"," + challenge

@@ -2,8 +2,9 @@
 
 Rules that hold here:
 
-* A user has one password: PLAIN looks at it, and SCRAM's credentials are made from it when they are first
-  asked for. What AlterUserScramCredentials changes is SCRAM's alone, as in Kafka.
+* A user has one password: PLAIN looks at it, and SCRAM's credentials are made from it when it is set, not
+  when somebody asks: that takes milliseconds, which a stranger's name would not. What
+  AlterUserScramCredentials changes is SCRAM's alone, as in Kafka.
 * Salts, and what strangers are asked about, come from one secret of the broker: nothing here is random, and a
   stranger's name gets the same answer each time, as a user's does.
 * No repr has a password.
@@ -34,7 +35,6 @@ class Users:
         self._secret = secret
         self._passwords: dict[str, str] = {}
         self._scram: dict[str, dict[str, Credential]] = {name: {} for name in HASHES}
-        self._removed: set[tuple[str, str]] = set()
         for name, password in (passwords or {}).items():
             self.set(name, password)
 
@@ -45,8 +45,7 @@ class Users:
         """Lets a user in by this password from now on, and by no other one."""
         self._passwords[name] = password
         for mechanism, known in self._scram.items():
-            known.pop(name, None)
-            self._removed.discard((mechanism, name))
+            known[name] = self._made(mechanism, name, password)
 
     def remove(self, name: str) -> None:
         """Lets a user in no more."""
@@ -58,10 +57,7 @@ class Users:
         return self._passwords.get(name)
 
     def credential(self, mechanism: str, name: str) -> Credential | None:
-        known = self._scram[mechanism]
-        if name not in known and name in self._passwords and (mechanism, name) not in self._removed:
-            known[name] = self._made(mechanism, name, self._passwords[name])
-        return known.get(name)
+        return self._scram[mechanism].get(name)
 
     def decoy(self, mechanism: str, name: str) -> Credential:
         """What a stranger is asked about: nobody knows its password."""
@@ -75,14 +71,12 @@ class Users:
         """Sets SCRAM's credential, or takes it away."""
         if made is None:
             self._scram[mechanism].pop(name, None)
-            self._removed.add((mechanism, name))
         else:
             self._scram[mechanism][name] = made
 
     def known(self) -> list[str]:
         """All who have a credential for SCRAM."""
-        names = {name for known in self._scram.values() for name in known} | self._passwords.keys()
-        return sorted(name for name in names if any(self.credential(one, name) for one in HASHES))
+        return sorted({name for known in self._scram.values() for name in known})
 
     def _salt(self, mechanism: str, name: str) -> bytes:
         return hmac.digest(self._secret, f"{mechanism}\0{name}".encode(), "sha256")[:20]

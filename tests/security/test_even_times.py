@@ -1,0 +1,74 @@
+"""A stranger's name costs what a user's does, whatever the password: the time tells nobody who is known.
+
+Counted are the calls into C that hash and compare, as time says something else on every machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kproto.broker.security.door import Door
+from kproto.broker.security.users import Users
+from kproto.security.exchange import Accepted, Challenge, Refused
+from kproto.security.plain import PlainClient
+from kproto.security.scram import HASHES, ScramClient
+
+USERS = {"alice": "a", "bob": "b" * 200}
+CASES = [
+    ("alice", "wrong"),
+    ("bob", "wrong"),
+    ("nobody", "wrong"),
+    ("nobody", "x" * 200),
+    ("alice", "b" * 200),
+]
+
+
+def hashed(work: Callable[[], object]) -> Counter[str]:
+    """Which functions of `hashlib` and `hmac` are called, and how often."""
+    found: Counter[str] = Counter()
+
+    def look(frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and getattr(called, "__module__", None) in ("_hashlib", "_operator"):
+            found[called.__name__.lstrip("_")] += 1
+
+    sys.setprofile(look)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
+    """What the broker hashes until it refuses somebody."""
+    door = Door(Users(USERS, b"secret of the broker"), ["PLAIN", *HASHES], 0)
+    client: Any = PlainClient(name, password)
+    if mechanism != "PLAIN":
+        client = ScramClient(mechanism, name, password, "mine")
+    assert door.choose(mechanism, "theirs", raw=False)
+    found: Counter[str] = Counter()
+    said: bytes | None = client.begin()
+    steps: list[Challenge | Accepted | Refused] = []
+    while said is not None:
+        message = said
+        found += hashed(lambda: steps.append(door.take(message, 0)))  # noqa: B023
+        step = steps[-1]
+        said = client.answer(step.data) if isinstance(step, Challenge) else None
+    assert isinstance(steps[-1], Refused)
+    return found
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *HASHES])
+def test_who_is_not_known_costs_what_a_wrong_password_does(mechanism: str) -> None:
+    counted = [refusal(mechanism, name, password) for name, password in CASES]
+    assert counted[0]["compare_digest"] == 1
+    assert all(one == counted[0] for one in counted)
+
+
+def test_nothing_is_salted_while_somebody_waits() -> None:
+    assert not any("pbkdf2" in name for name in refusal("SCRAM-SHA-512", "alice", "wrong"))
