@@ -15,6 +15,7 @@ import numpy as np
 from kproto.errors import ConfigError
 
 from .avro_schema import ABSENT, Field, Node, parse
+from .avro_walk import FEW, KEY, behind
 from .kinds import arrow
 from .lanes import Ints, Lanes, pa, spread
 from .registry import URL, NoSuchSchema, Schema
@@ -265,6 +266,16 @@ class _Read:
             rows = np.flatnonzero(left > 0)
             if not len(rows):
                 continue
+            if len(rows) < FEW:
+                lane, value = self._run(lanes, at[rows], left[rows], writer, reader, target, place)
+                owner = rows[np.searchsorted(at[rows], lane)]
+                if writer.kind == "map":
+                    keys.append(value[0])
+                items.append(value[1])
+                owners.append(owner)
+                total += np.bincount(owner, minlength=len(at))
+                left[rows] = 0
+                continue
             if writer.kind == "map":
                 sizes = lanes.zigzag(at[rows], f"a key of {place}")
                 keys.append(lanes.text(at[rows], sizes, f"a key of {place}"))
@@ -281,6 +292,43 @@ class _Read:
             key = pa.concat_arrays(keys).take(pa.array(order)) if keys else pa.nulls(0, pa.string())
             return pa.MapArray.from_arrays(offsets, key, item).cast(target)
         return pa.ListArray.from_arrays(offsets, item, type=target)
+
+    def _run(
+        self, lanes: Lanes, at: Ints, counts: Ints, writer: Node, reader: Node, target: Any, place: str
+    ) -> tuple[Ints, tuple[Column, Column]]:
+        """So many items of a few lanes at once: where each begins is found one by one. Their lanes, and keys
+        and values."""
+        view, inner = lanes.view, writer.inner[0]
+        owner: list[int] = []
+        start: list[int] = []
+        stop: list[int] = []
+        for lane, count in zip(at.tolist(), counts.tolist(), strict=True):
+            position, end = int(lanes.at[lane]), int(lanes.end[lane])
+            before = len(start)
+            try:
+                for _ in range(count):
+                    start.append(position)
+                    if writer.kind == "map":
+                        position = behind(view, position, end, KEY)
+                    position = behind(view, position, end, inner)
+                    stop.append(position)
+            except ValueError:
+                del start[before:], stop[before:]
+                lanes.fail(np.array([lane]), np.array([True]), f"it ends in the middle of {place}")
+            else:
+                lanes.at[lane] = position
+            owner += [lane] * (len(start) - before)
+        own = lanes.within(np.array(start, np.int64), np.array(stop, np.int64))
+        key: Column = None
+        kind: Any = None
+        if target is not None:
+            kind = target.item_type if writer.kind == "map" else target.value_type
+        if writer.kind == "map":
+            key = own.text(own.all(), own.zigzag(own.all(), f"a key of {place}"), f"a key of {place}")
+        value = self._value(own, own.all(), inner, reader.inner[0], kind, f"{place}[]")
+        for row, why in own.bad.items():
+            lanes.bad.setdefault(owner[row], why)
+        return np.array(owner, np.int64), (key, value)
 
 
 def _member(target: Any, number: int) -> Any:

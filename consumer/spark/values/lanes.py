@@ -44,6 +44,12 @@ class Lanes:
     def __len__(self) -> int:
         return len(self.at)
 
+    @property
+    def view(self) -> memoryview:
+        """All bytes, to look at one by one."""
+        data: Any = self.data  # an array is a buffer, though numpy doesn't say so
+        return memoryview(data)
+
     def all(self) -> Ints:
         """The numbers of all lanes."""
         return np.arange(len(self), dtype=np.int64)

@@ -137,7 +137,7 @@ def check(random: Random) -> None:
     fields = [{"name": f"f{n}", "type": schema(random, names)} for n in range(random.randint(1, 5))]
     top = {"type": "record", "name": "Top", "fields": fields}
     parsed = fastavro.parse_schema(json.loads(json.dumps(top)))
-    rows = [value(random, top) for _ in range(random.choice([1, 3, 30]))]
+    rows = [value(random, top) for _ in range(random.choice([1, 3, 150]))]
     written: list[bytes] = []
     for row, _ in rows:
         file = io.BytesIO()

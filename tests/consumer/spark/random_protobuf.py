@@ -184,7 +184,7 @@ def decode(written: list[bytes]) -> tuple[list[Any], dict[int, str]]:
 
 
 def check(random: Random) -> None:
-    made = [fill(random, message()()) for _ in range(random.choice([1, 4, 25]))]
+    made = [fill(random, message()()) for _ in range(random.choice([1, 4, 150]))]
     written = [one.SerializeToString() for one in made]
     found, bad = decode(written)
     assert not bad

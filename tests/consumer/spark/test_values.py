@@ -303,3 +303,25 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
     assert values(decoded([top.SerializeToString()], kind, options)) == [
         {"f10": list(range(-500, 500)), "f1": 0.5}
     ]
+
+
+def test_one_value_of_many_items_is_read_whole() -> None:
+    pytest.importorskip("fastavro")
+    pytest.importorskip("google.protobuf")
+    from tests.consumer.spark import random_protobuf as proto
+
+    words = [f"word {number}" for number in range(10_000)]
+    schema = {
+        "type": "record",
+        "name": "Words",
+        "fields": [{"name": "f18", "type": {"type": "array", "items": "string"}}],
+    }
+    kind = StructType().add("f18", ArrayType(StringType()))
+    avros = {"value.format": "avro", "value.schema": json.dumps(schema)}
+    assert values(decoded(avro(schema, {"f18": words}), kind, avros)) == [{"f18": words}]
+    schema_ = proto.base64(proto.files())
+    protos = {"value.format": "protobuf", "value.schema": schema_, "value.message": "p.Top"}
+    message = proto.message()(f18=words).SerializeToString()
+    assert values(decoded([message], kind, protos)) == [{"f18": words}]
+    [bad] = decoded([message[:-1]], kind, {**protos, **NULL})
+    assert bad["value"] is None
