@@ -1,0 +1,244 @@
+"""What TLS and SASL cost where much is read and written: beside the same without, and confluent-kafka.
+
+    python -m benchmarks.security [--rounds 5] [--records 200000] [--only kafka,embedded]
+
+Each client in each round is a process of its own, by PLAINTEXT, SSL (TLS 1.3) and SASL_SSL (SCRAM-SHA-512),
+on a real Kafka from its jars and on the embedded broker in a process of its own. Records have 1 KB of noise.
+A consumer reads all of them, a producer writes as many and waits until they are acknowledged; the clock
+starts behind the first record, so logins don't count.
+
+A figure is the median of a round's ratios, time without to time with: 1 is as fast, above the goal of 0.6 is
+enough. Wall and CPU of the client are both told: the embedded broker is Python, too, and shares the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from consumer import Cluster
+from tests.conformance.secured import USERS, real_kafka
+
+from .report import header, machine, row
+
+GOAL = 0.6
+PARTITIONS, SIZE = 3, 1000
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
+USER, MECHANISM = "alice", "SCRAM-SHA-512"
+Taken = tuple[float, float]
+
+
+def clock() -> Taken:
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: Taken) -> Taken:
+    wall, cpu = clock()
+    return wall - start[0], cpu - start[1]
+
+
+def ours(protocol: str, ca: str) -> dict[str, Any]:
+    how: dict[str, Any] = {"security_protocol": protocol}
+    if protocol != "PLAINTEXT":
+        how["ssl_cafile"] = ca
+    if protocol == "SASL_SSL":
+        how |= {"sasl_mechanism": MECHANISM, "sasl_username": USER, "sasl_password": USERS[USER]}
+    return how
+
+
+def theirs(protocol: str, ca: str) -> dict[str, Any]:
+    how: dict[str, Any] = {"security.protocol": protocol.lower()}
+    if protocol != "PLAINTEXT":
+        how["ssl.ca.location"] = ca
+    if protocol == "SASL_SSL":
+        how |= {"sasl.mechanisms": MECHANISM, "sasl.username": USER, "sasl.password": USERS[USER]}
+    return how
+
+
+# ---- clients: (bootstrap, protocol, ca, topic, count) -> what it took behind the first record
+
+
+def kproto_reads(columns: bool, place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+    from consumer import Consumer, TopicPartition
+
+    with Consumer(place, auto_offset_reset="earliest", **ours(protocol, ca)) as consumer:
+        consumer.assign([TopicPartition(topic, index) for index in range(PARTITIONS)])
+        seen, start = 0, (0.0, 0.0)
+        while seen < count:
+            found: Any = consumer.poll_columns(1.0) if columns else consumer.poll(1.0, 1000)
+            start = start if seen or not found else clock()
+            seen += sum(map(len, found)) if columns else len(found)
+    return since(start)
+
+
+def confluent_reads(place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+    from confluent_kafka import Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": place, "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({**settings, **theirs(protocol, ca)})
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(PARTITIONS)])
+    seen, start = 0, (0.0, 0.0)
+    while seen < count:
+        found = consumer.consume(1000, 1.0)
+        start = start if seen or not found else clock()
+        seen += len(found)
+    taken = since(start)
+    consumer.close()
+    return taken
+
+
+def kproto_writes(place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+    from consumer import Producer
+
+    with Producer(place, **ours(protocol, ca)) as producer:
+        producer.send(topic, b"first", partition=0).result(60)
+        start = clock()
+        for number, value in enumerate(values(count)):
+            producer.send(topic, value, partition=number // 100 % PARTITIONS)
+        producer.flush()
+        return since(start)
+
+
+def confluent_writes(place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+    from confluent_kafka import Producer
+
+    settings = {"bootstrap.servers": place, "linger.ms": 5, "batch.size": 131072, "enable.idempotence": True}
+    producer = Producer({**settings, **theirs(protocol, ca)})
+    producer.produce(topic, b"first", partition=0)
+    producer.flush()
+    start = clock()
+    for number, value in enumerate(values(count)):
+        while True:
+            try:
+                producer.produce(topic, value, partition=number // 100 % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    producer.flush()
+    return since(start)
+
+
+def values(count: int) -> Iterator[bytes]:
+    noise = Random(0).randbytes(1 << 20)
+    return (
+        noise[start : start + SIZE]
+        for start in (number * 37 % (len(noise) - SIZE) for number in range(count))
+    )
+
+
+READERS: Mapping[str, Callable[..., Taken]] = {
+    "kproto rows": partial(kproto_reads, False),
+    "kproto columns": partial(kproto_reads, True),
+    "confluent": confluent_reads,
+}
+WRITERS: Mapping[str, Callable[..., Taken]] = {"kproto": kproto_writes, "confluent": confluent_writes}
+
+
+# ---- measuring
+
+
+@contextmanager
+def real(folder: Path) -> Iterator[tuple[Mapping[str, str], str]]:
+    # Without its second compiler Java's AES is slow.
+    with real_kafka(folder, session_ms=0, java_options=["-XX:TieredStopAtLevel=4"]) as kafka:
+        yield kafka.places, kafka.certificates.ca
+
+
+@contextmanager
+def embedded(folder: Path) -> Iterator[tuple[Mapping[str, str], str]]:
+    listen = ",".join(f"{protocol}://127.0.0.1:0" for protocol in PROTOCOLS)
+    order = [sys.executable, "-m", "kproto", "broker", "--listen", listen, "--tls-self-signed", str(folder)]
+    order += ["--user", f"{USER}:{USERS[USER]}"]
+    with subprocess.Popen(order, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline().removeprefix("listening on ").partition(";")[0]
+            places = dict(place.split("://") for place in said.split(", "))
+            yield places, str(folder / "ca.pem")
+        finally:
+            process.terminate()
+
+
+def measure(kind: str, name: str, place: str, protocol: str, ca: str, topic: str, count: int) -> Taken:
+    order = [sys.executable, "-m", "benchmarks.security", "--one", kind, name, place, protocol, ca, topic]
+    done = subprocess.run([*order, str(count)], capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        raise SystemExit(f"{name} by {protocol}: {done.stderr[-1500:]}")
+    wall, cpu = json.loads(done.stdout)
+    return wall, cpu
+
+
+def on(broker: str, rounds: int, count: int) -> bool:
+    """One broker's table; whether ours reach the goal."""
+    good = True
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        {"kafka": real, "embedded": embedded}[broker](Path(folder)) as (places, ca),
+    ):
+        with Cluster(places["PLAINTEXT"], timeout=60) as cluster:
+            cluster.create_topics({"read": PARTITIONS})
+        measure("write", "confluent", places["PLAINTEXT"], "PLAINTEXT", ca, "read", count)
+        header(
+            f"{broker}: krec/s of plain", "plain", "SSL, wall / cpu of plain", "SASL_SSL, wall / cpu of plain"
+        )
+        for kind, clients in (("read", READERS), ("write", WRITERS)):
+            for name in clients:
+                taken: dict[str, list[Taken]] = {protocol: [] for protocol in PROTOCOLS}
+                for turn in range(rounds):
+                    for protocol in PROTOCOLS if turn % 2 else PROTOCOLS[::-1]:
+                        topic = "read" if kind == "read" else f"{name[:6]}-{protocol}-{turn}"
+                        if kind == "write":
+                            with Cluster(places["PLAINTEXT"], timeout=60) as cluster:
+                                cluster.create_topics({topic: PARTITIONS})
+                        place = places[protocol]
+                        taken[protocol].append(measure(kind, name, place, protocol, ca, topic, count))
+                        if kind == "write":
+                            with Cluster(places["PLAINTEXT"], timeout=60) as cluster:
+                                cluster.delete_topics([topic])
+                plain = taken["PLAINTEXT"]
+                cells: list[str] = []
+                for protocol in PROTOCOLS[1:]:
+                    pairs = list(zip(plain, taken[protocol], strict=True))
+                    wall, cpu = (statistics.median(a[i] / b[i] for a, b in pairs) for i in (0, 1))
+                    cells.append(f"{wall:.2f} / {cpu:.2f}")
+                    good = good and (wall >= GOAL or not name.startswith("kproto"))
+                row(
+                    f"{kind}: {name}",
+                    f"{count / statistics.median(one[0] for one in plain) / 1000:.0f}",
+                    *cells,
+                )
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--only", default="kafka,embedded")
+    parser.add_argument("--one", nargs=7, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        kind, name, *rest, count = arguments.one
+        print(json.dumps((READERS if kind == "read" else WRITERS)[name](*rest, int(count))))
+        return
+    print(machine("confluent-kafka"))
+    print(f"{arguments.records} records of {SIZE} B, {arguments.rounds} rounds")
+    reached = [on(broker, arguments.rounds, arguments.records) for broker in arguments.only.split(",")]
+    print(f"the goal, {GOAL} of plain, is {'reached' if all(reached) else 'missed'}")
+
+
+if __name__ == "__main__":
+    main()
