@@ -20,6 +20,7 @@ from pyspark.sql import types as spark
 from kproto.errors import ConfigError
 
 from .kinds import arrow, pa
+from .lanes import behind_ids
 from .strings import decode as texts
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def decoder(asked: Asked, kind: spark.DataType) -> Decode:
     if not isinstance(kind, spark.StructType) or not kind.fields:
         raise ConfigError(option, kind.simpleString(), "json makes a STRUCT of at least one column")
     _check(option, kind)
-    return _Objects(arrow(option, kind), kind).decode
+    decode = _Objects(arrow(option, kind), kind).decode
+    return decode if asked.registry is None else behind_ids(decode)
 
 
 def _check(option: str, kind: spark.DataType, place: str = "") -> None:

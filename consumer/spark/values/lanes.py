@@ -8,12 +8,15 @@ others don't notice. Steps are numpy's, on all lanes that take part in them, nam
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .wire import content
+from .wire import HEADER, content, split, without
+
+if TYPE_CHECKING:
+    from . import Bad, Decode
 
 pa: Any = import_module("pyarrow")
 pc: Any = import_module("pyarrow.compute")
@@ -168,3 +171,17 @@ def spread(column: Any, places: Ints, count: int) -> Any:
     from_ = np.full(count, -1, np.int64)
     from_[places] = np.arange(len(places))
     return column.take(pa.array(from_, mask=from_ < 0))
+
+
+def behind_ids(decode: Decode) -> Decode:
+    """The same for values in a registry's wire format, whichever schemas they name."""
+
+    def registered(values: Any) -> tuple[Any, Bad]:
+        bad: dict[int, str] = {}
+        every = [rows for _, rows in split(values, bad)]
+        there = np.sort(np.concatenate([np.zeros(0, np.int64), *every]))
+        column, wrong = decode(without(values if not bad else values.take(pa.array(there)), HEADER))
+        bad.update({int(there[row]): why for row, why in wrong.items()})
+        return spread(column, there, len(values)), bad
+
+    return registered

@@ -17,10 +17,9 @@ import numpy as np
 from kproto.errors import ConfigError
 
 from .kinds import arrow
-from .lanes import Ints, Lanes, pa, pc, spread
+from .lanes import Ints, Lanes, behind_ids, pa, pc, spread
 from .protobuf_schema import ENUM, KINDS, MESSAGE, column, is_map, known, repeated
 from .protobuf_schema import message as descriptor
-from .wire import HEADER, split, without
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
@@ -39,17 +38,12 @@ def decoder(asked: Asked, kind: DataType) -> Decode:
     def plain(values: Column) -> tuple[Column, Bad]:
         return _column(Lanes(values), message, target)
 
-    def registered(values: Column) -> tuple[Column, Bad]:
-        bad: dict[int, str] = {}
-        every = [rows for _, rows in split(values, bad)]
-        there = np.sort(np.concatenate([np.zeros(0, np.int64), *every]))
-        lanes = Lanes(without(values if not bad else values.take(pa.array(there)), HEADER))
+    def indexed(values: Column) -> tuple[Column, Bad]:
+        lanes = Lanes(values)
         _past_indexes(lanes)
-        found, wrong = _column(lanes, message, target)
-        bad.update({int(there[row]): why for row, why in wrong.items()})
-        return spread(found, there, len(values)), bad
+        return _column(lanes, message, target)
 
-    return plain if asked.registry is None else registered
+    return plain if asked.registry is None else behind_ids(indexed)
 
 
 def _column(lanes: Lanes, message: Any, target: Any) -> tuple[Column, Bad]:

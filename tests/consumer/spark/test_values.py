@@ -325,3 +325,12 @@ def test_one_value_of_many_items_is_read_whole() -> None:
     assert values(decoded([message], kind, protos)) == [{"f18": words}]
     [bad] = decoded([message[:-1]], kind, {**protos, **NULL})
     assert bad["value"] is None
+
+
+def test_json_behind_a_registrys_id_is_read_and_what_has_none_is_bad() -> None:
+    options = {**JSON, "schema.registry.url": "http://localhost:1", **NULL}
+    written = [wired(4, b'{"id": 1}'), b'{"id": 2}', None, wired(5, b'{"id": 3}'), wired(5, b"{")]
+    found = decoded(written, FLIGHT, options)
+    one, three = ({"id": number, "dest": None} for number in (1, 3))
+    assert values(found) == [one, None, None, three, None]
+    assert "wire format" in found[1]["_error"]
