@@ -19,6 +19,7 @@ import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
+from kproto.records import rows as read_rows
 from kproto.records.lists import encode_lists
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -137,6 +138,28 @@ def fate(batch: OutBatch, index: int) -> tuple[OutBatch, int]:
     while batch.places is not None:
         batch, index = batch.places[index]
     return batch, index
+
+
+def divided(
+    batch: OutBatch, groups: Sequence[Sequence[int]]
+) -> tuple[list[OutBatch], list[tuple[OutBatch, int]]]:
+    """A batch for the records of each group, and where each record of this one is then."""
+    assert batch.data is not None
+    found = read_rows(batch.data, max_decompressed=LAST_SEQUENCE)
+    places: list[tuple[OutBatch, int]] = [(batch, 0)] * len(found)
+    parts: list[OutBatch] = []
+    for number, group in enumerate(groups):
+        size = batch.size * len(group) // len(found) if number else 0
+        part = OutBatch(batch.lane, size, batch.created, batch.deadline, (*batch.order, number))
+        for index in group:
+            record = found[index]
+            places[index] = part, len(part)
+            part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
+        part.left, part.sealed = -1, True
+        part.failures, part.why = batch.failures, batch.why
+        parts.append(part)
+    parts[0].size = batch.size - sum(part.size for part in parts)
+    return parts, places
 
 
 class Lane:

@@ -7,12 +7,10 @@ Rules that hold here:
 * Batches of a partition are sent in order and keep that order through retries: after a failure nothing new
   goes out for the partition until everything that was under way is back, then it goes out again in its old
   order. Nothing that happens to one partition holds another one up.
-* With idempotence every batch has an identity and a sequence number, so that the broker drops what it has
-  already (KIP-98). Each lane counts by itself, and has epochs of its own: brokers keep them per partition. A
-  batch that may be in the log keeps its number through every retry. When one is given up whose fate is
-  unknown, what has no number yet goes out under the next epoch, after all that has one; when the broker says
-  that one is missing, it and all after it are not in the log, and are numbered anew (as Java does since
-  KIP-360).
+* With idempotence every batch has an identity and a sequence number (`identity`), so that the broker drops
+  what it has already. When a batch is given up whose fate is unknown, what has no number yet goes out under
+  the next epoch, after all that has one; when the broker says that one is missing, it and all after it are
+  not in the log, and are numbered anew (as Java does since KIP-360).
 * Every record's delivery ends: with an offset, or an error that says why, at the latest after
   delivery.timeout.ms, also while its request is open.
 * An event costs what it is about: lanes stand in their leader's queue, among those that have no leader, or on
@@ -39,7 +37,6 @@ from kproto.errors import (
     UnsupportedVersion,
 )
 from kproto.group.subscription import TopicPartition
-from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -47,18 +44,19 @@ from kproto.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kproto.records import renumber, rows
+from kproto.records import renumber
 from kproto.wire.message import Message
 
 from ..delivery import Delivery
 from ..errors import broker_error
 from ..options import ProducerOptions
 from .accumulator import Accumulator
-from .answers import INIT_PRODUCER_ID, METADATA, PRODUCE, Do, to_do
-from .batches import LAST_EPOCH, LAST_SEQUENCE, Headers, Identity, Lane, OutBatch
+from .answers import METADATA, PRODUCE, Do, to_do
+from .batches import Headers, Lane, OutBatch, divided
 from .connection import Call, Prepared
 from .core import Core, MetadataKeeper
 from .events import Action, CallBack, Tick
+from .identity import Numbering
 from .metadata import NO_TOPIC_ID
 from .network import Network, NetworkEvent
 from .plans import PATIENCE
@@ -100,10 +98,7 @@ class ProducerEngine:
         self._ticket = count()
         self._open: dict[int, int] = {}
         self._ids: dict[str, UUID | None] = {}
-        self._producer: Identity | None = None
-        self._id_call: Call | None = None
-        self._id_at = 0
-        self._id_fails = 0
+        self._numbering = Numbering(self.core, self._give_up_all)
 
     # ---- for the application
 
@@ -236,7 +231,7 @@ class ProducerEngine:
             return batch.why
         if batch in batch.lane.under_way:
             return "the broker has not answered yet"
-        if self.options.enable_idempotence and self._producer is None:
+        if self._numbering.missing:
             return "no broker has given this producer an id yet"
         return "its turn has not come"
 
@@ -244,7 +239,7 @@ class ProducerEngine:
 
     def _pump(self) -> None:
         self.metadata.pump()
-        if not self._queues or not self._identified():
+        if not self._queues or not self._numbering.found():
             return
         most = self.options.max_in_flight_requests_per_connection
         for node in list(self._queues):
@@ -288,7 +283,8 @@ class ProducerEngine:
             with self.records.guard:
                 self.records.seal(batch)
         unnumbered = options.enable_idempotence and batch.sequence < 0
-        if unnumbered and not self._number(lane, batch):
+        if unnumbered and not self._numbering.number(lane, batch):
+            self._look_at(lane, self.core.now)
             return False
         if batch.data is None:
             try:
@@ -468,6 +464,13 @@ class ProducerEngine:
             lane.waiting.remove(batch)
         self._end(batch)
 
+    def _give_up_all(self, error: KprotoError) -> None:
+        """Everything that could be sent now never can."""
+        for queue in list(self._queues.values()):
+            for lane in queue:
+                for batch in lane.open():
+                    self._give_up(batch, error)
+
     def _end(self, batch: OutBatch) -> None:
         for callback in self.records.end(batch):
             self.core.actions.append(CallBack(callback))
@@ -494,79 +497,14 @@ class ProducerEngine:
 
         None of them is in the log, nor is what was sent after them: all of that is numbered anew.
         """
-        assert batch.data is not None
-        lane, found = batch.lane, rows(batch.data, max_decompressed=LAST_SEQUENCE)
-        places: list[tuple[OutBatch, int]] = [(batch, 0)] * len(found)
-        parts: list[OutBatch] = []
-        for number, group in enumerate(groups):
-            size = batch.size * len(group) // len(found) if number else 0
-            part = OutBatch(lane, size, batch.created, batch.deadline, (*batch.order, number))
-            for index in group:
-                record = found[index]
-                places[index] = part, len(part)
-                part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
-            part.left, part.sealed = -1, True
-            part.failures, part.why = batch.failures, batch.why
-            parts.append(part)
-        parts[0].size = batch.size - sum(part.size for part in parts)
+        lane = batch.lane
+        parts, places = divided(batch, groups)
         self.records.divided(batch, parts, places)
         lane.halted = True
         lane.unnumber = self.options.enable_idempotence
         for part in parts:
             lane.put_back(part)
         return parts
-
-    # ---- the producer's id
-
-    def _identified(self) -> bool:
-        if not self.options.enable_idempotence or self._producer is not None:
-            return True
-        core = self.core
-        if self._id_call is None and self._id_at <= core.now:
-            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            self._id_call = core.ask(request, self._named)
-        return False
-
-    def _named(self, call: Call) -> None:
-        self._id_call = None
-        self._id_at = self.core.now + self.core.backoff.after(self._id_fails)
-        self._id_fails += 1
-        error = call.error
-        if isinstance(call.response, InitProducerIdResponse):
-            code = call.response.error_code
-            if not code:
-                self._producer = Identity(call.response.producer_id, call.response.producer_epoch)
-                self._id_fails = 0
-                return
-            error = broker_error(code, "InitProducerId")
-            if to_do(INIT_PRODUCER_ID, code) is not Do.told:
-                return
-        elif not isinstance(error, UnsupportedVersion):
-            return
-        assert error is not None
-        for queue in list(self._queues.values()):
-            for lane in queue:
-                for batch in lane.open():
-                    self._give_up(batch, error)
-
-    def _number(self, lane: Lane, batch: OutBatch) -> bool:
-        """Gives the batch its sequence number, and the lane a new identity if it needs one."""
-        if lane.identity is None or lane.renew:
-            producer = self._producer
-            if producer is None:
-                return False
-            if lane.identity is not None and lane.identity.producer_id == producer.producer_id:
-                if lane.identity.epoch >= LAST_EPOCH:
-                    self._producer = None  # all epochs of this id are used up here
-                    self._look_at(lane, self.core.now)
-                    return False
-                producer = Identity(producer.producer_id, lane.identity.epoch + 1)
-            lane.identity = producer
-            lane.next_sequence = 0
-            lane.renew = lane.known = False
-        batch.identity, batch.sequence = lane.identity, lane.next_sequence
-        lane.next_sequence = (lane.next_sequence + len(batch)) & LAST_SEQUENCE
-        return True
 
     # ---- metadata
 
@@ -646,8 +584,8 @@ class ProducerEngine:
             times.append(self.core.now)
         if self._times:
             times.append(self._times[0][0])
-        if self._queues and self._producer is None and self._id_call is None:
-            times.append(self._id_at)
+        if self._queues:
+            times.append(self._numbering.due())
         return min((at for at in times if at is not None), default=None)
 
     def take_actions(self) -> list[Action]:

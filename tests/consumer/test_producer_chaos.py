@@ -17,6 +17,7 @@ import pytest
 
 from consumer import Delivery
 from consumer.engine.batches import Lane, OutBatch
+from consumer.engine.identity import Numbering
 from consumer.engine.producing import ProducerEngine
 from kproto.messages.produce import (
     PartitionProduceResponse,
@@ -261,13 +262,13 @@ def puts_a_retry_behind_the_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_its_epoch(patch: pytest.MonkeyPatch) -> None:
-    number = ProducerEngine._number
+    number = Numbering.number
 
-    def mutant(self: ProducerEngine, lane: Lane, batch: OutBatch) -> bool:
+    def mutant(self: Numbering, lane: Lane, batch: OutBatch) -> bool:
         lane.renew = False
         return number(self, lane, batch)
 
-    patch.setattr(ProducerEngine, "_number", mutant)
+    patch.setattr(Numbering, "number", mutant)
 
 
 def expires_only_what_waits(patch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,21 @@ def test_a_full_batch_does_not_wait() -> None:
     assert not second.done
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_batches_that_wait_for_an_answer_wake_nobody_before_it_comes(idempotent: bool) -> None:
+    world = World({"t": 2})
+    a = world.producer(linger_ms=0, max_in_flight_requests_per_connection=1, enable_idempotence=idempotent)
+    first = a.must_send("t", "0", partition=0)
+    a.tick()
+    assert world.run(1000, until=lambda: first.done)
+    for partition in (0, 1):
+        a.must_send("t", "1", partition=partition)
+        a.tick()
+    due = a.engine.due()
+    assert due is not None
+    assert due > world.now
+
+
 def test_flush_sends_what_there_is() -> None:
     world = World({"t": 1})
     a = world.producer(linger_ms=60_000, delivery_timeout_ms=200_000)
