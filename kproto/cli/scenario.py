@@ -141,7 +141,10 @@ def _parameters(options: argparse.Namespace) -> Parameters:
     from ..scenarios import Parameters
 
     words = {field: getattr(options, option[2:].replace("-", "_")) for field, option in OPTIONS.items()}
-    return Parameters(**words)
+    try:
+        return Parameters(**words)
+    except ConfigError as error:
+        raise ConfigError(OPTIONS[error.option], error.value, error.allowed) from None
 
 
 def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:

@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..testing.world import World
 from .frame import Parameters, clients, join, lost_and_doubled, produce
 
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 """How a client may see that a topic grew; the others always look."""
+MOST_RECORDS = 1_500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,12 @@ def loss(
     """Run one: two partitions, one member; at `grow_at_ms` there are four, and records into the new ones.
 
     `rate` is in records/s for each of them, for `after_ms`; `settle_ms` is how long to read on.
-    `world`, when given, is an empty one to run in.
+    `world`, when given, is an empty one to run in. Raises ConfigError for more than `MOST_RECORDS`.
     """
+    records = 2 * rate * after_ms // 1000
+    if records > MOST_RECORDS:
+        why = f"at most {MOST_RECORDS:,} records; in {after_ms / 1000:,.0f} s it would be {records:,}"
+        raise ConfigError("rate", f"{rate}/s", why)
     stage = world or World({"t": 2}, seed=seed, trace=False)
     options: dict[str, Any] = {"watch": watch} if kind == "kafka-go" else {}
     member = join(

@@ -53,9 +53,9 @@ class Handler:
     """
 
     def __init__(self, told: Told, *, join_ms: int, **options: Any) -> None:
-        self.told, said = told, told.parameters
-        join_ms = said.join_after_ms if said.join_after_ms is not None else join_ms
-        slowly = said.rejoin_after_ms is not None
+        self.told, story = told, told.parameters
+        join_ms = story.join_after_ms if story.join_after_ms is not None else join_ms
+        slowly = story.rejoin_after_ms is not None
         settings = {"group.initial.rebalance.delay.ms": join_ms}
         self.world: World = told.world({"test": 1}, settings, brokers=2 if slowly else 1)
         self.world.write("test", 0, *[f"m{number}" for number in range(END)])

@@ -59,6 +59,25 @@ def test_no_claim_is_no_success() -> None:
     assert not Told(Parameters()).holds
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("S0-1 --polls 100000", "--polls=100000 is not allowed; 1 to 1,000"),
+        ("S1-2 --refresh 10h", "--refresh=36000000 is not allowed; 1 to 3,600,000 milliseconds"),
+        ("loss --rate 10000/s --refresh 10m", "at most 1,500,000 records; in 1,203 s it would be 24,060,000"),
+        ("stop-the-world --members 10000", "--members=10000 is not allowed; 1 to 200"),
+    ],
+)
+def test_what_would_take_all_day_is_refused(words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", *words.split()]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_with_another_client_a_story_claims_what_that_one_does() -> None:
+    told = find("S1-2").run(Parameters(client="sarama-cluster"))
+    assert (told.holds, told.results["new partitions seen after"]) == (True, "never")
+
+
 def test_a_longer_refresh_loses_more() -> None:
     lost = [loss("librdkafka", refresh_ms=ms).lost for ms in (1_000, 5_000)]
     assert 0 < lost[0] < lost[1]
