@@ -9,6 +9,10 @@ starts behind the first record, so logins don't count.
 
 A figure is the median of a round's ratios, time without to time with: 1 is as fast, above the goal of 0.6 is
 enough. Wall and CPU of the client are both told: the embedded broker is Python, too, and shares the machine.
+
+On an EPYC with two cores that many others shared, the embedded broker, one run of 30,000 records: the
+client's CPU without TLS was 0.68 of that with it for columns, and 0.70 for confluent-kafka. Instructions a
+record of 1 KB, without and with: rows 4,800 and 9,000, columns 3,000 and 6,600: 3,600 to 4,200 are TLS's.
 """
 
 from __future__ import annotations
