@@ -1,20 +1,14 @@
-"""What a `with` block does for everything here that has to be closed."""
+"""What a `with` block does for everything here that has a `close`."""
 
 from __future__ import annotations
 
 import logging
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from kproto.errors import KprotoError
 
 log = logging.getLogger("kproto.consumer")
-
-
-class Closing(Protocol):
-    """What can be closed, by a call or by awaiting it."""
-
-    def close(self) -> Any: ...
 
 
 class Block:
@@ -24,13 +18,14 @@ class Block:
         return self
 
     def __exit__(
-        self: Closing,
+        self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        closing: Any = self
         try:
-            self.close()
+            closing.close()
         except KprotoError as also:
             if error is None:
                 raise
@@ -44,13 +39,14 @@ class AsyncBlock:
         return self
 
     async def __aexit__(
-        self: Closing,
+        self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        closing: Any = self
         try:
-            await self.close()
+            await closing.close()
         except KprotoError as also:
             if error is None:
                 raise
