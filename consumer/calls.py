@@ -26,6 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from .arguments import rule_of
+from .elsewhere import unknown_argument
 
 if TYPE_CHECKING:
     from .aio.loops import Looped
@@ -136,9 +137,9 @@ def _door(story: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any
                 + args[len(names) :]
             )
         if kwargs:
-            kwargs = {
-                name: rules[name](name, value) if name in rules else value for name, value in kwargs.items()
-            }
+            if not kwargs.keys() <= rules.keys():
+                raise unknown_argument(story.__name__.lstrip("_"), min(kwargs.keys() - rules.keys()), names)
+            kwargs = {name: rules[name](name, value) for name, value in kwargs.items()}
         return args, kwargs
 
     return check

@@ -107,6 +107,23 @@ METHODS: Final[Mapping[str, str]] = {
 """Method -> what there is."""
 
 
+ARGUMENTS: Final[Mapping[str, str]] = {
+    "timeout_ms": "timeout, in seconds",
+    "update_offsets": "nothing: what poll() returned is what commit() commits",
+    "num_messages": "max_records",
+    "asynchronous": "commit_async(offsets)",
+    "message": "{partition: offset + 1}",
+    "callback": "commit_async(offsets, callback)",
+}
+"""Argument -> what there is."""
+
+
+def unknown_argument(method: str, name: str, known: tuple[str, ...]) -> TypeError:
+    """What Python says of an argument that isn't there, and what is."""
+    use = f"use {ARGUMENTS[name]}" if name in ARGUMENTS else f"it has {', '.join(known) or 'none'}"
+    return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {use}")
+
+
 class Elsewhere:
     """Says what another library's method is called here; the error stays an AttributeError."""
 

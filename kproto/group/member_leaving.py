@@ -214,4 +214,10 @@ def lose_coordinator(member: Member, now: int) -> None:
 
 def error(code: int, request: str, config: MemberConfig) -> BrokerError:
     refused = code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    return (NotAuthorized if refused else BrokerError)(code, request, f"group {config.group_id!r}")
+    detail = f"group {config.group_id!r}"
+    if code == ErrorCode.INVALID_SESSION_TIMEOUT:
+        bounds = "its group.min.session.timeout.ms and group.max.session.timeout.ms"
+        detail += (
+            f", session.timeout.ms={config.session_timeout_ms}: the broker allows what lies within {bounds}"
+        )
+    return (NotAuthorized if refused else BrokerError)(code, request, detail)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
+from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
+from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.elsewhere import METHODS, OPTIONS
 from consumer.options import ConsumerConfig, ProducerConfig
 from kproto.errors import ConfigError
@@ -57,6 +58,22 @@ def test_a_name_that_nobody_has_is_an_attribute_error_as_ever() -> None:
         _ = consumer.polll  # type: ignore[attr-defined]
     assert (caught.value.name, caught.value.obj) == ("polll", consumer)  # Python says "Did you mean"
     assert not hasattr(consumer, "_started_by_nobody")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda consumer: consumer.poll(timeout_ms=100), "'timeout_ms'; use timeout, in seconds"),
+        (lambda consumer: consumer.poll(1, num_messages=5), "'num_messages'; use max_records"),
+        (
+            lambda consumer: consumer.seek(partition=TopicPartition("t", 0), position=3),
+            "'position'; it has partition, offset",
+        ),
+    ],
+)
+def test_an_argument_that_there_is_not_is_answered_with_those_that_there_are(call: Any, told: str) -> None:
+    with Consumer(NOWHERE) as consumer, pytest.raises(TypeError, match=told):
+        call(consumer)
 
 
 def test_what_is_told_exists_here() -> None:

@@ -316,6 +316,14 @@ def test_what_only_the_application_can_mend_is_fatal(code: ErrorCode) -> None:
     assert not solo.sends(JoinGroupRequest)
 
 
+def test_who_asks_for_too_long_a_session_reads_which_settings_decide() -> None:
+    solo = Solo(session_timeout_ms=7_000).joining()
+    solo.answer_join(ErrorCode.INVALID_SESSION_TIMEOUT)
+    said = str(solo.take(Fatal).error)
+    assert "session.timeout.ms=7000" in said
+    assert "group.min.session.timeout.ms and group.max.session.timeout.ms" in said
+
+
 def test_a_group_that_may_not_be_read_is_not_authorized() -> None:
     """ConsumerCoordinatorTest.testGroupReadUnauthorized."""
     solo = Solo().joining()
