@@ -20,6 +20,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from random import SystemRandom
 from typing import Any, Final
 
 from ..errors import KprotoError
@@ -28,6 +29,10 @@ KAFKA: Final = "4.3.1"
 """The Kafka that is started unless another version is named."""
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
+
+# Linux, macOS and Windows take those of outgoing connections above.
+_PORTS: Final = range(10_240, 32_768)
+_given: set[int] = set()
 
 # One node that is broker and controller, with the group's waits as short as Kafka lets them be.
 _COMMON: Final = {
@@ -182,9 +187,17 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that nobody listens on at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port on 127.0.0.1 that nobody listens on at this moment, and another one each time.
+
+    Not of those from which systems take the ports of outgoing connections: one could be taken before the
+    broker listens there.
+    """
+    for port in SystemRandom().sample(_PORTS, 1000):
+        if port not in _given:
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+                _given.add(port)
+                return port
+    raise BrokerMissing(f"a free port from {_PORTS[0]} to {_PORTS[-1]}")
 
 
 def _answers(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 240) -> bool:
