@@ -79,16 +79,10 @@ FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
 def heard(members: Mapping[str, Mapping[str, list[str]]], play: str) -> dict[str, list[list[str]]]:
     """Answers, callbacks, and which errors there were; how often one came depends on how often it polled."""
     out = {"answer poll-once ok", FORGOTTEN.get(play)}
-    found: dict[str, list[list[str]]] = {}
-    for name, one in members.items():
-        lines = [line for line in one["heard"] if line not in out]
-        once = [
-            line
-            for line, before in zip(lines, ["", *lines], strict=False)
-            if line != before or not line.startswith("answer poll-once")
-        ]
-        found[name] = [once, sorted(set(one["errors"]))]
-    return found
+    return {
+        name: [[line for line in one["heard"] if line not in out], sorted(set(one["errors"]))]
+        for name, one in members.items()
+    }
 
 
 MEMBER_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
