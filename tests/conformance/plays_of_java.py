@@ -224,10 +224,11 @@ def a_topic_that_is_deleted(stage: Stage) -> None:
 
 
 def nowhere_to_begin(stage: Stage) -> None:
-    a = by_hand(stage, reset="none")
+    a = stage.member("A", **{**BY_HAND, "reset": "none"})
     ask(
         a,
-        "poll-once 500",
+        f"subscribe {stage.topic}",
+        "poll-once 9000",  # one: how many are in vain would depend on how long each takes
         f"position {stage.topic}:0",
         f"seek {stage.topic}:0:2",
         f"position {stage.topic}:0",
