@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 
 from consumer import Cluster, Producer
-from kproto.group.subscription import TopicPartition
-from tests.conformance import judges, originals
+from tests.conformance import originals
 from tests.conformance.plays import PLAYS, only_half
 from tests.conformance.plays_of_java import PLAYS_OF_JAVA
 from tests.conformance.tap import Tap
@@ -24,23 +23,6 @@ from tests.conformance.test_clients_like_originals import TRIES, keep, played
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
 AS_JAVA = {"policy": "java", "assignors": ["range", "cooperative-sticky"]}
-
-
-@pytest.fixture(scope="module")
-def tapped() -> Iterator[Tap]:
-    port = judges.free_port()
-    advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-    with judges.real_kafka(advertised) as kafka, Tap(port, int(kafka.bootstrap.rpartition(":")[2])) as tap:
-        yield tap
-
-
-@pytest.fixture(scope="module")
-def operators(tapped: Tap) -> Iterator[tuple[Cluster, Producer]]:
-    bootstrap = f"127.0.0.1:{tapped.port}"
-    with Cluster(bootstrap) as cluster, Producer(bootstrap) as producer:
-        cluster.create_topics({"warm": 1})
-        cluster.commit_offsets("warm", {TopicPartition("warm", 0): 0})
-        yield cluster, producer
 
 
 @pytest.mark.parametrize("play", PLAYS)
