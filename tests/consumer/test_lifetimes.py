@@ -368,7 +368,7 @@ def test_close_keeps_its_time_behind_a_broker_that_is_silent(timeout: float) -> 
         consumer.close(timeout=timeout)
     except Exception as error:
         assert "Commit" in str(error)  # noqa: PT017
-    assert time.monotonic() - began < timeout + 10  # and not default_api_timeout_ms, or request_timeout_ms
+    assert time.monotonic() - began < timeout * 1.1 + 2
     assert future.done()
 
 
