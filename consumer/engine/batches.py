@@ -227,6 +227,15 @@ class Lane:
             at += 1
         self.waiting.insert(at, batch)
 
+    def go_on(self) -> None:
+        """All that was under way is back after a failure."""
+        self.halted = False
+        if self.unnumber:
+            self.unnumber = False
+            self.renew = True
+            for batch in self.waiting:
+                batch.sequence = -1
+
     def __repr__(self) -> str:
         return f"<Lane {self.partition}: {len(self.waiting)} wait, {len(self.under_way)} under way>"
 

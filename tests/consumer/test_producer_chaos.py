@@ -17,8 +17,8 @@ import pytest
 
 from consumer import Delivery
 from consumer.engine.batches import Lane, OutBatch
+from consumer.engine.fates import Fates
 from consumer.engine.identity import Numbering
-from consumer.engine.producing import ProducerEngine
 from kproto.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -248,13 +248,13 @@ def test_the_claims_hold_in_every_schedule() -> None:
 
 
 def numbers_a_retry_anew(patch: pytest.MonkeyPatch) -> None:
-    retry = ProducerEngine._retry
+    retry = Fates._retry
 
-    def mutant(self: ProducerEngine, batch: OutBatch, *, innocent: bool = False) -> None:
+    def mutant(self: Fates, batch: OutBatch, *, innocent: bool = False) -> None:
         batch.sequence = -1
         retry(self, batch, innocent=innocent)
 
-    patch.setattr(ProducerEngine, "_retry", mutant)
+    patch.setattr(Fates, "_retry", mutant)
 
 
 def puts_a_retry_behind_the_others(patch: pytest.MonkeyPatch) -> None:
@@ -276,25 +276,25 @@ def expires_only_what_waits(patch: pytest.MonkeyPatch) -> None:
 
 
 def takes_every_refusal_for_success(patch: pytest.MonkeyPatch) -> None:
-    decide = ProducerEngine._decide
+    decide = Fates.answered
 
-    def mutant(self: ProducerEngine, batch: OutBatch, answer: Any) -> None:
+    def mutant(self: Fates, batch: OutBatch, answer: Any) -> None:
         if answer is not None and answer.error_code == 7:
             answer.error_code = 0
         decide(self, batch, answer)
 
-    patch.setattr(ProducerEngine, "_decide", mutant)
+    patch.setattr(Fates, "answered", mutant)
 
 
 def forgets_parts(patch: pytest.MonkeyPatch) -> None:
-    divide = ProducerEngine._divide
+    divide = Fates._divide
 
-    def mutant(self: ProducerEngine, batch: OutBatch, groups: Any) -> list[OutBatch]:
+    def mutant(self: Fates, batch: OutBatch, groups: Any) -> list[OutBatch]:
         parts = divide(self, batch, groups)
         batch.lane.waiting.remove(parts[-1])
         return parts
 
-    patch.setattr(ProducerEngine, "_divide", mutant)
+    patch.setattr(Fates, "_divide", mutant)
 
 
 MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from consumer.engine import producing
+from consumer.engine.batches import OutBatch
+from consumer.engine.fates import Fates
 from kproto.errors import BrokerError, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.metadata import MetadataRequest
@@ -314,7 +315,7 @@ def given_up_before_one_that_is_in_the_log() -> list[str]:
     warm = a.must_send("t", "0")
     a.tick()
     world.run(100, until=lambda: warm.done)
-    sent: list[producing.OutBatch] = []
+    sent: list[OutBatch] = []
 
     def tamper(client: Client, request: Any, version: int) -> Any:
         if not isinstance(request, ProduceRequest) or client is not a or sent[0].done:
@@ -343,17 +344,17 @@ def test_what_may_be_in_the_log_keeps_its_number_when_one_before_it_is_given_up(
 
 
 def test_numbering_all_anew_when_one_is_given_up_would_store_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    give_up = producing.ProducerEngine._give_up
+    give_up = Fates.give_up
 
-    def mutant(self: producing.ProducerEngine, batch: producing.OutBatch, error: Any) -> None:
+    def mutant(self: Fates, batch: OutBatch, error: Any) -> None:
         batch.lane.unnumber = batch.lane.halted = True
         give_up(self, batch, error)
 
-    monkeypatch.setattr(producing.ProducerEngine, "_give_up", mutant)
+    monkeypatch.setattr(Fates, "give_up", mutant)
     assert given_up_before_one_that_is_in_the_log() == ["0", "1", "2", "2", "3"]
 
 
-def ended(world: World, batch: producing.OutBatch) -> bool:
+def ended(world: World, batch: OutBatch) -> bool:
     return world.run(50, until=lambda: batch.done)
 
 
@@ -409,8 +410,9 @@ def test_an_idle_producer_of_ten_thousand_partitions_looks_at_none_of_them() -> 
     a.tick()
     assert world.run(5_000, until=lambda: a.engine.open_records == 0)
     looked: list[Any] = []
-    place = a.engine._place
-    a.engine._place = lambda lane: (looked.append(lane), place(lane))[1]  # type: ignore[method-assign, func-returns-value]
+    schedule = a.engine.schedule
+    place = schedule.place
+    schedule.place = lambda lane: (looked.append(lane), place(lane))[1]  # type: ignore[method-assign, func-returns-value]
     one = a.must_send("t", "one", partition=7)
     a.tick()
     assert world.run(1_000, until=lambda: one.done)

@@ -1,0 +1,110 @@
+"""Where a producer's lanes stand: in their leader's queue, among those that have no leader, or at a time.
+
+Rules that hold here:
+
+* A lane stands where its first waiting batch belongs, and is looked at again when something happened to it:
+  an answer, metadata, a time that came. An event costs what it is about.
+* What may not go out before an answer comes stands nowhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import count
+
+from ..options import ProducerOptions
+from .batches import Lane, OutBatch
+from .core import Core, MetadataKeeper
+
+
+class Schedule:
+    """The lanes of one producer."""
+
+    def __init__(self, core: Core[ProducerOptions], metadata: MetadataKeeper) -> None:
+        # Node -> lanes that may go out to it.
+        self.queues: dict[int, dict[Lane, None]] = {}
+        self._core = core
+        self._metadata = metadata
+        self._astray: dict[str, dict[Lane, None]] = {}
+        self._times: list[tuple[int, int, Lane]] = []
+        self._ticket = count()
+
+    def place(self, lane: Lane) -> None:
+        """Puts a lane where it belongs."""
+        if lane.halted and not lane.under_way:
+            lane.go_on()
+        if not lane.waiting:
+            return
+        head, options = lane.waiting[0], self._core.options
+        if lane.late_at is None:
+            self.look_at(lane, head.deadline, late=True)
+        if not self.free(lane, head):
+            return  # until an answer comes
+        at = head.retry_at
+        if not head.sealed:
+            at = max(at, head.created + options.linger_ms)
+        if at > self._core.now:
+            self.look_at(lane, at)
+            return
+        leader = self._core.view.leader(lane.partition)
+        if leader is None:
+            head.why = head.why or "the partition has no leader"
+            self._astray.setdefault(lane.partition.topic, {})[lane] = None
+            self._metadata.look_up(lane.partition.topic)
+        else:
+            self.queues.setdefault(leader, {})[lane] = None
+
+    def free(self, lane: Lane, head: OutBatch) -> bool:
+        """May this batch go out, as far as those that are under way are concerned?"""
+        if lane.halted:
+            return False
+        options = self._core.options
+        first = not lane.known or (lane.renew and head.sequence < 0)
+        if options.enable_idempotence and first and lane.under_way:
+            return False
+        return len(lane.under_way) < options.max_in_flight_requests_per_connection
+
+    def look_at(self, lane: Lane, at: int, *, late: bool = False) -> None:
+        """This lane is looked at then; `late`: because batches will be too late."""
+        if late:
+            lane.late_at = at
+        elif lane.soon_at is not None and lane.soon_at <= at:
+            return
+        else:
+            lane.soon_at = at
+        heapq.heappush(self._times, (at, next(self._ticket), lane))
+
+    def ripe(self) -> Iterator[tuple[Lane, bool]]:
+        """The lanes whose time has come; True for those that may have batches which are too late."""
+        now = self._core.now
+        while self._times and self._times[0][0] <= now:
+            _, _, lane = heapq.heappop(self._times)
+            if lane.soon_at is not None and lane.soon_at <= now:
+                lane.soon_at = None
+            late = lane.late_at is not None and lane.late_at <= now
+            if late:
+                lane.late_at = None
+            yield lane, late
+
+    def due(self) -> int | None:
+        return self._times[0][0] if self._times else None
+
+    def astray(self, topic: str) -> list[Lane]:
+        """The topic's lanes that wait for a leader."""
+        return list(self._astray.get(topic, ()))
+
+    def queued(self) -> list[Lane]:
+        return [lane for queue in self.queues.values() for lane in queue]
+
+    def sought(self, topic: str) -> None:
+        """The topic was looked at: perhaps its partitions have leaders now."""
+        for lane in self._astray.pop(topic, {}):
+            self.place(lane)
+
+    def moved(self, node: int) -> None:
+        """Other brokers may lead what stands in this broker's queue."""
+        for lane in list(self.queues.get(node, ())):
+            if self._core.view.leader(lane.partition) != node:
+                del self.queues[node][lane]
+                self.place(lane)
