@@ -110,9 +110,8 @@ class Accumulator:
         Raises BrokerError for a topic or partition that can't be written to, and for a record above
         max_request_size.
         """
-        try:
-            route = self.routes[topic]
-        except KeyError:
+        route = self.routes.get(topic)
+        if route is None:
             self._ask_for(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)

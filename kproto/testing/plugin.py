@@ -14,15 +14,22 @@
 `pytest --kafka=docker` (testcontainers with apache/kafka), `--kafka=jars` (Java and Maven) and
 `--kafka=HOST:PORT` run the same tests on a real broker, which all tests of the session share: what a test
 made by `create_topic` is deleted after it. A broker that can't be had is an error, not a skip.
+
+A test that ends in one of kproto's own errors is shown to the line that made the call, and not what lies below
+it: the error says what was wrong. `--full-trace` shows all.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+from ..errors import KprotoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
 
 OPTION = "--kafka"
 ALLOWED = "embedded, docker, jars or HOST:PORT"
+BELOW: Final = frozenset({"kproto", "consumer"}) | sys.stdlib_module_names
+"""What lies between a test's call and an error of ours."""
+RUNNER: Final = frozenset({"_pytest", "pluggy"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +57,27 @@ def pytest_configure(config: pytest.Config) -> None:
     host, _, port = chosen.rpartition(":")
     if chosen not in ("embedded", "docker", "jars") and not (host and port.isdigit()):
         raise pytest.UsageError(f"{OPTION}={chosen}: allowed are {ALLOWED}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> None:
+    if call.excinfo is None or not isinstance(call.excinfo.value, KprotoError):
+        return
+    if not item.config.getoption("fulltrace", False):
+        _end_at_the_call(call.excinfo.tb)
+
+
+def _end_at_the_call(trace: TracebackType | None) -> None:
+    """Ends a traceback at the last line that is neither ours nor Python's own, if that is the user's."""
+    last: TracebackType | None = None
+    root = ""
+    while trace is not None:
+        above = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if above not in BELOW:
+            last, root = trace, above
+        trace = trace.tb_next
+    if last is not None and root not in RUNNER:
+        last.tb_next = None
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+ROOT = str(Path(__file__).resolve().parents[2])
 pytest_plugins = ["pytester"]
 
 TESTS = """
@@ -68,9 +71,7 @@ def _plugin(pytester: pytest.Pytester) -> list[str]:
 
 
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pathlib import Path
-
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
     run(pytester, "-q").assert_outcomes(passed=6)
 
@@ -78,9 +79,7 @@ def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: py
 def test_a_broker_that_is_not_allowed_is_told(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pathlib import Path
-
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
     result = run(pytester, "--kafka=redpanda")
     result.stderr.fnmatch_lines(["*--kafka=redpanda: allowed are embedded, docker, jars or HOST:PORT"])
@@ -89,11 +88,27 @@ def test_a_broker_that_is_not_allowed_is_told(
 def test_a_broker_that_is_not_there_is_an_error(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pathlib import Path
-
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+    monkeypatch.setenv("PYTHONPATH", ROOT)
     monkeypatch.setattr("kproto.testing.brokers._answers", lambda *_: False)
     pytester.makepyfile("def test(kafka): pass")
     result = pytester.runpytest_inprocess(*_plugin(pytester), "--kafka=127.0.0.1:1")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*nobody answers there*"])
+
+
+FAILS = """
+def test_fails(kafka):
+    kafka.create_topic("flights")
+    kafka.create_topic("flights")
+"""
+
+
+def test_an_error_of_ours_is_shown_at_the_line_that_called(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    pytester.makepyfile(FAILS)
+    shown = run(pytester).stdout.str()
+    assert "TOPIC_ALREADY_EXISTS" in shown
+    assert "plans" not in shown
+    assert "plans" in run(pytester, "--full-trace").stdout.str()
