@@ -15,8 +15,8 @@
 `--kafka=HOST:PORT` run the same tests on a real broker, which all tests of the session share: what a test
 made by `create_topic` is deleted after it. A broker that can't be had is an error, not a skip.
 
-A test that ends in one of kproto's own errors is shown to the line that made the call, and not what lies below
-it: the error says what was wrong. `--full-trace` shows all.
+A test that ends in one of kproto's own errors is shown to the line that made the call, and not what lies
+below it: the error says what was wrong. `--full-trace` shows all.
 """
 
 from __future__ import annotations
