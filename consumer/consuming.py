@@ -2,80 +2,41 @@
 
 Rules that hold here:
 
-* A poll that ends by anything but its records (an interrupt, a cancelled task) gives back what it took: the
-  next poll returns it.
-* An iteration hands out what it holds of a poll only as long as that is certainly this consumer's: a look at
-  the clock before each record finds out that the process was stopped, or the machine asleep, for longer than
-  the session.
-* Listeners run between two steps of the engine. What one raises is raised by the call that ran it, after the
-  engine was told that it returned; the assignment is what the group says. What an `events` callback raises is
-  logged.
 * `close` closes, whatever happens on the way, and then raises what went wrong: a commit, a callback.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from functools import partial
-from math import inf
-from operator import length_hint
-from time import time
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from kproto.errors import ConfigError, IllegalState, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
-from .addresses import addresses
 from .calls import call, look, serves, waits
-from .clock import now, wall
+from .clock import now
 from .engine import events as ev
 from .engine import plans
-from .engine.consumer import Engine, next_deadline, step
 from .engine.plans import OffsetAt, Plan
 from .engine.requests import CommittedOffset, Offset, triples
 from .listener import RebalanceListener
-from .options import ConsumerConfig, consumer_options
-from .records import ColumnBatch, ConsumerRecord, EventCallback, GroupChange, GroupMetadata
-from .shell import Shell, log
+from .options import ConsumerConfig
+from .polling import Polling
+from .records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
+from .shell import log
 
 R = TypeVar("R")
 
 # How long close waits for callbacks, the last commit and LeaveGroup; Java's default.
 CLOSE_TIMEOUT = 30.0
 
-# An iteration polls for ever, so long at a time.
-_ITERATION_S = 3600.0
 
-# So often, in seconds, an iteration asks the engine whether what it holds is still its own: a wall clock that
-# was set back hides a pause no longer than that.
-_SURE_S = 1.0
-
-
-class ConsumerCalls(Shell):
+class ConsumerCalls(Polling):
     """The methods of `Consumer` and `AsyncConsumer`."""
 
-    _what = "consumer"
-    _alone = True
-
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
-        self.options = consumer_options(config)
-        self._engine = Engine(addresses(bootstrap_servers), self.options, wall=wall)
-        self._listener: RebalanceListener | None = None
-        self._callbacks: list[EventCallback] = []
-        self._reports: deque[GroupChange] = deque()
-        # What an iteration was given, and what of it is left.
-        self._rows: list[ConsumerRecord] = []
-        self._rest: Iterator[ConsumerRecord] = iter(())
-        # Between these moments (`time.time()`) that is certainly still this consumer's. The wall clock goes
-        # on while the machine sleeps, and is the cheapest that does; it may jump, so both ends are looked at.
-        self._ours_from = self._ours_until = 0.0
-        self._losses = 0
         self._closing = False
-        super().__init__(
-            partial(step, self._engine), partial(next_deadline, self._engine), self.options.client_id
-        )
+        super().__init__(bootstrap_servers, config)
 
     def _about(self) -> list[str]:
         group = [] if self.options.group_id is None else [f"group {self.options.group_id!r}"]
@@ -200,162 +161,6 @@ class ConsumerCalls(Shell):
         """The next records as columns, one batch for each fetched piece; see `kproto.records.columns`."""
         delivered = await self._poll(ev.Take(0, columns=True), timeout)
         return delivered.columns if delivered is not None else []
-
-    @serves
-    async def _next(self) -> ConsumerRecord:
-        """The next record of an iteration, when what is held is used up, or may be somebody else's."""
-        if length_hint(self._rest):
-            self._do(ev.Tick())
-            if self._still_ours():
-                return next(self._rest)
-        while True:
-            delivered = await self._poll(ev.Take(self.options.max_poll_records), _ITERATION_S)
-            if delivered is not None:
-                self._rows, self._rest, self._losses = delivered.rows, iter(delivered.rows), delivered.losses
-                self._still_ours()
-                return next(self._rest)
-
-    def _still_ours(self) -> bool:
-        """Whether the rows that are held are this consumer's, and until when that is certain."""
-        with self._locked():
-            if self._engine.core.partitions.losses != self._losses:
-                return False
-            until = self._engine.ours_until()
-            self._ours_from, self._ours_until = 0.0, inf
-            if until is not None:
-                self._ours_from = time()
-                self._ours_until = self._ours_from + min(_SURE_S, (until - now()) / 1000)
-            return True
-
-    def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
-        try:
-            return super()._feed(events, last)
-        finally:
-            if self._rows and self._engine.core.partitions.losses != self._losses:
-                self._ours_until = 0.0
-
-    async def _poll(self, take: ev.Take, timeout: float) -> ev.Deliver | None:
-        deadline = now() + int(timeout * 1000)
-        await self._breathe()
-        self._give_back()
-        try:
-            delivered = await self._take(take, deadline)
-            if delivered is None:
-                self._if_open(ev.PollEnded())
-            return delivered
-        except Exception:
-            self._if_open(ev.PollEnded())
-            raise
-        except BaseException:  # an interrupt, or a task that is cancelled: nobody gets what was taken
-            self._if_open(ev.TakeBack(), ev.PollEnded())
-            raise
-
-    async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
-        began: tuple[ev.Event, ...] = (ev.PollBegan(),)
-        while True:
-            seen = self._changes
-            actions = self._do(*began, take, last=ev.PollEnded())
-            began = ()
-            self._tell()
-            for action in actions:
-                match action:
-                    case ev.Deliver():
-                        return action
-                    case ev.Raise(error=error):
-                        raise error
-                    case ev.CallListener():
-                        await self._call(action)
-                        break
-                    case _:
-                        pass
-            else:
-                if not await self._wait(seen, deadline):
-                    self._tell()
-                    return None
-
-    def _in_the_child(self) -> None:
-        super()._in_the_child()
-        self._ours_until = 0.0
-
-    def _if_open(self, *events: ev.Event) -> None:
-        if not self._finished and self._crash is None and not self._forked:
-            with contextlib.suppress(IllegalState):  # closed or failed just now: nobody has to be told
-                self._do(*events)
-
-    def _give_back(self, *, also_last: bool = False) -> bool:
-        """Returns what an iteration didn't come to; True when there was something."""
-        if not self._rows or not self._mine():
-            return False
-        came = len(self._rows) - length_hint(self._rest)
-        rest, self._rows, self._rest = self._rows[max(0, came - 1) if also_last else came :], [], iter(())
-        offsets: dict[TopicPartition, int] = {}
-        for record in rest:
-            offsets.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-        if offsets:
-            self._do(ev.GiveBack(offsets))
-        return bool(offsets)
-
-    # ---- callbacks
-
-    async def _call(self, action: ev.CallListener) -> None:
-        listener = self._listener
-        if listener is None:
-            self._returned()
-            return
-        kind, method = {
-            "assigned": ("assigned", listener.assigned),
-            "revoked": ("revoked", listener.revoked),
-            "lost": ("lost", listener.lost),
-        }[action.kind]
-        with self._calling_back(f"the listener's {kind}()"):
-            try:
-                answer = method(action.partitions)
-            except BaseException:
-                self._returned()
-                raise
-            if not isinstance(answer, Awaitable):
-                self._returned()
-                return
-            await self._finish(answer, self._returned)
-
-    def _returned(self) -> None:
-        self._if_open(ev.ListenerReturned())
-
-    def _note(self, change: GroupChange) -> None:
-        super()._note(change)
-        if self._callbacks:
-            self._reports.append(change)
-
-    def _tell(self) -> None:
-        """Calls the `events` callbacks, on the caller's thread."""
-        while self._reports:
-            change = self._reports.popleft()
-            for callback in list(self._callbacks):
-                with self._calling_back("a callback of events()"):
-                    try:
-                        callback(change)
-                    except Exception:
-                        log.exception("a callback of events() failed on %r", change.kind)
-
-    async def _serve_until(self, future: Any, deadline: int) -> list[Exception]:
-        """Runs callbacks until the future has ended, or it is `deadline`; returns what they raised."""
-        failures: list[Exception] = []
-        while not future.done():
-            seen = self._changes
-            for action in self._do(ev.ServeListener()):
-                if isinstance(action, ev.CallListener):
-                    try:
-                        await self._call(action)
-                    except Exception as error:
-                        failures.append(error)
-                    break
-            else:
-                if not future.done() and not await self._wait(seen, deadline):
-                    break
-            self._tell()
-        if future.done() and not future.cancelled() and (told := future.exception()) is not None:
-            failures.append(told)
-        return failures
 
     # ---- positions
 

@@ -24,7 +24,7 @@ from . import lifetimes
 from .calls import spell, waits
 from .clock import now
 from .engine import events as ev
-from .engine.network import GetToken, NetworkAction, Open, Shut, Write
+from .engine.transport import GetToken, NetworkAction, Open, Shut, Write
 from .records import GroupChange
 
 log = logging.getLogger("kproto.consumer")

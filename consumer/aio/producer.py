@@ -35,8 +35,8 @@ from ..door import (
     topic_name,
 )
 from ..engine import events as ev
-from ..engine.network import GetToken, Open, Shut, Write
 from ..engine.producing import step
+from ..engine.transport import GetToken, Open, Shut, Write
 from ..options import ProducerConfig
 from ..sending import Sender, unsettled
 from ..shell import log

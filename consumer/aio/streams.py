@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
-from ..engine.network import (
+from ..engine.transport import (
     COMING_S,
     Answer,
     Broken,

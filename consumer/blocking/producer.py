@@ -39,8 +39,8 @@ from ..door import (
 )
 from ..engine import events as ev
 from ..engine.batches import fate
-from ..engine.network import GetToken, Open, Shut, Write
 from ..engine.producing import step
+from ..engine.transport import GetToken, Open, Shut, Write
 from ..options import ProducerConfig
 from ..sending import EXIT_SECONDS, Sender, unsettled
 from ..shell import log

@@ -33,7 +33,7 @@ from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
 from .. import clock
-from ..engine.network import (
+from ..engine.transport import (
     COMING_S,
     Answer,
     Broken,

@@ -22,7 +22,7 @@ from .. import lifetimes
 from ..calls import waits
 from ..clock import now
 from ..engine import events as ev
-from ..engine.network import NetworkAction, NetworkEvent
+from ..engine.transport import NetworkAction, NetworkEvent
 from ..shell import ENDS, Shell, log
 from .sockets import Sockets
 

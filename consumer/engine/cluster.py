@@ -16,8 +16,9 @@ from . import events as ev
 from .backoff import Backoff
 from .events import Action, Event
 from .metadata import ClusterView
-from .network import Answer, Broken, Data, GotToken, Network, NetworkEvent, Opened
+from .network import Network
 from .runner import Runner
+from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened
 
 if TYPE_CHECKING:
     from ..security import Security

@@ -9,7 +9,8 @@ tick.
 
 The parts, each with its rules in its own file: `network` (connections), `core` (metadata), `coordinator`,
 `membership` (the group), `finding` (start positions), `checking` (truncation), `fetching`, `deliveries`,
-`committing`. They share `Core`, know each other by their constructors, and never read a clock.
+`committing`, `leaving` (unsubscribe and close). They share `Core`, know each other by their constructors, and
+never read a clock.
 
 * What is wrong with a call is said before anything changed.
 * Time passes before anything else happens: after a pause (SIGSTOP, a laptop's lid) the member loses what ran
@@ -30,24 +31,23 @@ from kproto.group.subscription import TopicPartition
 from ..options import ConsumerOptions
 from . import events as ev
 from .checking import Checker
-from .committing import Committer, offsets_of
+from .committing import Committer
 from .coordinator import Coordinator
 from .core import Core, MetadataKeeper
 from .deliveries import Deliveries
 from .events import Action, Deliver, Done, Event, Raise
 from .fetching import Fetcher
 from .finding import Finder
+from .leaving import Leaving
 from .membership import Membership
-from .network import Answer, Broken, Data, GotToken, Network, NetworkEvent, Opened
+from .network import Network
 from .positions import PartitionState, Reset
 from .requests import timestamp_of
 from .runner import Runner
 from .standing import Place
+from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
-
-# How long close waits for the brokers to hear that fetch sessions are over.
-SESSIONS_CLOSE_MS = 1_000
 
 
 class Engine:
@@ -83,17 +83,19 @@ class Engine:
         self.fetcher = Fetcher(self.core, self.metadata, self.finder)
         self.deliveries = Deliveries()
         self.group = Membership(
-            self.core, self.metadata, self.coordinator, self.finder, self.committer, self._left
+            self.core, self.metadata, self.coordinator, self.finder, self.committer, self._group_left
         )
         self.runner = Runner(network, self.core.clock, self.core.backoff.after)
-        self.closed = False
-        self._unsubscribing: list[object] = []
-        self._closing: ev.Close | None = None
-        self._close_at: int | None = None
-        self._leaving = False  # the group has been left; the fetch sessions are being closed
+        self.leaving = Leaving(
+            self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
+        )
         self._topic_ids: dict[str, object] = {}
 
     # ---- to look at
+
+    @property
+    def closed(self) -> bool:
+        return self.leaving.closed
 
     @property
     def partitions(self) -> dict[TopicPartition, PartitionState]:
@@ -144,13 +146,7 @@ class Engine:
         self.metadata.watch(frozenset(partition.topic for partition in event.partitions))
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
-        self._unsubscribing.append(event.token)
-        if self.standing.in_group:
-            self.group.uncommitted = None
-            self.group.unsubscribe()
-        else:
-            self.core.partitions.clear()
-            self.standing.place = Place.nowhere
+        self.leaving.unsubscribe(event)
 
     def rejoin(self, event: ev.Rejoin) -> None:
         if not self.standing.in_group:
@@ -282,62 +278,8 @@ class Engine:
     def drop(self, event: ev.Drop) -> None:
         self.runner.drop(event.token)
 
-    # ---- the end
-
     def close(self, event: ev.Close) -> None:
-        if self._closing is not None or self.closed:
-            self.core.actions.append(Done(event.token, None, None))
-            return
-        core = self.core
-        self._closing = event
-        self._close_at = core.now + event.timeout_ms
-        self.fetcher.stopped = True
-        self.group.uncommitted = None
-        if event.processed:
-            core.partitions.mark_processed()
-        # The deadline before the last one, so that leaving is said even when a callback or a commit hangs.
-        timeout = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
-        if self.standing.in_group:
-            self.group.close(event.leave, timeout)
-            return
-        states = self.committer.consumed() if self.options.enable_auto_commit else {}
-
-        def done(error: KprotoError | None) -> None:
-            self.group.uncommitted = error if states else None
-            self._left()
-
-        if states and self.standing.by_hand:
-            self.committer.commit(offsets_of(states), timeout, done)
-        else:
-            self.committer.drain(timeout, done)
-
-    def _left(self) -> None:
-        """Nothing more is said to the group; the brokers keep fetch sessions for nobody."""
-        if self._closing is None or self._leaving or self.closed:
-            return
-        self._leaving = True
-        core = self.core
-        assert self._close_at is not None
-        self._close_at = min(self._close_at, core.now + SESSIONS_CLOSE_MS)
-        core.partitions.clear()
-        self.fetcher.close(self._end, max(1, self._close_at - core.now))
-
-    def _end(self) -> None:
-        if self._closing is None or self.closed:
-            return
-        self.closed = True
-        self._close_at = None
-        core = self.core
-        core.partitions.clear()
-        self.committer.close()
-        self.runner.end(IllegalState("this consumer was closed meanwhile"))
-        core.report("closed")
-        core.actions.extend(core.network.actions)
-        core.network.actions.clear()
-        core.network.close(core.now)
-        core.actions.extend(Done(token, None, None) for token in self._unsubscribing)
-        self._unsubscribing.clear()
-        core.actions.append(Done(self._closing.token, None, self.group.uncommitted))
+        self.leaving.close(event)
 
     # ---- what the parts tell each other
 
@@ -346,6 +288,9 @@ class Engine:
 
     def _coordinator_lost(self, why: str) -> None:
         self.group.coordinator_lost(why)
+
+    def _group_left(self) -> None:
+        self.leaving.left()
 
     def _commit_answered(self, code: int, identity: Any) -> None:
         self.group.commit_answered(code, identity)
@@ -393,8 +338,7 @@ class Engine:
                 if call.purpose is not None and not self.closed:
                     call.purpose(call)
         core.network.finished.clear()
-        if self._unsubscribing and self.group.settled:
-            self._unsubscribed()
+        self.leaving.look()
 
     def _look(self) -> None:
         positions = self.core.partitions
@@ -405,18 +349,6 @@ class Engine:
                 self.fetcher.look(state)
                 self.deliveries.look(state)
 
-    def _unsubscribed(self) -> None:
-        core = self.core
-        if not self.group.wanted:  # else it was subscribed again meanwhile
-            core.partitions.clear()
-            if self.standing.in_group:
-                self.standing.place = Place.nowhere
-            if not self.standing.by_hand:
-                self.metadata.watch(frozenset())
-        error = self.group.uncommitted
-        core.actions.extend(Done(token, None, error) for token in self._unsubscribing)
-        self._unsubscribing.clear()
-
     def time_passes(self) -> None:
         """What ran out before this moment, before anything else happens in it."""
         if self.closed:
@@ -424,12 +356,11 @@ class Engine:
         core = self.core
         core.partitions.wake(core.now)
         self.group.tick()
-        if self._close_at is not None and self._close_at <= core.now:
-            self._end()
+        self.leaving.look_at_clock()
 
     def due(self) -> int | None:
         core = self.core
-        times: list[int | None] = [core.network.next_deadline(), self._close_at, self.runner.due()]
+        times: list[int | None] = [core.network.next_deadline(), self.leaving.close_at, self.runner.due()]
         if not self.closed:
             times += [
                 core.partitions.due(),

@@ -14,7 +14,7 @@ from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..records import ColumnBatch, ConsumerRecord, GroupChange
-from .network import NetworkAction, NetworkEvent
+from .transport import NetworkAction, NetworkEvent
 
 # ---- what happened
 

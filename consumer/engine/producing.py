@@ -45,9 +45,10 @@ from .events import Action, Tick
 from .fates import Fates
 from .identity import Numbering
 from .metadata import NO_TOPIC_ID
-from .network import Network, NetworkEvent
+from .network import Network
 from .plans import PATIENCE
 from .schedule import Schedule
+from .transport import NetworkEvent
 
 TOPIC_IDS_FROM = 13
 

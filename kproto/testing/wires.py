@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from consumer.blocking.sockets import Sockets
-from consumer.engine.network import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
+from consumer.engine.transport import Answer, Broken, NetworkEvent, Open, Opened, Shut, Write
 
 from ..clients.contract import Address, Answered, Disconnected, Failed, Hangup, Send
 from ..errors import KprotoError

@@ -12,6 +12,7 @@ import pytest
 
 import consumer.aio.loops
 import consumer.consuming
+import consumer.polling
 import consumer.shell
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, Producer, clock
 from kproto.broker.server import Server, running
@@ -458,7 +459,7 @@ class Stopped:
         fill(server, 200)
         self.slept = 0
         self.taken: list[tuple[Any, int]] = []
-        for module in (consumer.shell, consumer.consuming, consumer.aio.loops):
+        for module in (consumer.shell, consumer.consuming, consumer.polling, consumer.aio.loops):
             monkeypatch.setattr(module, "now", lambda: clock.now() + self.slept)
 
     def each(self, session: Any, claim: Any, record: ConsumerRecord) -> None:

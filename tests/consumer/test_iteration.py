@@ -17,6 +17,7 @@ import consumer.aio.consumer
 import consumer.blocking.consumer
 import consumer.blocking.threads
 import consumer.consuming
+import consumer.polling
 import consumer.shell
 from consumer import AsyncConsumer, Consumer, Producer, RebalanceListener, TopicPartition, clock
 from kproto.broker.server import running
@@ -122,9 +123,9 @@ def test_the_first_record_after_a_pause_longer_than_the_session_is_not_what_was_
     with Consumer(broker, **{**GROUP, "session_timeout_ms": 5_000, "heartbeat_interval_ms": 4_500}) as one:
         one.subscribe("t", Says())
         assert [next(one).offset for _ in range(3)] == [0, 1, 2]
-        for module in (consumer.shell, consumer.consuming, consumer.blocking.threads):
+        for module in (consumer.shell, consumer.consuming, consumer.polling, consumer.blocking.threads):
             monkeypatch.setattr(module, "now", now)
-        for module in (consumer.consuming, consumer.blocking.consumer):
+        for module in (consumer.polling, consumer.blocking.consumer):
             monkeypatch.setattr(module, "time", lambda: time.time() + slept)
         slept = 30
         next(one)
@@ -146,7 +147,7 @@ def test_an_assignment_is_in_doubt_until_the_listener_was_told_of_the_loss(
         one.subscribe("t", Says())
         one.poll(10)
         doubts.append(one.assignment_lost())
-        for module in (consumer.shell, consumer.consuming, consumer.blocking.threads):
+        for module in (consumer.shell, consumer.consuming, consumer.polling, consumer.blocking.threads):
             monkeypatch.setattr(module, "now", lambda: clock.now() + slept)
         slept = 30_000
         doubts.append(one.assignment_lost())

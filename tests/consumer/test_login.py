@@ -12,7 +12,8 @@ import pytest
 
 from consumer.engine.connection import Call, How
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import Broken, Data, GetToken, GotToken, Network, Open, Opened, Shut, Write
+from consumer.engine.network import Network
+from consumer.engine.transport import Broken, Data, GetToken, GotToken, Open, Opened, Shut, Write
 from consumer.security import Token, security_options
 from kproto.errors import AuthenticationFailed, ConnectionFailed
 from kproto.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse

@@ -2,77 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from consumer.engine.connection import Call, How
+from consumer.engine.connection import How
 from consumer.engine.metadata import BrokerAddress
-from consumer.engine.network import FETCH, GROUP, MAIN, Broken, Data, Network, Open, Opened, Shut, Write
+from consumer.engine.network import FETCH, GROUP, MAIN
+from consumer.engine.transport import Broken, Data, Opened
 from kproto.errors import ConnectionFailed, RequestTimedOut
-from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
-from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
-from kproto.messages.headers import decode_request, encode_response
-from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kproto.wire.frame import Frames, frame
-
-HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-
-
-class Stage:
-    """A network whose sockets are lists."""
-
-    def __init__(self, *bootstrap: tuple[str, int], **options: Any) -> None:
-        self.network = Network(bootstrap or [("a", 1)], **options)
-        self.now = 0
-        self.opened: list[Open] = []
-        self.shut: list[int] = []
-        self.written: dict[int, Frames] = {}
-        self.requests: list[tuple[int, int, int, Any]] = []
-
-    def knows(self, *brokers: BrokerAddress) -> Stage:
-        self.network.view.brokers = {broker.id: broker for broker in brokers}
-        return self
-
-    def ask(self, **where: Any) -> Call:
-        call = self.network.ask(HEARTBEAT, self.now, **where)
-        self.take()
-        return call
-
-    def take(self) -> None:
-        actions, self.network.actions = self.network.actions, []
-        for action in actions:
-            match action:
-                case Open():
-                    self.opened.append(action)
-                case Shut(key=key):
-                    self.shut.append(key)
-                case Write(key=key, data=data):
-                    for body in self.written.setdefault(key, Frames()).feed(data):
-                        envelope = decode_request(body)
-                        ids = (key, envelope.header.correlation_id, envelope.version)
-                        self.requests.append((*ids, envelope.request))
-
-    def happened(self, event: Any) -> None:
-        self.network.happened(event, self.now)
-        self.take()
-
-    def connect(self, key: int) -> None:
-        """The socket opens and the versions are told."""
-        self.happened(Opened(key))
-        _, correlation, version, _ = self.requests.pop()
-        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (1, 10, 12)]
-        answer = ApiVersionsResponse(error_code=0, api_keys=keys)
-        self.happened(Data(key, frame(encode_response(answer, version, correlation))))
-
-    def answer(self) -> None:
-        key, correlation, version, _ = self.requests.pop(0)
-        answer = HeartbeatResponse(throttle_time_ms=0, error_code=0)
-        self.happened(Data(key, frame(encode_response(answer, version, correlation))))
-
-    def tick(self, now: int) -> None:
-        self.now = now
-        self.network.tick(now)
-        self.take()
+from tests.consumer.stage import Stage, question
 
 
 def test_a_call_opens_a_connection_and_is_answered() -> None:
@@ -125,9 +61,9 @@ def test_an_unknown_broker_is_an_error_not_a_wait() -> None:
     assert "doesn't list" in str(Stage().ask(node=5).error)
 
 
-def test_a_broker_that_failed_is_left_alone_for_a_time_that_doubles_more_or_less() -> None:
+def test_calls_to_a_broker_that_failed_wait_until_it_may_be_tried_again() -> None:
     stage = Stage(reconnect_backoff_ms=50, reconnect_backoff_max_ms=150).knows(BrokerAddress(1, "a", 1))
-    for about in (50, 100, 150, 150):
+    for about in (50, 150, 150):  # it fails twice in each round
         stage.ask(node=1)
         stage.happened(Broken(stage.opened[-1].key, "connection refused"))
         waiting = stage.ask(node=1)
@@ -140,7 +76,6 @@ def test_a_broker_that_failed_is_left_alone_for_a_time_that_doubles_more_or_less
         assert len(stage.opened) == count + 1
         stage.happened(Broken(stage.opened[-1].key, "connection refused"))
         assert waiting.done
-        stage.network._peers[("a", 1)].failures -= 1  # the second failure of this round doesn't count here
         stage.tick(stage.now + 1000)
 
 
@@ -162,14 +97,6 @@ def test_a_connection_that_never_opens_is_given_up() -> None:
     assert "can't be made within 300 ms" in str(call.error)
 
 
-def question(stage: Stage, **where: Any) -> Call:
-    """Something that every broker answers at once."""
-    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
-    call = stage.network.ask(request, stage.now, **where)
-    stage.take()
-    return call
-
-
 def test_a_question_on_a_connection_that_stalls_is_asked_again_on_another() -> None:
     stage = Stage()
     call = question(stage)
@@ -181,20 +108,6 @@ def test_a_question_on_a_connection_that_stalls_is_asked_again_on_another() -> N
     stage.tick(6_000)
     stage.connect(stage.opened[1].key)
     assert [type(request) for _, _, _, request in stage.requests] == [FindCoordinatorRequest] * 2
-
-
-def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
-    stage = Stage()
-    call = question(stage)
-    for turn, patience in enumerate((5_000, 10_000)):
-        stage.connect(stage.opened[turn].key)
-        began = stage.now
-        assert stage.network.next_deadline() == began + patience
-        stage.tick(began + patience)
-        stage.tick(stage.now + 1_000)
-    assert not call.done
-    stage.tick(30_000)
-    assert isinstance(call.error, RequestTimedOut)
 
 
 def test_a_connection_that_stalls_before_its_versions_makes_way_for_another_address() -> None:
@@ -215,25 +128,6 @@ def test_nobody_at_all_is_said_after_two_connections() -> None:
     assert len(stage.opened) == 2
     stage.tick(4_000 + 6_000)
     assert "can't be made within 6000 ms" in str(call.error)
-
-
-def test_what_may_wait_at_the_broker_is_not_asked_twice() -> None:
-    stage = Stage()
-    call = stage.ask()
-    stage.connect(stage.opened[0].key)
-    stage.tick(29_999)
-    assert not call.done
-    assert len(stage.opened) == 1
-
-
-def test_a_question_behind_a_request_that_waits_is_not_late() -> None:
-    stage = Stage()
-    stage.ask()
-    behind = question(stage)
-    stage.connect(stage.opened[0].key)
-    stage.tick(20_000)
-    assert not behind.done
-    assert stage.shut == []
 
 
 def test_events_of_a_connection_that_is_gone_are_ignored() -> None:
@@ -271,36 +165,6 @@ def test_closing_ends_every_call() -> None:
     stage.network.close(0)
     assert all(isinstance(call.error, ConnectionFailed) for call in calls)
     assert stage.ask().done
-
-
-def fetch(stage: Stage, **where: Any) -> Call:
-    """A fetch that waits half a second at the broker."""
-    request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[])
-    call = stage.network.ask(request, stage.now, lane=FETCH, **where)
-    stage.take()
-    return call
-
-
-def test_a_fetch_on_a_connection_that_stalls_fails_long_before_its_time_is_over() -> None:
-    stage = Stage()
-    call = fetch(stage)
-    stage.connect(stage.opened[0].key)
-    assert stage.network.next_deadline() == 5_500
-    stage.tick(5_500)
-    assert "Fetch was not answered within 5500 ms" in str(call.error)
-    assert stage.shut == [stage.opened[0].key]
-
-
-def test_who_sends_a_long_answer_is_not_silent() -> None:
-    stage = Stage()
-    call = fetch(stage)
-    stage.connect(stage.opened[0].key)
-    for second in range(1, 20):
-        stage.tick(second * 1_000)
-        stage.happened(Data(stage.opened[0].key, b""))
-    assert not call.done
-    stage.tick(19_000 + 5_500)
-    assert call.done
 
 
 def test_a_call_for_any_broker_goes_elsewhere_while_a_connection_is_being_made() -> None:

@@ -10,9 +10,9 @@ import pytest
 from consumer.engine import events as ev
 from consumer.engine.answers import CONTROLLER, OFFSET_COMMIT
 from consumer.engine.cluster import ClusterEngine, step
-from consumer.engine.network import Opened
 from consumer.engine.plans import Ask, Rest, read_metadata
 from consumer.engine.plans.plan import try_again
+from consumer.engine.transport import Opened
 from kproto.errors import BrokerError, CommitFailed, IllegalState, RequestTimedOut, UnknownTopic
 from kproto.messages.metadata import MetadataRequest
 

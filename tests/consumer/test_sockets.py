@@ -19,7 +19,7 @@ import pytest
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.aio.streams import Streams
 from consumer.blocking.sockets import Sockets
-from consumer.engine.network import Answer, Broken, Data, NetworkEvent, Open, Opened, Shut, Write
+from consumer.engine.transport import Answer, Broken, Data, NetworkEvent, Open, Opened, Shut, Write
 from consumer.resolving import in_order
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from consumer.engine import events as ev
 from consumer.engine.consumer import Engine, next_deadline, step
-from consumer.engine.network import Broken, Data, Open, Opened, Shut, Write
+from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
 from consumer.options import consumer_options
 from consumer.records import GroupChange
 

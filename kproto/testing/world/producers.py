@@ -9,7 +9,7 @@ from consumer.delivery import Delivery
 from consumer.engine import events as ev
 from consumer.engine import producing
 from consumer.engine.batches import OutBatch
-from consumer.engine.network import Broken, Data, Open, Opened, Shut, Write
+from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
 from consumer.options import producer_options
 from consumer.records import GroupChange
 

@@ -1,0 +1,139 @@
+"""How a consumer stops: by `unsubscribe`, after which it may subscribe again, or for good, by `close`.
+
+* The group is left first, with its callbacks and commits; then the brokers hear that fetch sessions are over;
+  then the connections are shut.
+* Close ends within the time that it was given, in whatever phase it is then.
+* Who waits for either of them hears of it exactly once, and of the commit that failed on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto.errors import IllegalState, KprotoError
+
+from ..options import ConsumerOptions
+from . import events as ev
+from .committing import Committer, offsets_of
+from .core import Core, MetadataKeeper
+from .events import Done
+from .fetching import Fetcher
+from .membership import Membership
+from .runner import Runner
+from .standing import Place
+
+# How long close waits for the brokers to hear that fetch sessions are over.
+SESSIONS_CLOSE_MS = 1_000
+
+
+class Leaving:
+    """Who waits for the end of what, and until when."""
+
+    def __init__(
+        self,
+        core: Core[ConsumerOptions],
+        metadata: MetadataKeeper,
+        group: Membership,
+        committer: Committer,
+        fetcher: Fetcher,
+        runner: Runner,
+    ) -> None:
+        self._core = core
+        self._standing = core.standing
+        self._metadata = metadata
+        self._group = group
+        self._committer = committer
+        self._fetcher = fetcher
+        self._runner = runner
+        self.closed = False
+        self.close_at: int | None = None
+        self._closing: ev.Close | None = None
+        self._left = False  # the group, or there was none; the fetch sessions are being closed
+        self._unsubscribing: list[Any] = []
+
+    # ---- for a while
+
+    def unsubscribe(self, event: ev.Unsubscribe) -> None:
+        self._unsubscribing.append(event.token)
+        if self._standing.in_group:
+            self._group.uncommitted = None
+            self._group.unsubscribe()
+        else:
+            self._core.partitions.clear()
+            self._standing.place = Place.nowhere
+
+    def look(self) -> None:
+        """Whether everything was given back."""
+        if not self._unsubscribing or not self._group.settled:
+            return
+        if not self._group.wanted:  # else it was subscribed again meanwhile
+            self._core.partitions.clear()
+            if self._standing.in_group:
+                self._standing.place = Place.nowhere
+            if not self._standing.by_hand:
+                self._metadata.watch(frozenset())
+        self._unsubscribed(self._group.uncommitted)
+
+    def _unsubscribed(self, error: KprotoError | None) -> None:
+        self._core.actions.extend(Done(token, None, error) for token in self._unsubscribing)
+        self._unsubscribing.clear()
+
+    # ---- for good
+
+    def close(self, event: ev.Close) -> None:
+        core = self._core
+        if self._closing is not None or self.closed:
+            core.actions.append(Done(event.token, None, None))
+            return
+        self._closing = event
+        self.close_at = core.now + event.timeout_ms
+        self._fetcher.stopped = True
+        self._group.uncommitted = None
+        if event.processed:
+            core.partitions.mark_processed()
+        # The deadline before the last one, so that leaving is said even when a callback or a commit hangs.
+        timeout = max(1, event.timeout_ms - min(500, event.timeout_ms // 4))
+        if self._standing.in_group:
+            self._group.close(event.leave, timeout)
+            return
+        states = self._committer.consumed() if core.options.enable_auto_commit else {}
+
+        def done(error: KprotoError | None) -> None:
+            self._group.uncommitted = error if states else None
+            self.left()
+
+        if states and self._standing.by_hand:
+            self._committer.commit(offsets_of(states), timeout, done)
+        else:
+            self._committer.drain(timeout, done)
+
+    def left(self) -> None:
+        """Nothing more is said to the group; the brokers keep fetch sessions for nobody."""
+        if self._closing is None or self._left or self.closed:
+            return
+        self._left = True
+        core = self._core
+        assert self.close_at is not None
+        self.close_at = min(self.close_at, core.now + SESSIONS_CLOSE_MS)
+        core.partitions.clear()
+        self._fetcher.close(self._end, max(1, self.close_at - core.now))
+
+    def look_at_clock(self) -> None:
+        if self.close_at is not None and self.close_at <= self._core.now:
+            self._end()
+
+    def _end(self) -> None:
+        if self._closing is None or self.closed:
+            return
+        self.closed = True
+        self.close_at = None
+        core = self._core
+        core.partitions.clear()
+        self._committer.close()
+        self._runner.end(IllegalState("this consumer was closed meanwhile"))
+        core.report("closed")
+        core.actions.extend(core.network.actions)
+        core.network.actions.clear()
+        core.network.close(core.now)
+        self._unsubscribed(None)
+        core.actions.append(Done(self._closing.token, None, self._group.uncommitted))

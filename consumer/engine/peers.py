@@ -1,0 +1,47 @@
+"""What is known of each address: when it may be tried again, and how long one waits for it.
+
+* After a failure it is left alone for a while that doubles from reconnect.backoff.ms to its maximum, each
+  time a little more or less than that (the jitter of `backoff`), until a connection there is ready.
+* Each silence in a row makes us twice as patient: so a slow broker is not asked in circles.
+"""
+
+from __future__ import annotations
+
+from .backoff import Backoff
+
+Address = tuple[str, int]
+
+
+class Peers:
+    """Every address that was tried."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        self._backoff = backoff
+        # How often in a row a connection failed there, and when it may be tried again.
+        self._failures: dict[Address, tuple[int, int]] = {}
+        # How often in a row it was silent.
+        self._silences: dict[Address, int] = {}
+
+    def free_at(self, address: Address) -> int:
+        """When it may be tried again."""
+        return self._failures.get(address, (0, 0))[1]
+
+    def failed(self, address: Address, now: int) -> None:
+        failures, _ = self._failures.get(address, (0, 0))
+        self._failures[address] = (failures + 1, now + self._backoff.after(failures))
+
+    def ready(self, address: Address) -> None:
+        self._failures.pop(address, None)
+
+    def patience(self, address: Address, first: int, most: int) -> int:
+        """How long to wait, where `first` is for a peer that was never silent."""
+        return min(most, first << min(self._silences.get(address, 0), 8))
+
+    def silent(self, address: Address) -> bool:
+        """It was silent once more; True when it was before, too."""
+        before = self._silences.get(address, 0)
+        self._silences[address] = before + 1
+        return before > 0
+
+    def spoke(self, address: Address) -> None:
+        self._silences.pop(address, None)

@@ -1,0 +1,55 @@
+"""What is known of each address."""
+
+from __future__ import annotations
+
+from random import Random
+
+from consumer.engine.backoff import Backoff
+from consumer.engine.peers import Peers
+
+HERE, THERE = ("a", 1), ("b", 1)
+
+
+def peers() -> Peers:
+    return Peers(Backoff(50, 150, Random(1)))
+
+
+def test_an_address_that_failed_is_left_alone_for_a_time_that_doubles_more_or_less() -> None:
+    known = peers()
+    for about in (50, 100, 150, 150):
+        known.failed(HERE, 1000)
+        assert about * 0.8 - 1 <= known.free_at(HERE) - 1000 <= min(150, about * 1.2)
+
+
+def test_a_connection_that_is_ready_makes_up_for_every_failure() -> None:
+    known = peers()
+    for _ in range(3):
+        known.failed(HERE, 1000)
+    known.ready(HERE)
+    assert known.free_at(HERE) == 0
+    known.failed(HERE, 1000)
+    assert known.free_at(HERE) <= 1060
+
+
+def test_addresses_fail_each_for_itself() -> None:
+    known = peers()
+    known.failed(HERE, 1000)
+    assert known.free_at(THERE) == 0
+
+
+def test_each_silence_doubles_the_patience_up_to_the_most() -> None:
+    known = peers()
+    waits = [known.patience(HERE, 100, 700)]
+    for _ in range(4):
+        known.silent(HERE)
+        waits.append(known.patience(HERE, 100, 700))
+    assert waits == [100, 200, 400, 700, 700]
+
+
+def test_an_answer_makes_up_for_every_silence() -> None:
+    known = peers()
+    assert not known.silent(HERE)
+    assert known.silent(HERE)
+    known.spoke(HERE)
+    assert known.patience(HERE, 100, 700) == 100
+    assert not known.silent(HERE)
