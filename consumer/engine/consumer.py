@@ -169,13 +169,15 @@ class Engine:
         self._look()
         if self._serve() or self.group.busy:
             return
-        rows = [] if event.columns else self.deliveries.rows(event.limit)
-        columns = self.deliveries.columns() if event.columns else []
-        if rows or columns:
-            core.actions.append(Deliver(rows, columns, core.partitions.losses))
-            return
-        self._look()
-        error = core.errors.popleft() if core.errors else self.standing.over or self.deliveries.error
+        error = core.errors.popleft() if core.errors else self.deliveries.error(again=False)
+        if error is None:
+            rows = [] if event.columns else self.deliveries.rows(event.limit)
+            columns = self.deliveries.columns() if event.columns else []
+            if rows or columns:
+                core.actions.append(Deliver(rows, columns, core.partitions.losses))
+                return
+            self._look()
+            error = self.standing.over or self.deliveries.error(again=True)
         if error is not None:
             core.actions.append(Raise(error))
 

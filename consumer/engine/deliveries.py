@@ -3,8 +3,9 @@
 Rules that hold here:
 
 * The next poll takes up where the last one stopped, so that no partition starves behind a busy one.
-* An error of a partition is raised when everything before it was handed out, and again by every poll until a
-  seek passes it; the other partitions are read on.
+* An error of a partition is raised as soon as everything before it was handed out, however much there is of
+  other partitions, and again by every poll that has nothing else, until a seek passes it; the others are read
+  on.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._loaded: dict[TopicPartition, PartitionState] = {}
-        self._broken: dict[TopicPartition, PartitionState] = {}
+        self._broken: dict[TopicPartition, KprotoError] = {}
+        self._untold: dict[TopicPartition, KprotoError] = {}
 
     def look(self, state: PartitionState) -> None:
         """Something about this partition changed."""
@@ -30,17 +32,17 @@ class Deliveries:
             self._loaded.setdefault(partition, state)
         else:
             self._loaded.pop(partition, None)
-        if state.error is not None and not state.gone:
-            self._broken[partition] = state
-        else:
+        if state.error is None or state.gone:
             self._broken.pop(partition, None)
+            self._untold.pop(partition, None)
+        elif self._broken.get(partition) is not state.error:
+            self._broken[partition] = self._untold[partition] = state.error
 
-    @property
-    def error(self) -> KprotoError | None:
-        """What stops a partition, if anything does."""
-        for state in self._broken.values():
-            return state.error
-        return None
+    def error(self, *, again: bool) -> KprotoError | None:
+        """What stops a partition, if anything does, and wasn't told yet; or (`again`) was."""
+        if self._untold:
+            return self._untold.pop(next(iter(self._untold)))
+        return next(iter(self._broken.values()), None) if again else None
 
     def rows(self, limit: int) -> list[ConsumerRecord]:
         """At most `limit` records, in turn from the partitions that have some."""

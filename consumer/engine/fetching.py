@@ -293,7 +293,6 @@ class Fetcher:
         if entry.error_code:
             self._refused(node, state, entry)
             return
-        state.failures = 0
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
         state.last_stable_offset = entry.last_stable_offset if entry.last_stable_offset >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
@@ -302,6 +301,7 @@ class Fetcher:
             state.replica_until = core.now + core.options.metadata_max_age_ms
             state.touch()
         if not entry.records:
+            state.failures = 0
             return
         aborted = None
         if core.options.isolation_level == "read_committed":
@@ -317,8 +317,12 @@ class Fetcher:
                 mates,
             )
         except RecordError as error:
-            state.fail(error)
-            core.wake()
+            if state.chunks:  # what is before it is handed out first
+                state.rest(core.now + core.backoff.after(state.failures))
+                state.failures += 1
+            else:
+                state.fail(error)
+                core.wake()
             return
         if chunk.end > state.fetch_offset:
             state.took(chunk)

@@ -21,6 +21,7 @@ from kproto.errors import (
     IllegalState,
     KprotoError,
     NotAuthorized,
+    RecordError,
     RequestTimedOut,
 )
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -367,6 +368,57 @@ def test_a_fetch_that_can_not_be_answered_is_raised_and_not_repeated_all_the_tim
     assert {error.code for error in a.errors if isinstance(error, BrokerError)} == {code}
     world.tamper = None
     assert world.run(2000, until=lambda: a.values() == numbers(0, 10))
+
+
+def test_an_error_of_one_partition_is_raised_however_much_there_is_of_others() -> None:
+    world = World({"t": 2})
+    world.write("t", 0, *numbers(0, 1000))
+    world.write("t", 1, "bad")
+    world.spoil("t", 1, batch=0)
+    a = world.consumer()
+    a.limit, a.works_ms = 10, 100
+    a.assign({tp("t", 0): 0, tp("t", 1): 0})
+    assert world.run(until=lambda: bool(a.errors))
+    assert isinstance(a.errors[0], RecordError)
+    assert len(a.records) <= 20
+    assert world.run(until=lambda: len(a.records) == 1000)
+    assert len(a.errors) == 1
+
+
+def test_a_commit_that_is_refused_is_told_however_much_there_is_to_read() -> None:
+    world = filled(records=1000)
+    answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    a = world.consumer(**{**AUTO, "auto_commit_interval_ms": 100})
+    a.limit, a.works_ms = 10, 50
+    a.subscribe("t")
+    assert world.run(until=lambda: bool(a.errors))
+    assert isinstance(a.errors[0], NotAuthorized)
+    assert len(a.records) <= 50
+
+
+def test_what_was_fetched_before_an_answer_that_can_not_be_read_is_handed_out_first() -> None:
+    world = filled()
+
+    def cut(client: Client, request: Any, version: int) -> Any:
+        """Behind the first ten records comes half a batch, whatever is asked for."""
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        if request.topics[0].partitions[0].fetch_offset < 10:
+            return None
+        entry = PartitionData(
+            partition_index=0, error_code=0, high_watermark=20, aborted_transactions=None, records=b"half"
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.tamper = cut
+    a = world.consumer()
+    a.limit, a.works_ms = 2, 500
+    a.assign({tp("t", 0): 0})
+    assert world.run(until=lambda: bool(a.errors))
+    assert a.values() == numbers(0, 10)
+    assert isinstance(a.errors[0], RecordError)
+    assert len(world.asked(a, FetchRequest)) <= 12
 
 
 def test_a_static_member_before_an_old_broker_is_told_the_version() -> None:
