@@ -60,6 +60,8 @@ class Numbering:
         error = call.error
         if isinstance(call.response, InitProducerIdResponse):
             code = call.response.error_code
+            if not code and call.response.producer_id < 0:
+                return  # no answer at all
             if not code:
                 self._identity = Identity(call.response.producer_id, call.response.producer_epoch)
                 self._fails = 0

@@ -213,6 +213,7 @@ class ProducerEngine:
                 batch.encode(options.compression_type, options.compression_level)
             except Exception as error:  # what the door let through by mistake harms only its own batch
                 self.fates.give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
+                self.schedule.place(lane)  # what stands behind it
                 return False
         elif unnumbered and batch.identity is not None:
             batch.data = renumber(batch.data, *batch.identity, batch.sequence)
@@ -224,6 +225,8 @@ class ProducerEngine:
         def build(version: int) -> Message:
             topics: dict[str, TopicProduceData] = {}
             for batch in batches:
+                if batch.done:
+                    continue  # given up while the connection was made
                 name = batch.partition.topic
                 topic = topics.get(name)
                 if topic is None:
@@ -293,16 +296,15 @@ class ProducerEngine:
             view = self.core.view.topics.get(topic)
             code, looks = self.metadata.refusals.get(topic, (0, 0))
             if view is not None and view.partitions and not view.error_code:
-                led = [
-                    index for index in sorted(view.partitions) if view.partitions[index].leader is not None
-                ]
+                count = len(view.partitions)  # as in Java; they are numbered from 0 on
+                led = [index for index in range(count) if self._has_leader(TopicPartition(topic, index))]
                 if self._ids.get(topic) != view.id:
                     self._ids[topic] = view.id
                     for index in view.partitions:
                         lane = self.records.lanes.get(TopicPartition(topic, index))
                         if lane is not None:
                             lane.known = False
-                self.records.route(topic, max(view.partitions) + 1, led)
+                self.records.route(topic, count, led)
             elif code:
                 self.records.forget(topic)
                 for_good = to_do(METADATA, code) is Do.told
@@ -313,6 +315,10 @@ class ProducerEngine:
             if self._open.get(node):
                 self.schedule.moved(node)
         self.core.wake()
+
+    def _has_leader(self, partition: TopicPartition) -> bool:
+        view = self.core.view.partition(partition)
+        return view is not None and view.leader is not None
 
     def _refuse(self, topic: str, code: int, for_good: bool) -> None:
         """Nobody can write to this topic. What was sent to it waits, unless it will never be taken."""
@@ -336,25 +342,31 @@ class ProducerEngine:
 
     # ---- time
 
-    def settle(self) -> None:
+    def settle(self, *, look: bool = True) -> None:
+        """Draws the consequences of what happened; with `look` also of the time. Answers come first: in a
+        process that stood still they have waited longer than the deadlines."""
         core = self.core
         for error in core.errors:
             if isinstance(error, AuthenticationFailed):
                 self._let_in_nowhere(error)
         core.errors.clear()  # who sends is told, from what the metadata says
         self._hear()
-        for lane, late in self.schedule.ripe():
-            if late:
-                self._expire(lane)
-            self.schedule.place(lane)
-        while True:
+        self._answer()
+        if look:
+            for lane, late in self.schedule.ripe():
+                if late:
+                    self._expire(lane)
+                self.schedule.place(lane)
+        self._pump()
+        while core.network.finished:
+            self._answer()
             self._pump()
-            if not core.network.finished:
-                return
-            finished, core.network.finished = core.network.finished, []
-            for call in finished:
-                if call.purpose is not None:
-                    call.purpose(call)
+
+    def _answer(self) -> None:
+        finished, self.core.network.finished = self.core.network.finished, []
+        for call in finished:
+            if call.purpose is not None:
+                call.purpose(call)
 
     def due(self) -> int | None:
         """When to call `step` with a Tick, if nothing happens before."""
@@ -381,5 +393,5 @@ def step(engine: ProducerEngine, event: NetworkEvent | Tick, now: int) -> list[A
         engine.core.network.tick(now)
     else:
         engine.core.network.happened(event, now)
-    engine.settle()
+    engine.settle(look=isinstance(event, Tick))
     return engine.take_actions()

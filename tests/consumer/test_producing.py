@@ -9,7 +9,7 @@ import pytest
 from consumer.engine.batches import OutBatch
 from consumer.engine.fates import Fates
 from kproto.errors import BrokerError, NotAuthorized, RequestTimedOut, UnknownTopic
-from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import (
     PartitionProduceResponse,
@@ -440,3 +440,91 @@ def test_a_partition_that_stands_still_leaves_half_of_the_buffer_to_the_others()
         fine = a.must_send("t", "x" * 500, partition=1)
         a.tick()
         assert ended(world, fine)
+
+
+def test_what_is_given_up_while_the_connection_is_made_is_not_in_the_request() -> None:
+    """Kafka answers nothing at all to a request that has a partition without records."""
+    world = World({"t": 2}, brokers=2)
+    a = world.producer(
+        linger_ms=500,
+        request_timeout_ms=2_000,
+        delivery_timeout_ms=3_000,
+        metadata_max_age_ms=300,
+        retry_backoff_ms=10,
+        reconnect_backoff_ms=10,
+        reconnect_backoff_max_ms=20,
+    )
+    for index in (0, 1):
+        world.elect("t", index, 2)
+        a.must_send("t", "warm", partition=index)
+        a.flush()
+        assert world.run(5_000, until=lambda: a.engine.open_records == 0)
+    world.fault("stall", a, 2)
+    world.cut(a)
+    old = a.must_send("t", "old", partition=0)
+    world.run(400)
+    new = a.must_send("t", "new", partition=1)
+    a.flush()
+    assert world.run(3_000, until=lambda: old.done)
+    world.run(200)
+    assert not new.done
+    world.heal()
+    assert world.run(2_000, until=lambda: new.done)
+    assert new.error is None
+    records = [
+        entry.records
+        for request in world.asked(a, ProduceRequest)
+        for topic in request.topic_data
+        for entry in topic.partition_data
+    ]
+    assert None not in records
+
+
+def test_what_cannot_be_encoded_holds_nothing_up_that_stands_behind_it() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, batch_size=1)
+    sent = [a.must_send("t", str(number)) for number in range(3)]
+    sent[0].rows[1] = 5
+    a.tick()
+    assert world.run(1_000, until=lambda: all(batch.done for batch in sent))
+    assert [batch.error is None for batch in sent] == [False, True, True]
+    assert log_of(world, "t", 0) == ["1", "2"]
+
+
+def test_after_a_stop_that_was_longer_than_the_deadline_answers_that_waited_are_heard_first() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=1_500)
+    warm = a.must_send("t", "warm")
+    a.tick()
+    assert world.run(1_000, until=lambda: warm.done)
+    batch = a.must_send("t", "kept")
+    a.tick()
+    world.run(1)
+    a.freeze(60_000)
+    world.run(61_000)
+    assert batch.error is None
+    assert batch.base_offset == 1
+
+
+def test_a_producer_id_that_is_none_is_asked_for_again() -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0)
+    vain = [InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=-1, producer_epoch=-1)] * 2
+
+    world.tamper = lambda client, request, version: (
+        vain.pop() if vain and isinstance(request, InitProducerIdRequest) else None
+    )
+    batch = a.must_send("t", "x")
+    a.tick()
+    assert world.run(5_000, until=lambda: batch.done)
+    assert numbers_of(world, a) == [(0, 0, 0)]
+
+
+def test_a_partition_with_a_number_like_none_costs_no_memory() -> None:
+    world = World({"t": 2})
+    a = world.producer(linger_ms=0)
+    a.must_send("t", "x")
+    view = a.engine.core.view.topics["t"]
+    view.partitions = {2**31 - 1: view.partitions[0], -7: view.partitions[1]}
+    a.engine._metadata_changed(frozenset({"t"}))
+    assert len(a.engine.records.routes["t"].lanes) == 2
