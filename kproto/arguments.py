@@ -59,7 +59,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "tuple[int, int]": (_several(_whole, 2), "two whole numbers"),
 }
 # Whole numbers that are more than that, by their names; so are all that end with _ms.
-NAMED: Final = {**dict.fromkeys(("lasts", "ms", "turn", "turns", "wait"), "amount"), "port": "port"}
+NAMED: Final = {**dict.fromkeys(("lasts", "ms", "times", "turn", "turns", "wait"), "amount"), "port": "port"}
 SECRET: Final = frozenset({"users"})
 
 

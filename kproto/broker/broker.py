@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
+from ..error_codes import ErrorCode
 from ..group import classic, coordinator
 from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster
+from .failing import say
 from .security.acls import Acls
 from .security.door import ANONYMOUS, Door
 from .security.users import Users
@@ -105,6 +107,8 @@ class Broker:
         # Connections that are closed at a time: with this answer, and for this reason.
         self.delayed: Final[dict[int, tuple[int, Message | None, str]]] = {}
         self.ready: Final[deque[Connection]] = deque()
+        # API key -> what its next requests hear instead of an answer, and how many of them.
+        self.failing: Final[dict[int, tuple[ErrorCode, int]]] = {}
         self.actions: list[Action] = []
 
     def backlog(self, conn: int) -> int:
@@ -122,16 +126,22 @@ class Broker:
         connection.sending = True
         if call.amend is not None:
             response = call.amend(response)
+        if call.failing is not None:
+            say(response, call.failing)
         header = call.envelope.header
         self.actions.append(Reply(conn, encode_response(response, call.version, header.correlation_id)))
 
     def may(self, call: Call, operation: int, resource: int, name: str) -> bool:
         """May whoever called do this? Everybody may everything where nothing authorizes."""
         acls = self.acls
+        if call.failing is not None:
+            return False
         return acls is None or acls.allows(call.principal, call.host, operation, resource, name)
 
     def may_any(self, call: Call, operation: int, resource: int) -> bool:
         """May whoever called do this with any resource of this type?"""
+        if call.failing is not None:
+            return False
         return self.acls is None or self.acls.allows_any(call.principal, call.host, operation, resource)
 
     def leads(self, partition: Partition, index: int) -> bool:

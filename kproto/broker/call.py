@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
+from ..error_codes import ErrorCode
 from ..messages.headers import Envelope
 from ..wire.message import Message
 from .topics import Partition
@@ -40,6 +41,8 @@ class Call:
     listener: str = "PLAINTEXT"
     # What is done to the answer before it goes out.
     amend: Callable[[Message], Message] | None = None
+    # The operator wants it to fail: nothing of it is done, and this is what it hears.
+    failing: ErrorCode | None = None
 
     @property
     def version(self) -> int:

@@ -13,7 +13,7 @@ from .machine import Received, Sent
 from .security.pipe import Pipe, TlsBroken
 
 if TYPE_CHECKING:
-    from .server import Shell
+    from .shell import Shell
 
 log: Final = logging.getLogger("kproto.broker")
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from ..error_codes import ErrorCode
 from ..errors import ConfigError, DecodeError
 from ..group import classic, coordinator
 from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
@@ -122,6 +123,16 @@ class Truncate(NamedTuple):
     offset: int
 
 
+class Fail(NamedTuple):
+    """The operator lets the next `times` requests of an API fail: nothing of them is done, and `code` is what
+    they hear. 0: no more of them.
+    """
+
+    api_key: int
+    code: ErrorCode
+    times: int
+
+
 Event: TypeAlias = (
     Connected
     | Received
@@ -133,6 +144,7 @@ Event: TypeAlias = (
     | ElectLeader
     | MoveCoordinator
     | Truncate
+    | Fail
 )
 
 
@@ -250,6 +262,20 @@ def _truncate(broker: Broker, event: Truncate, now: int) -> None:
     broker.wake([partition])
 
 
+def _fail(broker: Broker, event: Fail, now: int) -> None:
+    if event.times:
+        broker.failing[event.api_key] = event.code, event.times
+    else:
+        broker.failing.pop(event.api_key, None)
+
+
+def _next_failure(broker: Broker, key: int) -> ErrorCode | None:
+    code, times = broker.failing.get(key, (None, 0))
+    if code is not None:
+        _fail(broker, Fail(key, code, times - 1), 0)
+    return code
+
+
 def _partition(broker: Broker, topic: str, index: int) -> Partition:
     found = find_partition(broker.topics, topic, index)
     if found is None:
@@ -290,7 +316,14 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
         why = f"this broker does not serve {type(envelope.request).__name__} v{envelope.version}"
         return _unserved(broker, connection, envelope.header, why)
     call = Call(
-        connection.conn, connection.host, envelope, random_id, now, connection.principal, connection.listener
+        connection.conn,
+        connection.host,
+        envelope,
+        random_id,
+        now,
+        connection.principal,
+        connection.listener,
+        failing=_next_failure(broker, key),
     )
     gated = gate(broker, call)
     if isinstance(gated, Call):
@@ -346,4 +379,5 @@ _TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
     ElectLeader: _elect,
     MoveCoordinator: _move_coordinator,
     Truncate: _truncate,
+    Fail: _fail,
 }

@@ -18,52 +18,37 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import itertools
-import logging
 import secrets
 import socket
 import threading
-import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
 
 from ..arguments import checked
+from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
-from ..group import classic
-from .broker import Broker, Close, Coordinated, Reply
+from ..messages.index import API_NAMES
+from .broker import Broker
 from .call import Node
 from .client import Client
+from .handlers.authorized import CAN_FAIL
 from .handlers.index import served
-from .machine import (
-    Connected,
-    CreateTopic,
-    Disconnected,
-    ElectLeader,
-    Event,
-    GrowTopic,
-    Sent,
-    Tick,
-    Truncate,
-    next_deadline,
-    step,
-)
+from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, Truncate, step
 from .security.listeners import Listener
 from .security.pipe import Pipe
-from .security.subject import principal
 from .security.users import Users
 from .settings import Settings, check_topic_config
+from .shell import Clock, Observer, Shell
 
 if TYPE_CHECKING:
     import ssl
 
     from ..security.oauthbearer import Check
 
-Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], object]
-
-log: Final = logging.getLogger("kproto.broker")
-
+FAILING: Final = {API_NAMES[key]: key for key in sorted(CAN_FAIL)}
+"""What `Server.fail` may be told: name -> key."""
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
 CALL_TIMEOUT: Final = 30.0
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
@@ -71,7 +56,6 @@ NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 JWKS_TIMEOUT: Final = 10.0
 MAX_JWKS: Final = 1 << 20
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
-_CONNS: Final = itertools.count(1)
 
 
 class Server:
@@ -110,7 +94,7 @@ class Server:
         self._apis = served(highest)  # what is wrong there is refused here, not at the start
         self._topics = dict(topics or {})
         self._settings = Settings.from_properties(settings or {})
-        self._clock = _Clock()
+        self._clock = Clock()
         self._listeners = [Listener.read(text) for text in listen] or [Listener("PLAINTEXT", host, port)]
         self._ports = [listener.port for listener in self._listeners]
         self._tls = tls
@@ -120,6 +104,9 @@ class Server:
         self._users = Users(users, secrets.token_bytes(32), tokens or self._signed_tokens())
         self._broker: Broker | None = None
         self._shell: Shell | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Where clients are told to come, by the listener that they came by.
+        self._told: dict[str, tuple[str, int]] = {}
         self._servers: list[asyncio.Server] = []
         self._observers: list[Observer] = []
 
@@ -191,17 +178,15 @@ class Server:
                 listening.append(sock)
             self._ports = [sock.getsockname()[1] for sock in listening]
             if self._broker is None:
-                places = {
-                    listener.protocol: (self._advertised, port)
-                    for listener, port in zip(self._listeners, self._ports, strict=True)
-                }
-                node = Node(self._settings.node_id, self._advertised, self._ports[0], places)
+                for listener, port in zip(self._listeners, self._ports, strict=True):
+                    self._told[listener.protocol] = self._advertised, port
+                node = Node(self._settings.node_id, self._advertised, self._ports[0], self._told)
                 cluster_id = _text_id(uuid.uuid4())
                 broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
                 for name, partitions in self._topics.items():
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
-            loop = asyncio.get_running_loop()
+            loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
             for listener, sock in zip(self._listeners, listening, strict=True):
                 self._servers.append(await self._serve(loop, shell, listener, sock))
@@ -267,6 +252,49 @@ class Server:
         """
         self._operate(lambda shell: shell.step(Truncate(topic, partition, offset)))
 
+    @checked
+    def fail(self, api: str, code: ErrorCode | str, times: int = 1) -> None:
+        """Let the next `times` requests of an API fail: `server.fail("Produce", "NOT_ENOUGH_REPLICAS", 3)`.
+
+        Nothing of them is done, and `code` is what they hear, for each partition, group or topic that they
+        ask for. A later call for the same API takes the place of an earlier one; `times` 0 ends it. Raises
+        ConfigError for an API that can't fail or an error that Kafka doesn't have.
+        """
+        named = ErrorCode.__members__.get(str(code).upper()) if isinstance(code, str) else code
+        if api not in FAILING:
+            raise ConfigError("api", api, f"allowed: {', '.join(sorted(FAILING))}")
+        if not named or not isinstance(named, ErrorCode):
+            near = get_close_matches(str(code).upper(), ErrorCode.__members__, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError("code", code, f"an error of Kafka's, as NOT_LEADER_OR_FOLLOWER{hint}")
+        self._operate(lambda shell: shell.step(Fail(FAILING[api], named, times)))
+
+    @checked
+    def slow(self, seconds: float) -> None:
+        """Let each answer take so much longer; 0 ends that, also for answers that are held. With `math.inf`
+        the broker is silent: it takes requests and does what they ask, and says nothing.
+        """
+        if not seconds >= 0:
+            raise ConfigError("seconds", seconds, "0 or more")
+        self._operate(lambda shell: shell.slow(seconds))
+
+    @checked
+    def advertise(self, place: str) -> None:
+        """Tell clients another HOST:PORT from now on, such as a proxy's in front of this broker (Kafka's
+        advertised.listeners). It is that of the first listener; `bootstrap` stays what it is.
+        """
+        listener = Listener.read(place)
+        told = listener.host, listener.port
+        self._operate(lambda _: self._told.update({self._listeners[0].protocol: told}))
+
+    def down(self) -> None:
+        """Stop, from another thread than the broker's: `stop` for code that blocks."""
+        self._wait(self.stop)
+
+    def up(self) -> None:
+        """Start again where it was, with its records, offsets and groups, after `down`."""
+        self._wait(self.start)
+
     def drop_connections(self) -> None:
         """Break every connection there is, as a dying broker would; clients may come back at once."""
         self._operate(Shell.drop)
@@ -276,16 +304,20 @@ class Server:
         """Call `observer(event, actions, now)` in the broker's thread after each step of its coordinator."""
         self._observers.append(observer)
 
+    def _wait(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let the broker's thread do what takes its time, and wait for it."""
+        if self._loop is None:
+            raise IllegalState("the broker was not started yet")
+        if self._is_here():
+            raise IllegalState("this is the broker's own event loop: await stop() and start()")
+        asyncio.run_coroutine_threadsafe(what(), self._loop).result(CALL_TIMEOUT)
+
     def _operate(self, work: Callable[[Shell], None]) -> None:
         """Let the broker's thread do `work`, and wait for it."""
         shell = self._shell
         if shell is None:
             raise IllegalState("the broker is not running")
-        try:
-            here = asyncio.get_running_loop() is shell.loop
-        except RuntimeError:
-            here = False
-        if here:
+        if self._is_here():
             work(shell)
             return
 
@@ -294,117 +326,12 @@ class Server:
 
         asyncio.run_coroutine_threadsafe(there(), shell.loop).result(CALL_TIMEOUT)
 
-
-class _Clock:
-    """The time of day in ms, but never going back."""
-
-    def __init__(self) -> None:
-        self._ahead = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
-
-    def now(self) -> int:
-        return self._ahead + time.monotonic_ns() // 1_000_000
-
-
-class Shell:
-    """The broker between a start and its stop, in its event loop: connections, actions, one timer."""
-
-    def __init__(
-        self, broker: Broker, loop: asyncio.AbstractEventLoop, clock: _Clock, observers: list[Observer]
-    ) -> None:
-        self.broker = broker
-        self.loop = loop
-        self._clock = clock
-        self._observers = observers
-        self._clients: dict[int, Client] = {}
-        self.shaking: set[Client] = set()  # in the middle of TLS's handshake, and not connected yet
-        self._gone = asyncio.Event()
-        self._closing = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: int | None = None
-
-    def step(self, event: Event) -> None:
-        """One event, and the `Sent` that follow from it at once."""
-        events = deque([event])
-        while events:
-            now = self._clock.now()
-            for action in step(self.broker, events.popleft(), now):
-                if isinstance(action, Reply):
-                    client = self._clients.get(action.conn)
-                    if client is not None and client.send(action.frame):
-                        events.append(Sent(action.conn))
-                elif isinstance(action, Close):
-                    self.refuse(action.conn, action.reason)
-                else:
-                    self._tell(action, now)
-        self.set_timer()
-
-    def client_step(self, client: Client, event: Event) -> None:
-        """A step on behalf of a client: if the broker fails over it, only this client's connection breaks."""
+    def _is_here(self) -> bool:
+        """Is this the broker's own event loop?"""
         try:
-            self.step(event)
-        except Exception:
-            log.exception("connection %s (%s): the broker failed; closing", client.conn, client.peer)
-            client.transport.abort()
-
-    def refuse(self, conn: int, reason: str) -> None:
-        """Close a connection over what came in on it."""
-        client = self._clients.get(conn)
-        if client is not None:
-            log.warning("connection %s (%s) closed: %s", conn, client.peer, reason)
-            client.close()
-
-    def set_timer(self) -> None:
-        """Make the timer fit the broker's next deadline."""
-        due = None if self._closing else next_deadline(self.broker)
-        if due == self._timer_at:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = None, due
-        if due is not None:
-            # The clock cuts fractions of a millisecond off, so one more makes sure that the time is over.
-            self._timer = self.loop.call_later(max(0, due - self._clock.now() + 1) / 1000, self._tick)
-
-    def connected(self, client: Client, host: str) -> None:
-        client.conn = next(_CONNS)
-        self._clients[client.conn] = client
-        named = principal(None if client.pipe is None else client.pipe.certificate)
-        self.client_step(client, Connected(client.conn, host, client.listener, named))
-
-    def disconnected(self, client: Client) -> None:
-        self.shaking.discard(client)
-        if self._clients.pop(client.conn, None) is not None:
-            self.client_step(client, Disconnected(client.conn))
-        if not self._clients and not self.shaking:
-            self._gone.set()
-
-    def drop(self) -> None:
-        """Break every connection."""
-        for client in [*self._clients.values(), *self.shaking]:
-            client.transport.abort()
-
-    async def close(self) -> None:
-        """Break every connection, and wait until they are gone."""
-        self._closing = True
-        self.set_timer()
-        self.drop()
-        self._gone.clear()
-        if self._clients or self.shaking:
-            await self._gone.wait()
-
-    def _tick(self) -> None:
-        self._timer = self._timer_at = None
-        try:
-            self.step(Tick())
-        except Exception:
-            log.exception("the broker failed over a tick")
-
-    def _tell(self, told: Coordinated, now: int) -> None:
-        for observer in self._observers:
-            try:
-                observer(told.event, told.actions, now)
-            except Exception:
-                log.exception("an observer failed")
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """A proxy between clients and a broker that does to real sockets what networks do: by hand, or by a seed.
 
-    with Proxy("127.0.0.1:9092") as proxy:        # the broker has to advertise proxy.port
+    with running() as server, Proxy(server.bootstrap) as proxy:
+        server.advertise(proxy.bootstrap)         # so that clients stay behind the proxy
         ... Consumer(proxy.bootstrap) ...
         proxy.stall(2.0)                          # nothing moves for two seconds
         proxy.cut()                               # all connections break
@@ -8,8 +9,8 @@
         proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends it
         proxy.trouble(seed=7, seconds=20)         # all of that, at times that the seed decides
 
-A broker tells clients its own address: let it advertise the proxy's (`advertised.listeners`). The proxy runs
-in a thread of its own. Its methods may be called from any other.
+A broker tells clients its own address: let it advertise the proxy's (`Server.advertise`; a real Kafka's setting
+is `advertised.listeners`, and then `port` is chosen first). The proxy runs in a thread of its own. Its methods may be called from any other.
 """
 
 from __future__ import annotations

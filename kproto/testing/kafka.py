@@ -18,15 +18,19 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from consumer import Cluster, Consumer, ConsumerRecord, Producer, RecordMetadata
 from consumer.errors import broker_error
 
-from ..errors import ConfigError
+from ..errors import ConfigError, IllegalState
 from ..group.subscription import Assignment, TopicPartition
 from ..messages.delete_groups import DeleteGroupsRequest
 from ..messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from ..broker.server import Server
 
 # pytest shows where a test called, and not how a call here ended.
 __tracebackhide__ = True
@@ -51,8 +55,9 @@ class Group:
     """A group as its coordinator saw it at one moment.
 
     `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
-    doesn't exist. `committed` are offsets of the *next* record to read; `lag` is how many records are behind
-    them, for each partition that has a commit.
+    doesn't exist. `committed` are offsets of the *next* record to read. `lag` is how many records the group
+    has not committed, for each partition of the topics of which it committed something or a member reads;
+    where nothing is committed of a partition, all that it holds.
     """
 
     name: str
@@ -62,9 +67,11 @@ class Group:
     lag: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
 
     @property
-    def total_lag(self) -> int:
-        """Records that are committed by nobody yet, over all partitions with a commit."""
-        return sum(self.lag.values())
+    def total_lag(self) -> int | None:
+        """Records that the group has not committed, over all of `lag`. None, which is not 0, for a group that
+        has committed nothing yet and has no partitions.
+        """
+        return sum(self.lag.values()) if self.lag else None
 
     @property
     def owners(self) -> dict[TopicPartition, str]:
@@ -75,14 +82,24 @@ class Group:
 class Kafka:
     """A broker in a test. `bootstrap` is the HOST:PORT for the code under test."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, server: Server | None = None) -> None:
         self.bootstrap = bootstrap
+        self._server = server
         self._own = bootstrap  # for the calls here, wherever `bootstrap` leads
         self.created: list[str] = []
         self._cluster: Cluster | None = None
 
     def __repr__(self) -> str:
         return f"<Kafka at {self.bootstrap}>"
+
+    @property
+    def server(self) -> Server:
+        """The embedded broker itself, to let things go wrong: `kafka.server.fail("Produce", ...)`. Raises
+        IllegalState where the tests run on another broker.
+        """
+        if self._server is None:
+            raise IllegalState("a real broker can't be told to fail: --kafka=embedded")
+        return self._server
 
     @property
     def cluster(self) -> Cluster:
@@ -103,9 +120,10 @@ class Kafka:
     def produce(
         self,
         topic: str,
-        *values: bytes | str,
-        key: bytes | None = None,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
         partition: int | None = None,
+        timestamp: int | None = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> list[RecordMetadata]:
         """Writes records and returns where they are, when the broker has them; texts become UTF-8."""
@@ -113,9 +131,10 @@ class Kafka:
             sent = [
                 producer.send(
                     topic,
-                    value.encode() if isinstance(value, str) else value,
-                    key=key,
+                    _encoded(value),
+                    key=_encoded(key),
                     partition=partition,
+                    timestamp=timestamp,
                     headers=headers,
                 )
                 for value in values
@@ -164,11 +183,21 @@ class Kafka:
             for partition, value in self.cluster.committed_offsets(name).items()
             if value is not None
         }
+        owned = [partition for member in members for partition in member.partitions]
+        return Group(name, told.group_state or DEAD, members, committed, self._lag(committed, owned))
+
+    def _lag(
+        self, committed: Mapping[TopicPartition, int], owned: list[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         there = self.cluster.topics()
-        known = [partition for partition in committed if partition.partition < there.get(partition.topic, 0)]
+        topics = sorted({one.topic for one in (*committed, *owned)})
+        known = [TopicPartition(topic, number) for topic in topics for number in range(there.get(topic, 0))]
+        begins = self.cluster.list_offsets(
+            dict.fromkeys((one for one in known if one not in committed), "earliest")
+        )
         ends = self.cluster.list_offsets(dict.fromkeys(known, "latest"))
-        lag = {partition: max(0, (ends[partition].offset or 0) - committed[partition]) for partition in known}
-        return Group(name, told.group_state or DEAD, members, committed, lag)
+        reached = {one: found.offset or 0 for one, found in begins.items()} | dict(committed)
+        return {one: max(0, (ends[one].offset or 0) - reached[one]) for one in known}
 
     def delete_group(self, name: str) -> None:
         """Forgets a group without members, and its commits."""
@@ -210,6 +239,10 @@ class Kafka:
             self._cluster = None
 
 
+def _encoded(text: bytes | str | None) -> bytes | None:
+    return text.encode() if isinstance(text, str) else text
+
+
 def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
     return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else ()
 
@@ -220,6 +253,11 @@ class AsyncKafka:
     def __init__(self, kafka: Kafka) -> None:
         self.bootstrap = kafka.bootstrap
         self._kafka = kafka
+
+    @property
+    def server(self) -> Server:
+        """As `Kafka.server`."""
+        return self._kafka.server
 
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
@@ -232,15 +270,14 @@ class AsyncKafka:
     async def produce(
         self,
         topic: str,
-        *values: bytes | str,
-        key: bytes | None = None,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
         partition: int | None = None,
+        timestamp: int | None = None,
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> list[RecordMetadata]:
-        produce = self._kafka.produce
-        return await asyncio.to_thread(
-            lambda: produce(topic, *values, key=key, partition=partition, headers=headers)
-        )
+        produce = partial(self._kafka.produce, key=key, partition=partition, timestamp=timestamp)
+        return await asyncio.to_thread(produce, topic, *values, headers=headers)
 
     async def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[ConsumerRecord]:
         records = self._kafka.records

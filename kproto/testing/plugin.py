@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .secured import SecuredKafka
 
 OPTION = "--kafka"
+SETTINGS: Final = {"group.min.session.timeout.ms": "100"}
+"""Of the embedded broker: tests are in a hurry."""
 ALLOWED = "embedded, docker, jars or HOST:PORT"
 BELOW: Final = frozenset({"kproto", "consumer"}) | sys.stdlib_module_names
 """What lies between a test's call and an error of ours."""
@@ -80,12 +82,25 @@ def _end_at_the_call(trace: TracebackType | None) -> None:
         last.tb_next = None
 
 
-@contextmanager
-def _embedded() -> Generator[str]:
+def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
     from ..broker.server import running
+    from .kafka import Kafka
 
-    with running(settings={"group.min.session.timeout.ms": "100"}) as server:
-        yield server.bootstrap
+    if request.config.getoption(OPTION) == "embedded":
+        with running(settings=SETTINGS) as server, _opened(Kafka(server.bootstrap, server)) as kafka:
+            yield kafka
+    else:
+        with _opened(Kafka(request.getfixturevalue("_kafka_bootstrap"))) as kafka:
+            yield kafka
+
+
+@contextmanager
+def _opened(kafka: Kafka) -> Generator[Kafka]:
+    try:
+        yield kafka
+        kafka.clean()
+    finally:
+        kafka.close()
 
 
 def _real(chosen: str) -> AbstractContextManager[str]:
@@ -96,41 +111,22 @@ def _real(chosen: str) -> AbstractContextManager[str]:
     return brokers.jars() if chosen == "jars" else brokers.named(chosen)
 
 
-@contextmanager
-def _open(bootstrap: str) -> Generator[Kafka]:
-    from .kafka import Kafka
-
-    kafka = Kafka(bootstrap)
-    try:
-        yield kafka
-        kafka.clean()
-    finally:
-        kafka.close()
-
-
 @pytest.fixture(scope="session")
 def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyright: ignore[reportUnusedFunction]
-    chosen = str(request.config.getoption(OPTION))
-    with _embedded() if chosen == "embedded" else _real(chosen) as bootstrap:
+    with _real(str(request.config.getoption(OPTION))) as bootstrap:
         yield bootstrap
 
 
 @pytest.fixture(scope="session")
-def kafka_session(_kafka_bootstrap: str) -> Generator[Kafka]:
+def kafka_session(request: pytest.FixtureRequest) -> Generator[Kafka]:
     """One broker for the whole session, see `kproto.testing.kafka.Kafka`."""
-    with _open(_kafka_bootstrap) as kafka:
-        yield kafka
+    yield from _kafka(request)
 
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
     """A broker for this test alone, see `kproto.testing.kafka.Kafka`."""
-    if request.config.getoption(OPTION) == "embedded":
-        with _embedded() as bootstrap, _open(bootstrap) as kafka:
-            yield kafka
-    else:
-        with _open(request.getfixturevalue("_kafka_bootstrap")) as kafka:
-            yield kafka
+    yield from _kafka(request)
 
 
 @pytest.fixture

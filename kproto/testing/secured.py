@@ -36,7 +36,7 @@ _PLAIN: Final = "PLAINTEXT"
 
 class SecuredKafka(Kafka):
     """`Kafka` behind TLS, SASL or both. `bootstrap` is the secured address; `certificates` are the files of
-    its TLS; `server` is the broker itself, for everything that has no call here."""
+    its TLS."""
 
     def __init__(
         self,
@@ -46,10 +46,9 @@ class SecuredKafka(Kafka):
         tls: ssl.SSLContext,
         issuer: Issuer | None,
     ) -> None:
-        super().__init__(server.places[_PLAIN])
+        super().__init__(server.places[_PLAIN], server)
         self.bootstrap = server.places[security]
         self.security = security
-        self.server = server
         self.certificates = certificates
         self._tls = tls
         self._issuer = issuer

@@ -18,6 +18,7 @@ def test_a_group_reads_what_was_produced(kafka):
     assert [one.offset for one in placed] == [0, 1]
     assert [record.value for record in kafka.records("flights")] == [b"a", b"b"]
     assert kafka.group("readers").state == "Dead"
+    assert kafka.group("readers").total_lag is None
     from kproto import Consumer
     with Consumer(kafka.bootstrap, group_id="readers", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["flights"])
@@ -41,6 +42,23 @@ def test_the_session_has_one(kafka_session):
 
 def test_and_it_is_still_there(kafka_session):
     assert "kept" in kafka_session.cluster.topics()
+
+def test_a_partition_without_a_commit_lags_by_all_it_holds(kafka):
+    from kproto import TopicPartition
+    kafka.create_topic("flights", 2)
+    kafka.produce("flights", "a", partition=0, timestamp=7)
+    kafka.produce("flights", "b", "c", partition=1, key="UA")
+    kafka.cluster.commit_offsets("readers", {TopicPartition("flights", 0): 1})
+    assert sorted(kafka.group("readers").lag.values()) == [0, 2]
+    assert kafka.records("flights")[0].timestamp == 7
+
+def test_the_broker_can_be_told_to_fail(kafka):
+    import pytest
+    from kproto.errors import BrokerError
+    kafka.create_topic("flights")
+    kafka.server.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+    with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+        kafka.produce("flights", "a")
 
 def test_waiting_says_what_for(kafka):
     with pytest.raises(AssertionError, match="the rain did not come true within 0.05 s"):
@@ -73,7 +91,7 @@ def _plugin(pytester: pytest.Pytester) -> list[str]:
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
-    run(pytester, "-q").assert_outcomes(passed=6)
+    run(pytester, "-q").assert_outcomes(passed=8)
 
 
 def test_a_broker_that_is_not_allowed_is_told(

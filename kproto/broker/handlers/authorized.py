@@ -124,7 +124,9 @@ class May:
 def gate(broker: Broker, call: Call) -> Gated:
     """The call as far as it is allowed, or its answer."""
     rule = _RULES.get(call.envelope.header.request_api_key)
-    return call if broker.acls is None or rule is None else rule(May(broker, call), call.envelope.request)
+    if rule is None or (broker.acls is None and call.failing is None):
+        return call
+    return rule(May(broker, call), call.envelope.request)
 
 
 def _cut(may: May, amend: Amend | None = None, **fields: Any) -> Call:
@@ -665,3 +667,5 @@ _RULES: Final[Mapping[int, Callable[[May, Any], Gated]]] = {
     75: _describe_topic_partitions,
 }
 """By API key; Fetch (1) looks for itself, as its session remembers what is not allowed."""
+CAN_FAIL: Final = frozenset({1, *_RULES})
+"""What may be refused to somebody."""

@@ -1,0 +1,202 @@
+"""What the operator lets happen to clients: errors, slowness, silence, another address, a pause."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto import Cluster, Producer
+from kproto.broker.handlers.authorized import CAN_FAIL
+from kproto.broker.handlers.index import served
+from kproto.broker.machine import Fail
+from kproto.broker.server import FAILING, Server, running
+from kproto.error_codes import ErrorCode
+from kproto.errors import BrokerError, ConfigError, IllegalState, RequestTimedOut
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.metadata import MetadataRequest, MetadataResponse
+from kproto.messages.offset_fetch import OffsetFetchRequest
+from kproto.testing.faults import Proxy
+from kproto.testing.strategies import Drawn, requests
+from kproto.wire.message import Struct
+from tests.broker.sockets import connected
+from tests.broker.stage import Stage, batch_of, fetching, joining, wanted
+
+BUSY = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def codes(part: Any) -> set[int]:
+    """Every error in an answer."""
+    if isinstance(part, list):
+        return set[int]().union(*map(codes, part))
+    if isinstance(part, Struct):
+        fields: Any = part
+        own = {fields.error_code} if hasattr(part, "error_code") else set[int]()
+        return own.union(*(codes(getattr(fields, name)) for name in fields.__struct_fields__))
+    return set()
+
+
+@given(st.data())
+def test_no_failing_request_does_anything_and_each_hears_nothing_but_the_error(data: st.DataObject) -> None:
+    drawn: Drawn = data.draw(requests(list(FAILING)))
+    stage = Stage({"t": 2})
+    if drawn.version > stage.broker.apis[drawn.api_key].max_version:
+        return
+    me = stage.client()
+    before = sorted(stage.broker.topics), dict(stage.broker.coordinator.groups)
+    stage.step(Fail(drawn.api_key, BUSY, 1))
+    me.send(drawn.message, drawn.version)
+    stage.now += 1 << 31
+    answer = me.answer() if me.answers else None
+    assert codes(answer) <= {0, BUSY}
+    assert (sorted(stage.broker.topics), dict(stage.broker.coordinator.groups)) == before
+
+
+def test_a_failing_produce_writes_nothing_and_the_next_one_does() -> None:
+    stage = Stage({"t": 1})
+    me = stage.client()
+    stage.step(Fail(FAILING["Produce"], ErrorCode.NOT_ENOUGH_REPLICAS, 2))
+    heard = [me.produce(batch_of(b"a")) for _ in range(3)]
+    assert [(one.error_code, one.base_offset) for one in heard] == [(19, -1), (19, -1), (0, 0)]
+
+
+def test_a_fetch_session_goes_on_after_a_failing_fetch() -> None:
+    stage = Stage({"t": 1})
+    me = stage.client()
+    me.produce(batch_of(b"a", b"b"))
+    stage.step(Fail(FAILING["Fetch"], ErrorCode.NOT_LEADER_OR_FOLLOWER, 1))
+    first = me.fetch(fetching(wanted(), session=(0, 0)))
+    assert first.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    second = me.fetch(fetching(session=(first.session_id, 1)))
+    assert second.responses[0].partitions[0].error_code == 0
+    assert second.responses[0].partitions[0].records
+
+
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (joining(), 3),
+        (joining(), 9),
+        (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 4),
+        (FindCoordinatorRequest(key="g"), 3),
+        (FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4),
+        (OffsetFetchRequest(group_id="g", topics=None), 5),
+    ],
+)
+def test_a_group_request_hears_that_error(request_: Any, version: int) -> None:
+    stage = Stage({"t": 1})
+    stage.step(Fail(request_.__api_key__, ErrorCode.COORDINATOR_NOT_AVAILABLE, 1))
+    answer = stage.client().ask(request_, version)
+    assert ErrorCode.COORDINATOR_NOT_AVAILABLE in codes(answer)
+
+
+def test_failing_ends_when_it_is_told_to() -> None:
+    stage = Stage({"t": 1})
+    me = stage.client()
+    stage.step(Fail(FAILING["Produce"], BUSY, 100))
+    stage.step(Fail(FAILING["Produce"], BUSY, 0))
+    assert me.produce(batch_of(b"a")).error_code == 0
+
+
+def test_whatever_is_served_may_fail_but_for_what_comes_before_a_login() -> None:
+    assert {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}.isdisjoint(FAILING)
+    assert set(served()) - CAN_FAIL == {18, 17, 36}
+
+
+def test_a_client_survives_errors_that_pass_and_is_told_of_one_that_stays() -> None:
+    with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
+        server.fail("Produce", "NOT_ENOUGH_REPLICAS", 3)
+        assert producer.send("t", b"a").result(20).offset == 0
+        server.fail("Produce", "TOPIC_AUTHORIZATION_FAILED")
+        with pytest.raises(BrokerError, match="TOPIC_AUTHORIZATION_FAILED"):
+            producer.send("t", b"b").result(20)
+        assert producer.send("t", b"c").result(20).offset == 1
+
+
+def test_what_can_not_fail_is_told() -> None:
+    with running() as server:
+        with pytest.raises(ConfigError, match=r"api='Prduce' is not allowed; .*Produce"):
+            server.fail("Prduce", "UNKNOWN_SERVER_ERROR")
+        with pytest.raises(ConfigError, match="did you mean NOT_ENOUGH_REPLICAS"):
+            server.fail("Produce", "NOT_ENOUGH_REPLICA")
+        with pytest.raises(ConfigError, match=r"code=.*is not allowed"):
+            server.fail("Produce", ErrorCode.NONE)
+        with pytest.raises(ConfigError, match="times=-1"):
+            server.fail("Produce", "UNKNOWN_SERVER_ERROR", -1)
+
+
+def test_a_silent_broker_answers_when_it_is_not_any_more() -> None:
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        server.slow(math.inf)
+        client.send(MetadataRequest(topics=[]), 12)
+        client.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        server.slow(0)
+        client.socket.settimeout(20)
+        assert client.answer(MetadataResponse, 12).brokers
+
+
+def test_a_slow_broker_is_no_faster_than_that_and_answers_in_order() -> None:
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        server.slow(0.2)
+        began = time.monotonic()
+        for _ in range(2):
+            client.send(MetadataRequest(topics=[]), 12)
+        for _ in range(2):
+            assert client.answer(MetadataResponse, 12).brokers
+        assert time.monotonic() - began >= 0.4
+
+
+def test_a_silent_broker_stops_with_what_it_holds() -> None:
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        server.slow(math.inf)
+        client.send(MetadataRequest(topics=[]), 12)
+    with pytest.raises(ConfigError, match="seconds=-1"), running() as other:
+        other.slow(-1)
+
+
+def test_a_call_to_a_silent_broker_ends() -> None:
+    with running({"t": 1}) as server, Cluster(server.bootstrap) as cluster:
+        assert cluster.topics() == {"t": 1}
+        server.slow(math.inf)
+        with pytest.raises(RequestTimedOut):
+            cluster.topics(0.3)
+        server.slow(0)
+        assert cluster.topics() == {"t": 1}
+
+
+def test_clients_come_by_the_proxy_that_the_broker_advertises() -> None:
+    with running({"t": 1}) as server, Proxy(server.bootstrap) as proxy:
+        server.advertise(proxy.bootstrap)
+        with Producer(server.bootstrap) as producer:
+            assert producer.send("t", b"a").result(20).offset == 0
+        assert proxy.connections > 0
+        with pytest.raises(ConfigError, match="PROTOCOL://HOST:PORT"):
+            server.advertise("nowhere")
+
+
+def test_a_broker_that_was_down_has_what_it_had() -> None:
+    with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
+        producer.send("t", b"a").result(20)
+        server.down()
+        kept = producer.send("t", b"b")
+        server.up()
+        assert kept.result(30).offset == 1
+
+
+def test_a_brokers_own_loop_can_not_wait_for_itself() -> None:
+    async def inside() -> None:
+        async with Server() as server:
+            with pytest.raises(IllegalState, match=r"await stop\(\)"):
+                server.down()
+
+    asyncio.run(inside())
+    with pytest.raises(IllegalState, match="not started"):
+        Server().up()
