@@ -16,8 +16,8 @@ from ..wire.message import Struct
 def say(part: Any, code: ErrorCode) -> None:
     """Makes every error in a part of an answer this one."""
     if isinstance(part, list):
-        items: list[Any] = part
-        for one in items:
+        whole: Any = part
+        for one in whole:
             say(one, code)
     elif isinstance(part, Struct):
         fields: Any = part

@@ -260,10 +260,11 @@ class Server:
         ask for. A later call for the same API takes the place of an earlier one; `times` 0 ends it. Raises
         ConfigError for an API that can't fail or an error that Kafka doesn't have.
         """
-        named = ErrorCode.__members__.get(str(code).upper()) if isinstance(code, str) else code
+        given: object = code
+        named = ErrorCode.__members__.get(given.upper()) if isinstance(given, str) else given
         if api not in FAILING:
             raise ConfigError("api", api, f"allowed: {', '.join(sorted(FAILING))}")
-        if not named or not isinstance(named, ErrorCode):
+        if not isinstance(named, ErrorCode) or named is ErrorCode.NONE:
             near = get_close_matches(str(code).upper(), ErrorCode.__members__, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError("code", code, f"an error of Kafka's, as NOT_LEADER_OR_FOLLOWER{hint}")

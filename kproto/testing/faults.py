@@ -9,8 +9,9 @@
         proxy.delay(0.05)                         # each chunk of bytes takes 50 ms longer; 0 ends it
         proxy.trouble(seed=7, seconds=20)         # all of that, at times that the seed decides
 
-A broker tells clients its own address: let it advertise the proxy's (`Server.advertise`; a real Kafka's setting
-is `advertised.listeners`, and then `port` is chosen first). The proxy runs in a thread of its own. Its methods may be called from any other.
+A broker tells clients its own address: let it advertise the proxy's (`Server.advertise`; a real Kafka has the
+setting `advertised.listeners`, and the proxy's port is chosen first). The proxy runs in a thread of its own.
+Its methods may be called from any other.
 """
 
 from __future__ import annotations
