@@ -15,17 +15,16 @@ from ..wire.message import Struct
 
 def say(part: Any, code: ErrorCode) -> None:
     """Makes every error in a part of an answer this one."""
+    whole: Any = part
     if isinstance(part, list):
-        whole: Any = part
         for one in whole:
             say(one, code)
     elif isinstance(part, Struct):
-        fields: Any = part
-        for name in fields.__struct_fields__:
-            value = getattr(fields, name)
+        for name in whole.__struct_fields__:
+            value = getattr(whole, name)
             if name == "error_code" and value:
-                fields.error_code = code
+                whole.error_code = code
             elif name == "error_message":
-                fields.error_message = None
+                whole.error_message = None
             else:
                 say(value, code)
