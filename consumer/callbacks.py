@@ -26,12 +26,20 @@ class Callbacks:
     def put(self, callback: Callable[[], object]) -> None:
         with self._lock:
             if not self._closed:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                    self._thread.start()
-                self._queue.put(callback)
-                return
+                try:
+                    self._start()
+                except RuntimeError:  # no more threads, or the interpreter ends: the caller has to do it
+                    log.warning("no thread for delivery callbacks: they hold the producer up")
+                else:
+                    self._queue.put(callback)
+                    return
         guarded(callback)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
 
     def close(self, timeout: float) -> None:
         """Waits until what was put has been called, at most `timeout` seconds; from a callback not at all."""

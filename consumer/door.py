@@ -15,6 +15,9 @@ from kproto.errors import ConfigError
 Buffer = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
 
+SENT = ("topic", "value", "key", "partition", "timestamp", "headers")
+"""What `send` takes."""
+
 LAST_TIMESTAMP = 2**63 - 1
 LAST_PARTITION = 2**31 - 1
 _PAIRS = 'a list of pairs, as [("name", b"value")]'

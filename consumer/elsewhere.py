@@ -114,13 +114,18 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "asynchronous": "commit_async(offsets)",
     "message": "{partition: offset + 1}",
     "callback": "commit_async(offsets, callback)",
+    "send: callback": "send(...).add_done_callback(function)",
+    "send: on_delivery": "send(...).add_done_callback(function)",
+    "send: timestamp_ms": "timestamp, in milliseconds",
+    "send: timeout": "send(...).result(seconds), and the option max_block_ms",
 }
-"""Argument -> what there is."""
+"""Argument, or method and argument -> what there is."""
 
 
 def unknown_argument(method: str, name: str, known: tuple[str, ...]) -> TypeError:
     """What Python says of an argument that isn't there, and what is."""
-    use = f"use {ARGUMENTS[name]}" if name in ARGUMENTS else f"it has {', '.join(known) or 'none'}"
+    other = ARGUMENTS.get(f"{method}: {name}", ARGUMENTS.get(name))
+    use = f"use {other}" if other else f"it has {', '.join(known) or 'none'}"
     return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {use}")
 
 

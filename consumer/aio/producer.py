@@ -16,7 +16,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from time import time_ns
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Never, TypeVar, Unpack, cast
 
 from kproto.errors import IllegalState, RequestTimedOut
 
@@ -26,6 +26,7 @@ from ..clock import now
 from ..delivery import Delivery, PieceDelivery
 from ..door import (
     LAST_TIMESTAMP,
+    SENT,
     Buffer,
     Headers,
     as_bytes,
@@ -34,6 +35,7 @@ from ..door import (
     timestamp_ms,
     topic_name,
 )
+from ..elsewhere import unknown_argument
 from ..engine import events as ev
 from ..engine.producing import step
 from ..engine.transport import GetToken, Open, Shut, Write
@@ -61,6 +63,7 @@ class AsyncProducer(Sender, AsyncBlock):
         self._timer_at: int | None = None
         self._changed = asyncio.Event()
         self._stirred = False
+        self._over = asyncio.Event()
         self._records.stir = self._stir
 
     def _stir(self) -> None:
@@ -82,8 +85,11 @@ class AsyncProducer(Sender, AsyncBlock):
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
+        **unknown: Never,
     ) -> Delivery:
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
+        if unknown:
+            raise unknown_argument("send", min(unknown), SENT)
         if get_running_loop() is not self._loop:
             self._must_be_here()
         if type(value) is not bytes and value is not None:
@@ -228,6 +234,9 @@ class AsyncProducer(Sender, AsyncBlock):
         self._must_be_here()
         limit = self._flush_timeout(timeout)
         if self._closed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit):
+                    await self._over.wait()
             return
         self._closed = True
         self._records.close("this producer is closed; make a new one")
@@ -247,6 +256,7 @@ class AsyncProducer(Sender, AsyncBlock):
                 guarded(action.callback)
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             self._changed.set()
+            self._over.set()
             self._streams.close()
         if self._timer is not None:
             self._timer.cancel()

@@ -8,7 +8,8 @@
 yet: then it waits, at most max_block_ms. Leaving the `with` block flushes.
 
 The lock is held for moments: by `send` while it takes a record, by the thread while it takes a batch out or
-ends one. Bytes are made, compressed and moved outside of it, and callbacks have a thread of their own.
+ends one. Bytes are made, compressed and moved outside of it, and callbacks have a thread of their own. Signal
+handlers may call `send`, also when they interrupted one; what waits raises IllegalState there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from time import time_ns
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, Never, TypeVar, Unpack, cast
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
@@ -29,6 +30,7 @@ from ..clock import now
 from ..delivery import Delivery, PieceDelivery
 from ..door import (
     LAST_TIMESTAMP,
+    SENT,
     Buffer,
     Headers,
     as_bytes,
@@ -37,6 +39,7 @@ from ..door import (
     timestamp_ms,
     topic_name,
 )
+from ..elsewhere import unknown_argument
 from ..engine import events as ev
 from ..engine.batches import fate
 from ..engine.producing import step
@@ -58,7 +61,7 @@ class Producer(Sender, Block):
     """
 
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         super().__init__(bootstrap_servers, config, self._lock)
         self._sharing()
         self._sockets = Sockets()
@@ -67,7 +70,7 @@ class Producer(Sender, Block):
         self._sleeps_until: int | None = 0
         self._waiting = 0
         self._stop = False
-        self._take = self._records.take
+        self._over = threading.Event()
         self._records.stir = self._stir
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
@@ -84,6 +87,7 @@ class Producer(Sender, Block):
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
+        **unknown: Never,
     ) -> Delivery:
         """Queues a record and returns its delivery. `timestamp` is in ms since 1970, now unless given.
 
@@ -92,6 +96,8 @@ class Producer(Sender, Block):
         RequestTimedOut (no room or no metadata within max_block_ms), BrokerError for a record that is too
         large, and IllegalState after close.
         """
+        if unknown:
+            raise unknown_argument("send", min(unknown), SENT)
         # What is common is looked for here; the door has the rest.
         if value is not None and type(value) is not bytes:
             value = as_bytes("value", value)
@@ -106,19 +112,20 @@ class Producer(Sender, Block):
         headers = header_pairs(headers) if headers else ()
         if type(topic) is not str:
             topic = topic_name(topic)
-        # Half the price of `with`, and of calling what is an attribute.
-        acquire, take, release = self._acquire, self._take, self._release
-        acquire()
+        # Half the price of `with`. Ctrl-C may come between any two calls, also of these. A look at an
+        # attribute costs as much as a call, since the class has a `__getattr__`.
+        acquire, take, release = self._ways
         try:
+            acquire()
             delivery = take(topic, key, value, partition, timestamp, headers)
-            if delivery is None:
-                topic_name(topic)
-                deadline = time.monotonic() + self.options.max_block_ms / 1000
-                while delivery is None:
-                    self._wait_for_room(deadline)
-                    delivery = take(topic, key, value, partition, timestamp, headers)
-        finally:
             release()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # it was not acquired yet, or is released already
+                release()
+            raise
+        if delivery is None:
+            topic_name(topic)
+            return self._with_room(partial(take, topic, key, value, partition, timestamp, headers))
         return delivery
 
     def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
@@ -143,6 +150,7 @@ class Producer(Sender, Block):
     def _with_room(self, put: Callable[[], T | None]) -> T:
         """What `put` returns, as soon as it returns something; it is called with the lock held."""
         deadline = time.monotonic() + self.options.max_block_ms / 1000
+        self._may_wait()
         with self._lock:
             while (found := put()) is None:
                 self._wait_for_room(deadline)
@@ -164,6 +172,13 @@ class Producer(Sender, Block):
             raise RequestTimedOut("send", self.options.max_block_ms, self._why())
         self._wait(left)
 
+    def _may_wait(self) -> None:
+        if self._is_mine():
+            raise IllegalState(
+                "a signal handler interrupted this producer at work and can't wait for it now; "
+                "set a flag there, and call it afterwards"
+            )
+
     def _wait(self, seconds: float | None) -> None:
         self._waiting += 1
         try:
@@ -179,6 +194,7 @@ class Producer(Sender, Block):
         """
         limit = self._flush_timeout(timeout)
         deadline = time.monotonic() + limit
+        self._may_wait()
         with self._lock:
             self._records.seal_all()
             pending = list(self._records.open)
@@ -194,6 +210,7 @@ class Producer(Sender, Block):
     def wait_for(self, delivery: Delivery, timeout: float | None) -> None:
         """Blocks until it is decided."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._may_wait()
         with self._lock:
             while not delivery.done():
                 left = None if deadline is None else deadline - time.monotonic()
@@ -256,16 +273,20 @@ class Producer(Sender, Block):
     # ---- the end
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes, within `timeout` seconds, and ends; a second call does nothing.
+        """Flushes, within `timeout` seconds, and ends; a second call waits until the first has done that.
 
         Raises what `flush` raises, after the producer has ended: RequestTimedOut for records that stayed
         behind, NotDelivered for those that failed. Callbacks have been called then.
         """
         limit = self._flush_timeout(timeout)
-        if self._closed:
-            return
-        self._closed = True
         end = time.monotonic() + limit
+        self._may_wait()
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if not first:
+            self._over.wait(limit)
+            self._callbacks.close(max(0.0, end - time.monotonic()))
+            return
         self._records.close("this producer is closed; make a new one")
         try:
             self.flush(timeout)
@@ -285,14 +306,20 @@ class Producer(Sender, Block):
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
         self._finish("the producer was closed")
+        self._over.set()
         self._callbacks.close(seconds)
 
     def _sharing(self) -> None:
+        lock: Any = self._lock
         self._changed = threading.Condition(self._lock)
-        self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._ways = self._lock.acquire, self._records.take, self._lock.release
+        self._is_mine: Callable[[], bool] = lock._is_owned  # what a Condition asks, too
 
     def _in_the_child(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._over.set()
+        self._callbacks = Callbacks("nobody's")
         self._sharing()
         super()._in_the_child()
         self._records.guard = self._lock

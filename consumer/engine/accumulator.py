@@ -8,7 +8,8 @@ Rules that hold here:
   While half of it is in use, a partition whose oldest record has waited for a second takes no more: so
   what can't be delivered leaves room for what can.
 * `take` is called with the guard held; the sender's methods take it themselves, for a moment. No code of the
-  user's runs inside it.
+  user's runs inside it, but signal handlers and finalizers, which run anywhere: one of these may send, too.
+  So nothing is called between the look at a batch's room and the record's place in it.
 * Every open batch is in `open`, so that whoever ends this producer finds them all.
 """
 
@@ -137,18 +138,19 @@ class Accumulator:
             return None
         if headers:
             size += sum([HEADER_OVERHEAD + 3 * len(name) + len(content or b"") for name, content in headers])
+        row = timestamp, key, value, headers
         batch = lane.filling
         left = batch.left - size
-        if left < 0:
+        while left < 0:
             found = self._room(route, lane, size, key is None and partition is None)
             if found is None:
                 return None
             batch = found
             left = batch.left - size
         batch.left = left
-        rows = batch.rows
-        index = len(rows) >> 2
-        rows += (timestamp, key, value, headers)
+        index = batch.count
+        batch.count = index + 1
+        batch.rows += row
         return Delivery(batch, index)
 
     def count(self, topic: str) -> int | None:
@@ -186,7 +188,7 @@ class Accumulator:
         now = self._clock()
         lane.batches += 1
         batch = OutBatch(lane, len(data), now, now + options.delivery_timeout_ms, (lane.batches,))
-        batch.data, batch.timestamps = data, timestamps
+        batch.data, batch.timestamps, batch.count = data, timestamps, len(timestamps)
         batch.sealed, batch.left = True, -1
         self.buffered += len(data)
         self.open[batch] = None
@@ -273,6 +275,8 @@ class Accumulator:
             if want > free:
                 self._full()
                 return False
+        if batch.sealed:
+            return True  # by who ran in between; it has no room, and that is seen
         batch.size += want
         batch.left += want
         self.buffered += want

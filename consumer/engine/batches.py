@@ -50,6 +50,7 @@ class OutBatch:
         "attempts",
         "base_offset",
         "callbacks",
+        "count",
         "created",
         "data",
         "deadline",
@@ -81,6 +82,7 @@ class OutBatch:
         self.created = created
         self.deadline = deadline
         self.order = order
+        self.count = 0
         # Timestamp, key, value and headers of each record, one after the other; until `data` is made.
         self.rows: list[Any] = []
         self.timestamps: Sequence[int] = ()
@@ -104,7 +106,7 @@ class OutBatch:
         self.seen: set[int] | None = None
 
     def __len__(self) -> int:
-        return len(self.timestamps) or len(self.rows) // COLUMNS
+        return self.count
 
     @property
     def partition(self) -> TopicPartition:
@@ -155,6 +157,7 @@ def divided(
             record = found[index]
             places[index] = part, len(part)
             part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
+            part.count += 1
         part.left, part.sealed = -1, True
         part.failures, part.why = batch.failures, batch.why
         parts.append(part)

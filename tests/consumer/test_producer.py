@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
@@ -255,7 +257,150 @@ def test_a_record_that_is_too_large_harms_no_other(broker: str) -> None:
         assert producer.send("t", b"x").result(5).offset == 0
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"on_delivery": print}, "'on_delivery'; use send(...).add_done_callback(function)"),
+        ({"callback": print}, "'callback'; use send(...).add_done_callback(function)"),
+        ({"timestamp_ms": 5}, "'timestamp_ms'; use timestamp, in milliseconds"),
+        ({"vlaue": b""}, "'vlaue'; it has topic, value, key, partition, timestamp, headers"),
+    ],
+)
+def test_an_argument_that_send_has_not_is_answered_with_what_it_has(
+    broker: str, given: dict[str, Any], told: str
+) -> None:
+    async def story() -> None:
+        async with AsyncProducer(broker) as producer:
+            with pytest.raises(TypeError, match=re.escape(told)):
+                await producer.send("t", b"x", **given)
+
+    with Producer(broker) as producer, pytest.raises(TypeError, match=re.escape(told)):
+        producer.send("t", b"x", **given)
+    asyncio.run(story())
+
+
+# ---- signals: what CPython calls a profile function for are places where a handler may run
+
+
+@contextmanager
+def interrupted(handler: Callable[[Any, str, Any], object]) -> Iterator[None]:
+    sys.setprofile(handler)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_ctrl_c_behind_the_lock_leaves_it_open(broker: str) -> None:
+    def ctrl_c(frame: Any, event: str, what: Any) -> None:
+        if event == "c_return" and what.__name__ == "acquire":
+            raise KeyboardInterrupt
+
+    with Producer(broker) as producer:
+        with pytest.raises(KeyboardInterrupt), interrupted(ctrl_c):
+            producer.send("t", b"x")
+        assert isinstance(within(5, lambda: producer.send("t", b"y")), Delivery)
+
+
+def test_a_signal_handler_may_send_wherever_it_interrupts_a_send(broker: str) -> None:
+    sent: list[tuple[bytes, Delivery]] = []
+    turn = count()
+    inside = False
+
+    def send() -> None:
+        value = b"%d" % next(turn) * 9
+        delivery = producer.send("t", value, partition=0)
+        sent.append((value, delivery))
+
+    def handler(frame: Any, event: str, what: Any) -> None:
+        nonlocal inside, left
+        left -= 1
+        if not left and not inside:
+            inside = True
+            send()
+            inside = False
+
+    with Producer(broker, linger_ms=5, batch_size=5_000) as producer:
+        producer.send("t", b"first", partition=0).result(5)
+        for number in range(1_500):
+            left = number % 61 + 1
+            with interrupted(handler):
+                send()
+        places = {delivery.result(10).offset: value for value, delivery in sent}
+    assert len(places) == len(sent) > 1_500
+    found = values(broker, len(sent) + 1)
+    assert [places[offset] for offset in range(1, len(found))] == found[1:]
+
+
+def test_what_waits_is_refused_to_a_signal_handler_that_interrupts_a_send(broker: str) -> None:
+    with Producer(broker) as producer:
+        first = producer.send("t", b"1")
+        for wait in (producer.close, producer.flush, first.result):
+            refused: list[BaseException] = []
+
+            def handler(frame: Any, event: str, what: Any, wait: Any = wait, refused: Any = refused) -> None:
+                if event == "call" and frame.f_code.co_name == "take" and not refused:
+                    try:
+                        wait()
+                    except IllegalState as error:
+                        refused.append(error)
+
+            with interrupted(handler):
+                producer.send("t", b"2")
+            assert not refused or "a signal handler interrupted" in str(refused[0])
+            assert refused or wait == first.result  # which had ended
+        assert producer.send("t", b"3").result(5).offset is not None
+
+
 # ---- every delivery ends
+
+
+def test_a_second_close_waits_for_the_first(server: Server) -> None:
+    producer = Producer(server.bootstrap)
+    producer.send("t", b"x").result(5)
+    server.stop()
+    delivery = producer.send("t", b"x")
+    closing = threading.Thread(target=within, args=(20, lambda: producer.close(0.5)))
+    closing.start()
+    while not producer._closed:
+        time.sleep(0.01)
+    producer.close(20)
+    assert delivery.done()
+    closing.join()
+
+
+def test_a_second_asyncio_close_waits_for_the_first(server: Server) -> None:
+    async def story() -> bool:
+        producer = AsyncProducer(server.bootstrap)
+        await (await producer.send("t", b"x"))
+        server.stop()
+        delivery = await producer.send("t", b"x")
+        closing = asyncio.create_task(producer.close(0.5))
+        await asyncio.sleep(0)
+        await producer.close(20)
+        ended = delivery.done()
+        with pytest.raises(RequestTimedOut):
+            await closing
+        return ended
+
+    assert asyncio.run(story())
+
+
+def test_callbacks_are_called_where_no_thread_can_be_had(
+    broker: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    called = threading.Event()
+    with Producer(broker, linger_ms=50) as producer:
+        first = producer.send("t", b"1")
+        monkeypatch.setattr(threading.Thread, "start", start)
+        first.add_done_callback(lambda delivery: called.set())
+        assert called.wait(10)
+        monkeypatch.undo()
+        assert producer.send("t", b"2").result(5).offset is not None
+    assert "no thread for delivery callbacks" in caplog.text
 
 
 def test_kill_ends_every_delivery(server: Server) -> None:
