@@ -53,11 +53,8 @@ def test_every_public_method_is_explained(kind: type) -> None:
 
 
 def test_help_reads_as_if_it_were_written_there() -> None:
-    text = pydoc.plain(pydoc.render_doc(Consumer))
-    assert (
-        "poll(self, timeout: 'float' = 1.0, max_records: 'int | None' = None) -> 'list[ConsumerRecord]'"
-        in text
-    )
+    text = pydoc.plain(pydoc.render_doc(Consumer)).replace("'", "")  # Python 3.14 quotes no annotations
+    assert "poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]" in text
     assert "The next records, at most max_poll_records" in text
     assert Consumer.poll.__qualname__ == "Consumer.poll"
     assert AsyncConsumer.poll.__module__ == "consumer.aio.consumer"
