@@ -35,6 +35,9 @@ _PATIENCE = 16 << 20  # bytes that wait for a segment that is late: as much as a
 _COST = 100  # bytes, about: what keeping a segment costs besides its own
 _MOST_WAITING = 1000
 _API_VERSIONS = 18
+_BLOCK = b"\x0a\x0d\x0d\x0a"  # how pcapng begins
+# What little-endian files have in front: pcap with micro- and nanoseconds, and pcapng's byte order.
+_LITTLE = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1", b"\x4d\x3c\x2b\x1a")
 
 Found = tuple[float, bytes]
 
@@ -215,6 +218,9 @@ def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
         raise ConfigError("port", port, f"{path} has nothing of it; its TCP ports: {seen or 'none'}")
     for (client, broker), connection in connections.items():
         yield from connection.end(client, broker)
+    if _is_cut(path):
+        last = max(connection.last for connection in connections.values())
+        yield Frame(last, str(path), "not read", None, "the file ends in the middle of a packet")
 
 
 def _request(connection: _Connection, frame: bytes) -> tuple[str, Dissection | None, str]:
@@ -299,6 +305,26 @@ def _packets(reader: Any, broken: type[Exception]) -> Iterator[tuple[float, byte
             yield next(packets)
         except (StopIteration, ValueError, struct.error, broken):
             return
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a capture ends within a packet of pcap or a block of pcapng, as when the disk was full."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        head = file.read(24)
+        blocks = head[:4] == _BLOCK
+        magic = head[8:12] if blocks else head[:4]
+        order = "<" if magic in _LITTLE else ">"
+        at = 0 if blocks else len(head)
+        while at < size:
+            file.seek(at)
+            field = file.read(16)
+            if len(field) < (12 if blocks else 16):
+                return True
+            length: int = struct.unpack_from(f"{order}I", field, 4 if blocks else 8)[0]
+            at += max(length, 12) if blocks else 16 + length
+    return at > size
 
 
 def _host4(address: bytes) -> str:

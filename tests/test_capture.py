@@ -137,11 +137,37 @@ def test_tls_is_told(tmp_path: Path) -> None:
     assert found.note == "505 bytes are encrypted (TLS)"
 
 
-def test_a_file_may_be_cut(tmp_path: Path) -> None:
+def as_pcapng(pcap: bytes) -> bytes:
+    """The same packets in blocks."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+    out = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)) + block(
+        1, struct.pack("<HHI", 1, 0, 0)
+    )
+    at = 24
+    while at < len(pcap):
+        size = struct.unpack_from("<I", pcap, at + 8)[0]
+        raw = pcap[at + 16 : at + 16 + size]
+        out += block(6, struct.pack("<IIIII", 0, 0, 0, size, size) + raw)
+        at += 16 + size
+    return out
+
+
+@pytest.mark.parametrize("lost", [60, 3])
+@pytest.mark.parametrize("written", [bytes, as_pcapng])
+def test_a_file_may_be_cut_and_says_so(tmp_path: Path, written: Callable[[bytes], bytes], lost: int) -> None:
     asked, told = conversation()
     path = capture(tmp_path / "c", [*cut(True, asked, 50), *cut(False, told, 50)])
-    path.write_bytes(path.read_bytes()[:-60])
-    assert read(list(frames(path)), "Request") == BEATS
+    whole_file = written(path.read_bytes())
+    path.write_bytes(whole_file)
+    assert "the file ends" not in " ".join(one.note for one in frames(path))
+    path.write_bytes(whole_file[:-lost])
+    found = list(frames(path))
+    assert read(found, "Request") == BEATS
+    assert found[-1].note == "the file ends in the middle of a packet"
 
 
 def test_another_port_is_refused_with_those_that_are_there(tmp_path: Path) -> None:

@@ -124,6 +124,15 @@ def test_a_file_that_is_not_there_is_named_where_its_name_was_read_as_base64(
     assert "there is no file 'capture1', so it was read as base64" in capsys.readouterr().err
 
 
+def test_a_file_that_is_there_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken").write_bytes(bytes.fromhex(BEAT)[:-4])
+    monkeypatch.chdir(tmp_path)
+    assert main(["decode", "broken"]) == 1
+    assert capsys.readouterr().err == ""
+
+
 def test_a_request_that_is_cut_off_is_still_a_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", BEAT[:-8]]) == 1
     assert capsys.readouterr().err == ""

@@ -92,7 +92,7 @@ def _decode(options: argparse.Namespace) -> int:
     found = [dissect.dissect(frame) for frame in frames]
     wrong = max(_tell(one, options) for one in found)
     word = " ".join(options.data)
-    if wrong and pasted.is_base64(word):
+    if wrong and pasted.is_base64(word) and not os.path.exists(word):
         print(f"kproto decode: there is no file {word!r}, so it was read as base64", file=sys.stderr)
     elif any(one.error is not None and len(one.parts) < 2 for one in found):  # no header of a request
         print(

@@ -140,11 +140,19 @@ class Kind(Enum):
     __hash__ = object.__hash__  # an Enum's own is written in Python
 
 
+EVENTS: Final = (Received, Tick, TopicsDeleted, TransactionEnded)
+
+
 def step(coordinator: Coordinator, event: Event, now: int) -> list[Action]:
     """Let `event` happen at `now` (ms, never going back) and return what is to be done, in order.
 
-    Raises TypeError for a request that is not in REQUESTS.
+    Raises TypeError for what is no event, a request that is not in REQUESTS, and no whole number of ms.
     """
+    told: object = event
+    if not isinstance(told, EVENTS):
+        raise TypeError(f"event={event!r}: a coordinator hears {', '.join(one.__name__ for one in EVENTS)}")
+    if type(now) is not int:
+        raise TypeError(f"now={now!r}: whole milliseconds")
     turn = Turn(coordinator, now)
     if coordinator.cleanup_deadline == NEVER:
         _plan_cleanup(turn)

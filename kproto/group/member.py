@@ -32,7 +32,7 @@ Where kproto differs from Java, because Java's members lose records or fight for
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from ..error_codes import ErrorCode
 from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -162,9 +162,16 @@ __all__ = [
 
 
 def step(member: Member, event: Event, now: int) -> list[Action]:
-    """Let `event` happen at `now` (milliseconds) and return what to do, in order."""
+    """Let `event` happen at `now` (milliseconds) and return what to do, in order. Raises TypeError for what
+    is no event.
+    """
     out: list[Action] = []
-    TABLE[kind(event)][member.state](member, event, now, out)
+    row = TABLE.get(kind(event))
+    if row is None:
+        raise TypeError(
+            f"event={event!r}: a member hears {', '.join(one.__name__ for one in get_args(Event))}"
+        )
+    row[member.state](member, event, now, out)
     _go_on(member, now, out)
     return out
 
@@ -211,6 +218,9 @@ Out = list[Action]
 
 
 def _subscribe(member: Member, event: Subscribe, now: int, out: Out) -> None:
+    given: object = event.topics
+    if isinstance(given, str):  # else each letter is one
+        raise TypeError(f"topics={event.topics!r}: names of topics, as frozenset({{{event.topics!r}}})")
     if not event.topics and event.pattern is None:
         TABLE["Unsubscribe"][member.state](member, Unsubscribe(), now, out)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,18 @@ def test_a_request_for_someone_else_is_a_type_error() -> None:
     assert MetadataRequest not in REQUESTS
     with pytest.raises(TypeError, match="MetadataRequest"):
         step(Stage().coordinator, Received(1, MetadataRequest(topics=[]), 1), 0)
+
+
+@pytest.mark.parametrize("event", [MetadataRequest(topics=[]), "Tick", classic.Tick, None])
+def test_what_is_no_event_is_told_and_changes_nothing(event: Any) -> None:
+    with pytest.raises(TypeError, match=r"event=.*: a coordinator hears Received, Tick"):
+        step(Stage().coordinator, event, 0)
+
+
+@pytest.mark.parametrize("now", ["0", 0.5, None])
+def test_a_time_is_whole_milliseconds(now: Any) -> None:
+    with pytest.raises(TypeError, match=r"now=.*: whole milliseconds"):
+        step(Stage().coordinator, classic.Tick(), now)
 
 
 def seconds_to_gather(count: int) -> float:

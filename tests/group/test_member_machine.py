@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +36,7 @@ from kproto.group.subscription import Assignment
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kproto.messages.leave_group import LeaveGroupResponse
+from kproto.messages.metadata import MetadataRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.wire.message import Message
 from tests.group.solo import COOPERATIVE, EAGER, POLL, Left, Lose, Revoke, Solo, parts
@@ -52,6 +55,18 @@ def test_the_table_has_a_row_for_every_event() -> None:
     events = {one.__name__ for one in Event.__args__} - {"Received"}
     answers = {f"{api}Answered" for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")}
     assert TABLE.keys() == events | answers
+
+
+@pytest.mark.parametrize("event", ["Tick", Tick, MetadataRequest(topics=[])])
+def test_what_is_no_event_is_told(event: Any) -> None:
+    with pytest.raises(TypeError, match=r"event=.*: a member hears Subscribe, "):
+        machine.step(Solo().member, event, 0)
+
+
+def test_one_topic_is_not_taken_for_the_topics_of_its_letters() -> None:
+    topics: Any = "flights"
+    with pytest.raises(TypeError, match=r"topics='flights': .* frozenset\(\{'flights'\}\)"):
+        machine.step(Solo().member, Subscribe(topics), 0)
 
 
 def test_every_state_has_its_edges() -> None:
