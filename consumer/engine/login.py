@@ -6,7 +6,8 @@ Rules that hold here:
   SaslAuthenticate; before Kafka 1.0 they were frames without a header, and to such a broker they are.
 * A refusal is final, and is told by name with what helps; whether a broker is down is another question.
 * A session that ends (KIP-368) is renewed on the same connection when 85 to 95 % of it are over, as in Java:
-  what was asked before is answered before, what is asked meanwhile waits.
+  what was asked before is answered before, what is asked meanwhile waits. A broker renews none twice within a
+  second: that is no refusal, and another connection begins another session.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import AuthenticationFailed
+from kproto.errors import AuthenticationFailed, ConnectionFailed
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kproto.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kproto.security.exchange import SaslClient, SaslFailed
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from ..security import Security, Token
 
 HANDSHAKE, AUTHENTICATE = 17, 36
+
+# Sessions that are shorter, in ms, are nobody's wish; a broker renews none twice within that time either.
+_SHORT = 1_000
 
 # ReauthenticationLatency: between these parts of the session Java renews it.
 RENEW_FROM, RENEW_SPREAD = 0.85, 0.10
@@ -51,6 +55,7 @@ class Login:
         # Frames instead of SaslAuthenticate, to a broker that doesn't know it.
         self.raw = False
         self.session_ms = 0
+        self._let_in = False
 
     @property
     def done(self) -> bool:
@@ -78,7 +83,10 @@ class Login:
         return SaslAuthenticateRequest(auth_bytes=data)
 
     def answered(self, response: Message) -> bytes | None:
-        """Takes an answer in; returns what to send on, None when the broker has accepted us."""
+        """Takes an answer in; returns what to send on, None when the broker has accepted us.
+
+        Raises AuthenticationFailed, and ConnectionFailed where only another connection helps.
+        """
         if isinstance(response, SaslHandshakeResponse):
             return self._shaken(response)
         assert isinstance(response, SaslAuthenticateResponse)
@@ -97,11 +105,19 @@ class Login:
         """In how many ms the session is to be renewed; 0 for one that doesn't end."""
         return int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random()))
 
-    def broken(self) -> str:
-        """Why a broker may have closed the connection here."""
-        if self._at is _At.exchange and self.raw:
-            return f"the broker closed the connection on the login of {self._security.user}: wrong password?"
-        return ""
+    def broken(self, heard: bool) -> str:
+        """Why a broker may have closed the connection here; `heard`: after it answered something else."""
+        who, token = self._security.user, self.needs_token
+        if self._let_in and 0 < self.session_ms < _SHORT:
+            cure = "does it run out by the broker's clock?" if token else "see connections.max.reauth.ms"
+            return f"the broker let {who} in for {self.session_ms} ms only, and closed the connection: {cure}"
+        if heard or self._at is _At.nowhere:
+            return ""
+        if self._at is _At.done:
+            cure = "has it run out by the broker's clock?" if token else "its log says why"
+            return f"the broker let {who} in, and closed the connection on the first request: {cure}"
+        cure = "wrong password?" if self.raw else "its log says why"
+        return f"the broker closed the connection on the login of {who}: {cure}"
 
     def _shaken(self, response: SaslHandshakeResponse) -> bytes:
         assert self._exchange is not None
@@ -109,6 +125,8 @@ class Login:
             there = ", ".join(sorted(response.mechanisms)) or "none"
             mechanism = self._exchange.mechanism
             raise self._refused(f"sasl_mechanism {mechanism} is not offered here; there are: {there}")
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._let_in:
+            raise ConnectionFailed(self._address, "the broker renews no session twice within a second")
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise self._refused(
                 "this listener wants no SASL: security_protocol must be PLAINTEXT (or SSL where it has TLS)"
@@ -126,6 +144,7 @@ class Login:
             raise self._refused(str(error)) from None
         if after is None:
             self._at = _At.done
+            self._let_in = True
             self._exchange = None
         return after
 

@@ -282,6 +282,10 @@ class Network:
                     self._collect(connection)
                     self._drop(connection, error.detail, now, denied=error)
                     return
+                except ConnectionFailed as error:
+                    self._collect(connection)
+                    self._drop(connection, error.detail, now)
+                    return
                 self._collect(connection)
                 self._silence.watch(connection, now)
                 if isinstance(event, Data):
@@ -294,17 +298,17 @@ class Network:
 
     def _why(self, connection: Connection, why: str) -> str:
         """Why a broker may have closed a connection: what is wrong with security is often not said aloud."""
-        if connection.login is not None:
-            return connection.login.broken() or why
-        if connection.is_open and not connection.heard and (why == CLOSED or "reset" in why):
-            if not connection.ready and self._security is not None and self._security.tls is not None:
-                return (
-                    f"{why} before its first answer; does it trust this client's certificate (ssl_certfile)?"
-                )
-            if not connection.ready:
-                return f"{why} before its first answer; does this port want TLS (security_protocol)?"
+        if not connection.is_open or not (why == CLOSED or "reset" in why):
+            return why
+        if connection.login is not None and (known := connection.login.broken(connection.heard)):
+            return known
+        if connection.heard:
+            return why
+        if connection.ready:
             return f"{why} on the first request; does this listener want SASL (security_protocol)?"
-        return why
+        if self._security is not None and self._security.tls is not None:
+            return f"{why} before its first answer; does it trust this client's certificate (ssl_certfile)?"
+        return f"{why} before its first answer; does this port want TLS (security_protocol)?"
 
     # ---- sessions that end (KIP-368)
 

@@ -19,8 +19,9 @@ class SecurityConfig(TypedDict, total=False):
     own, and the key's password; ssl_certfile may be PKCS12 (.p12, .pfx), which needs the extra `security`.
     ssl_context: one's own `ssl.SSLContext` instead of all that.
     sasl_oauth_token_provider: a function that returns a token, or a `Token` with its end and extensions; it
-    may wait, and be a coroutine in clients for asyncio. Or sasl_oauthbearer_token_endpoint_url with client id
-    and secret (OIDC client credentials).
+    may wait, and be a coroutine in clients for asyncio. Where only text can be given, it is imported from
+    "package.module:function". Or sasl_oauthbearer_token_endpoint_url with client id and secret (OIDC client
+    credentials).
     """
 
     # PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
@@ -45,8 +46,8 @@ class SecurityConfig(TypedDict, total=False):
     sasl_username: str | None
     # It is in no error, log, repr or pickle.
     sasl_password: str | None
-    # Returns a token; may be a coroutine in clients for asyncio.
-    sasl_oauth_token_provider: Callable[[], Any] | None
+    # Returns a token; may be a coroutine in clients for asyncio, or the name to import it by.
+    sasl_oauth_token_provider: Callable[[], Any] | str | None
     # Where tokens are had by client credentials (OIDC).
     sasl_oauthbearer_token_endpoint_url: str | None
     # Who asks there.

@@ -12,11 +12,13 @@ Rules that hold here:
 
 from __future__ import annotations
 
+import re
 import secrets
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any, Final, cast
 
 from kproto.errors import ConfigError
@@ -32,6 +34,7 @@ from .tokens import Endpoint, Token, TokenSource
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
+_IMPORTABLE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _MISSING: Final = {
     "GSSAPI": "Kerberos is not served",
     "AWS_MSK_IAM": "use OAUTHBEARER with a sasl_oauth_token_provider that signs with aws-msk-iam-sasl-signer",
@@ -188,7 +191,7 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
         for name in values:
             if name.startswith("sasl_oauthbearer_"):
                 raise _wrong(name, values[name], "not beside sasl_oauth_token_provider")
-        return TokenSource(provider)
+        return TokenSource(_imported(provider) if isinstance(provider, str) else provider)
     for name in ("sasl_oauthbearer_client_id", "sasl_oauthbearer_client_secret"):
         if not values.get(name):
             raise _wrong(name, values.get(name), "sasl_oauthbearer_token_endpoint_url needs it")
@@ -198,6 +201,23 @@ def _tokens(values: Mapping[str, Any]) -> TokenSource:
         str(url), values["sasl_oauthbearer_client_id"], secret, scope, values.get("ssl_context")
     )
     return TokenSource(endpoint)
+
+
+def _imported(name: str) -> Callable[[], Any]:
+    """The function that MODULE:FUNCTION names; ConfigError where there is none."""
+    option, (module, _, function) = "sasl_oauth_token_provider", name.partition(":")
+    try:
+        found: object = import_module(module)
+        for part in function.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        # The text of another's exception may quote anything; of these it is what wasn't found.
+        why = str(error) if isinstance(error, ModuleNotFoundError | AttributeError) else type(error).__name__
+        allowed = f"MODULE:FUNCTION that can be imported in this process ({why})"
+        raise ConfigError(option, name, allowed) from None
+    if not callable(found):
+        raise ConfigError(option, name, f"MODULE:FUNCTION; this names a {type(found).__name__}")
+    return cast("Callable[[], Any]", found)
 
 
 # ---- checks of single values
@@ -234,9 +254,9 @@ def _context(name: str, value: Any) -> None:
         raise ConfigError(name, value, "an ssl.SSLContext")
 
 
-def _callable(name: str, value: Any) -> None:
-    if not callable(value):
-        raise ConfigError(name, HIDDEN, "a function that returns a token")
+def _provider(name: str, value: Any) -> None:
+    if not callable(value) and not (isinstance(value, str) and _IMPORTABLE.fullmatch(value)):
+        raise ConfigError(name, HIDDEN, "a function that returns a token, or its name as MODULE:FUNCTION")
 
 
 def _url(name: str, value: Any) -> None:
@@ -267,7 +287,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "sasl_mechanism": _mechanism,
     "sasl_username": _text,
     "sasl_password": _text,
-    "sasl_oauth_token_provider": _callable,
+    "sasl_oauth_token_provider": _provider,
     "sasl_oauthbearer_token_endpoint_url": _url,
     "sasl_oauthbearer_client_id": _text,
     "sasl_oauthbearer_client_secret": _text,

@@ -7,7 +7,8 @@ Rules that hold here:
 * Executors get them by Spark's own pickles, which is why an `Access` can be pickled where
   `consumer.security.Security` can't. In a repr, a plan, a log or an error it shows its protocol at most.
 * Files, such as trust stores, must be there under the same path on the driver and on every executor; PEM text
-  (``kafka.ssl.truststore.certificates``) travels along.
+  (``kafka.ssl.truststore.certificates``) travels along. A function that gives tokens doesn't, but its name
+  (``kafka.sasl.oauth.token.provider`` = ``package.module:function``): each process imports it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ _JAVA: Final[Mapping[str, str]] = {
     "sasl_password": "sasl.jaas.config",
     "sasl_oauthbearer_client_id": "sasl.oauthbearer.client.credentials.client.id",
     "sasl_oauthbearer_client_secret": "sasl.oauthbearer.client.credentials.client.secret",
-    "sasl_oauth_token_provider": "sasl.oauthbearer.token.endpoint.url",
 }
 
 

@@ -174,6 +174,28 @@ def test_a_session_ends_unless_it_is_renewed() -> None:
     assert stage.closed == "the session of User:alice has ended, and was not renewed (client.id 'test')"
 
 
+def test_nobody_renews_twice_within_a_second() -> None:
+    stage = Stage(connections_max_reauth_ms="5000")
+    stage.alice()
+    assert stage.alice().error_code == 0  # the first renewal may come at once
+    stage.now += 999
+    answer = stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1)
+    assert (answer.error_code, answer.mechanisms) == (34, [])
+    assert stage.metadata().brokers
+    stage.now += 1
+    assert stage.alice().error_code == 0
+
+
+def test_a_session_that_has_ended_is_closed_by_a_renewal_that_comes_too_soon() -> None:
+    stage = Stage(connections_max_reauth_ms="500")
+    stage.alice()
+    stage.now += 600  # it has ended, and the first renewal may come all the same
+    assert stage.alice().error_code == 0
+    stage.now += 600
+    assert stage.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-256"), 1) is None
+    assert stage.closed == "the session of User:alice has ended, and was not renewed (client.id 'test')"
+
+
 def test_nobody_becomes_somebody_else_by_renewing() -> None:
     stage = Stage(connections_max_reauth_ms="5000", connection_failed_authentication_delay_ms="0")
     stage.alice()

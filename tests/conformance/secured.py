@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from kproto.broker.server import running
-from kproto.security.oauthbearer import unsecured
+from kproto.security.oauthbearer import Check, unsecured
 from kproto.testing import brokers
 from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.issuer import Issuer
 from tests.conformance import judges
 
 pytest.importorskip("trustme")
@@ -29,10 +30,17 @@ LISTENERS = {
     "ELSEWHERE": "SSL",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
     "PLAIN_ONLY": "SASL_PLAINTEXT",
+    "SKEWED": "SASL_PLAINTEXT",
     "SASL_SSL": "SASL_SSL",
 }
 """All but PLAINTEXT, with their protocols; MTLS wants a client's certificate, EXPIRED and ELSEWHERE show a
-wrong one, PLAIN_ONLY has one mechanism."""
+wrong one, PLAIN_ONLY has one mechanism, SKEWED takes tokens that ran out within `SKEW_MS`. Where there is an
+issuer, SIGNED takes its tokens."""
+SKEW_MS = 60_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)
@@ -45,16 +53,20 @@ class Secured:
 
 @contextlib.contextmanager
 def real_kafka(
-    folder: Path, session_ms: int = SESSION_MS, java_options: Sequence[str] = ()
+    folder: Path,
+    session_ms: int = SESSION_MS,
+    java_options: Sequence[str] = (),
+    issuer: Issuer | None = None,
 ) -> Iterator[Secured]:
     """alice may do everything, and so may who comes without a name; bob is somebody, and may do nothing."""
     files = certificates(folder)
-    ports = {name: judges.free_port() for name in LISTENERS}
+    listeners = LISTENERS if issuer is None else {**LISTENERS, "SIGNED": "SASL_SSL"}
+    ports = {name: judges.free_port() for name in listeners}
     users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
-    unsecured = 'unsecuredLoginStringClaim_sub="broker"'
+    named = 'unsecuredLoginStringClaim_sub="broker"'
     properties = {
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
-        + ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items()),
+        + ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": files.server,
         "ssl.truststore.type": "PEM",
@@ -68,15 +80,30 @@ def real_kafka(
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice",
     }
-    for listener in ("sasl_plaintext", "sasl_ssl", "plain_only"):
+    for listener in ("sasl_plaintext", "sasl_ssl", "plain_only", "skewed"):
         for mechanism, module in (
             ("plain", f"plain.PlainLoginModule required {users}"),
             ("scram-sha-256", "scram.ScramLoginModule required"),
             ("scram-sha-512", "scram.ScramLoginModule required"),
-            ("oauthbearer", f"oauthbearer.OAuthBearerLoginModule required {unsecured}"),
+            ("oauthbearer", f"oauthbearer.OAuthBearerLoginModule required {named}"),
         ):
             name = f"listener.name.{listener}.{mechanism}.sasl.jaas.config"
             properties[name] = f"{_SECURITY}{module};"
+    skew = f'unsecuredValidatorAllowableClockSkewMs="{SKEW_MS}"'
+    properties["listener.name.skewed.oauthbearer.sasl.jaas.config"] = (
+        f"{_SECURITY}oauthbearer.OAuthBearerLoginModule required {named} {skew};"
+    )
+    if issuer is not None:
+        prefix, package = "listener.name.signed.oauthbearer.sasl", f"{_SECURITY}oauthbearer"
+        properties |= {
+            "listener.name.signed.sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{prefix}.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+            f"{prefix}.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
+            f"{prefix}.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
+            f"{prefix}.oauthbearer.expected.audience": issuer.audience or "",
+        }
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.jwks_url}"
+        java_options = (*java_options, allowed)
     scram = [
         word
         for user, password in USERS.items()
@@ -101,12 +128,13 @@ def embedded_kafka(folder: Path) -> Iterator[Secured]:
         "authorizer.class.name": "StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice",
     }
-    given: dict[str, Any] = {"users": USERS, "tokens": unsecured(lambda: time.time_ns() // 1_000_000)}
+    plain, skewed = unsecured(now_ms), unsecured(now_ms, allowed_skew_ms=SKEW_MS)
     with contextlib.ExitStack() as stack:
 
-        def place(protocol: str, tls: Any = None, **more: str) -> str:
+        def place(protocol: str, tls: Any = None, tokens: Check = plain, **more: str) -> str:
             listen = [f"{protocol}://127.0.0.1:0"]
-            server = running({"flights": 1}, {**settings, **more}, listen=listen, tls=tls, **given)
+            given: Any = {"listen": listen, "tls": tls, "users": USERS, "tokens": tokens}
+            server = running({"flights": 1}, {**settings, **more}, **given)
             return stack.enter_context(server).bootstrap.replace("127.0.0.1", "localhost")
 
         yield Secured(
@@ -118,6 +146,7 @@ def embedded_kafka(folder: Path) -> Iterator[Secured]:
                 "ELSEWHERE": place("SSL", files.context(server=files.elsewhere)),
                 "SASL_PLAINTEXT": place("SASL_PLAINTEXT"),
                 "PLAIN_ONLY": place("SASL_PLAINTEXT", **{"sasl.enabled.mechanisms": "PLAIN"}),
+                "SKEWED": place("SASL_PLAINTEXT", tokens=skewed),
                 "SASL_SSL": place("SASL_SSL", files.context()),
             },
             files,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
+from consumer.security import Token
 from kproto.errors import AuthenticationFailed, ConnectionFailed, NotAuthorized
 from kproto.security.oauthbearer import unsecured_token
 
@@ -96,6 +97,13 @@ REFUSED = [
         "OAUTHBEARER",
         {"sasl_oauth_token_provider": token(-3600)},
         "ran out .* s ago by this machine's clock",
+    ),
+    (
+        "a token that lasts by the client's clock, and by the broker's skew only",
+        "SKEWED",
+        "OAUTHBEARER",
+        {"sasl_oauth_token_provider": lambda: Token(token(-90)(), 1e11)},
+        "let the token in, and closed the connection on the first request: has it run out by the broker's",
     ),
     ("no token", "SASL_SSL", "OAUTHBEARER", {"sasl_oauth_token_provider": lambda: "x"}, "refuses the token"),
     (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -17,17 +18,22 @@ import pytest
 
 from consumer import Cluster
 from kproto.broker.server import running
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
+from kproto.messages.sasl_handshake import SaslHandshakeRequest
+from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
 from kproto.show.exchanges import Exchange
 from kproto.testing.proxy import Proxy
+from tests.broker.sockets import Socket, connected
 from tests.conformance.secured_members import ALL, one_of_each
 
 secured = pytest.importorskip("tests.conformance.secured")
-pytestmark = [pytest.mark.clients, pytest.mark.java, pytest.mark.originals]
+pytestmark = pytest.mark.java
 NEVER = {"aiokafka"}
 """Knows nothing of KIP-368: the broker cuts its connections, and it comes back on others."""
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if request.param == "real":
         with secured.real_kafka(tmp_path_factory.mktemp("secured")) as kafka:
@@ -40,7 +46,8 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "group.initial.rebalance.delay.ms": "0",
     }
     listen = ["SASL_PLAINTEXT://127.0.0.1:0"]
-    with running({"flights": 10}, settings, listen=listen, users=secured.USERS) as server:
+    tokens = unsecured(secured.now_ms)
+    with running({"flights": 10}, settings, listen=listen, users=secured.USERS, tokens=tokens) as server:
         yield server.bootstrap
 
 
@@ -83,6 +90,8 @@ def cut(told: list[Exchange]) -> set[str]:
     return {one.client for one in list(told) if one.request is not None and one.response is None}
 
 
+@pytest.mark.clients
+@pytest.mark.originals
 def test_who_renews_its_session_on_one_broker_does_so_on_the_other(
     place: str, tmp_path: Path, kafka_jars: str
 ) -> None:
@@ -95,3 +104,54 @@ def test_who_renews_its_session_on_one_broker_does_so_on_the_other(
     ):
         members["kproto"].until(lambda: renewed(told) >= ALL - NEVER and cut(told) >= NEVER)
         assert renewed(told) & ALL == ALL - NEVER
+
+
+def by_token(client: Socket, seconds: float) -> Any:
+    """The last answer to a login with a token that ends then."""
+    token = unsecured_token("alice", secured.now_ms(), int(seconds * 1000))
+    answer = client.ask(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+    if answer.error_code:
+        return answer
+    return client.ask(SaslAuthenticateRequest(auth_bytes=OAuthBearerClient(token).begin()), 2)
+
+
+def test_a_session_is_renewed_once_in_a_second(place: str) -> None:
+    soon = False
+    while not soon:  # a slow machine asks later
+        with connected(place) as client:
+            assert by_token(client, 60).error_code == 0
+            began = time.monotonic()
+            assert by_token(client, 60).error_code == 0
+            again = by_token(client, 60)
+            soon = time.monotonic() - began < 1
+            if soon:
+                assert (again.error_code, again.mechanisms) == (34, [])
+                assert client.ask(MetadataRequest(topics=[]), 9).brokers
+                time.sleep(max(0.0, began + 1.1 - time.monotonic()))
+                assert by_token(client, 60).error_code == 0
+
+
+def test_a_session_that_has_ended_is_not_renewed_too_soon_but_cut(place: str) -> None:
+    soon = False
+    while not soon:
+        with connected(place) as client:
+            assert by_token(client, 60).error_code == 0
+            began = time.monotonic()
+            if by_token(client, 0.5).error_code:
+                continue  # it ran out on its way
+            time.sleep(0.6)
+            client.send(SaslHandshakeRequest(mechanism="OAUTHBEARER"), 1)
+            closed = client.closed_by_broker()
+            soon = time.monotonic() - began < 1
+            assert closed or not soon
+
+
+def test_a_session_that_has_ended_may_be_renewed_all_the_same(place: str) -> None:
+    ended = 58
+    while ended:
+        with connected(place) as client:
+            ended = by_token(client, 0.5).error_code
+            if not ended:
+                time.sleep(0.6)
+                assert by_token(client, 60).error_code == 0
+                assert client.ask(MetadataRequest(topics=[]), 9).brokers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from consumer import Cluster
 from consumer.spark.access import Access
 from kproto.broker.server import running
 from kproto.testing.certificates import certificates
+from kproto.testing.issuer import Issuer, issuing
 from tests.conformance.spark_session import spark
 
 secured = pytest.importorskip("tests.conformance.secured")
@@ -22,15 +24,20 @@ pytestmark = pytest.mark.spark
 __all__ = ["spark"]
 PASSWORD = secured.USERS["alice"]
 WRONG = "wr0ng-of-alice"
+CLIENT_SECRET = "s3cret-of-a-client"
+# What the claims of each of its tokens begin with.
+TOKENS = b64encode(b'{"sub": "alice"').decode()
 SECURITY = "org.apache.kafka.common.security."
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """A broker's SASL_SSL listener, with two topics of this test's own."""
+    """A broker's SASL_SSL listeners; `signed` is one that takes tokens of the issuer's."""
 
     place: str
+    signed: str
     ca: str
+    issuer: Issuer
 
     def options(self, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD) -> dict[str, str]:
         """As Spark's own source takes them."""
@@ -44,6 +51,24 @@ class Kafka:
             "kafka.ssl.truststore.location": self.ca,
         }
 
+    def by_token(self, **more: str) -> dict[str, str]:
+        """`_` in a name stands for a dot."""
+        return {
+            "kafka.bootstrap.servers": self.signed,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.location": self.ca,
+            **{f"kafka.sasl.{name.replace('_', '.')}": value for name, value in more.items()},
+        }
+
+    def by_credentials(self, secret: str = CLIENT_SECRET) -> dict[str, str]:
+        return self.by_token(
+            oauthbearer_token_endpoint_url=self.issuer.token_url,
+            oauthbearer_client_credentials_client_id="alice",
+            oauthbearer_client_credentials_client_secret=secret,
+        )
+
     def topic(self) -> str:
         name = f"t-{uuid4().hex[:12]}"
         given = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
@@ -54,23 +79,49 @@ class Kafka:
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    pytest.importorskip("jwt")
     folder = tmp_path_factory.mktemp("secured")
-    if request.param == "real":
-        with secured.real_kafka(folder) as broker:
-            yield Kafka(broker.places["SASL_SSL"], broker.certificates.ca)
-        return
-    files = certificates(folder)
-    # Sessions as short as those of the real one, so that executors renew theirs, too.
-    settings = {"connections.max.reauth.ms": str(secured.SESSION_MS)}
-    listen = ["SASL_SSL://127.0.0.1:0"]
-    with running({}, settings, listen=listen, users=secured.USERS, tls=files.context()) as server:
-        yield Kafka(server.bootstrap, files.ca)
+    with issuing({"alice": CLIENT_SECRET}) as issuer:
+        if request.param == "real":
+            with secured.real_kafka(folder, issuer=issuer) as broker:
+                yield Kafka(
+                    broker.places["SASL_SSL"], broker.places["SIGNED"], broker.certificates.ca, issuer
+                )
+            return
+        files = certificates(folder)
+        # Sessions as short as those of the real one, so that executors renew theirs, too.
+        settings = {
+            "connections.max.reauth.ms": str(secured.SESSION_MS),
+            "sasl.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
+            "sasl.oauthbearer.expected.audience": issuer.audience or "",
+        }
+        listen = ["SASL_SSL://127.0.0.1:0"]
+        with running({}, settings, listen=listen, users=secured.USERS, tls=files.context()) as server:
+            yield Kafka(server.bootstrap, server.bootstrap, files.ca, issuer)
+
+
+@pytest.fixture(scope="module")
+def provider(spark: Any, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a function that gives tokens, in a module that Spark ships to its executors."""
+    module = f"tokens_{uuid4().hex[:8]}"
+    file = tmp_path_factory.mktemp("shipped") / f"{module}.py"
+    file.write_text(
+        "from consumer.security.secret import Secret\n"
+        "from consumer.security.tokens import Endpoint\n\n"
+        f"token = Endpoint({kafka.issuer.token_url!r}, 'alice', Secret({CLIENT_SECRET!r}), 'named')\n"
+    )
+    spark.sparkContext.addPyFile(str(file))
+    return f"{module}:token"
 
 
 def shown(frame: Any) -> str:
     """Everything that Spark tells of how it will get at a frame's rows."""
     execution = frame._jdf.queryExecution()
     return f"{execution.toString()} {execution.logical().toString()} {execution.analyzed().toJSON()}"
+
+
+def tells_no_secret(told: str) -> None:
+    assert not [secret for secret in (PASSWORD, WRONG, CLIENT_SECRET, TOKENS) if secret in told]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -81,6 +132,43 @@ def test_what_a_batch_writes_is_read_back(spark: Any, kafka: Kafka, mechanism: s
     frame = spark.read.format("kproto").options(**how, subscribe=topic).load()
     read = frame.selectExpr("cast(value as string)").collect()
     assert sorted(int(row["value"]) for row in read) == list(range(20))
+
+
+@pytest.mark.parametrize("by", ["credentials", "a function that is named"])
+def test_tokens_are_had_on_the_driver_and_in_executors(
+    spark: Any, kafka: Kafka, provider: str, by: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    named = by != "credentials"
+    topic, asked = kafka.topic(), len(kafka.issuer.asked)
+    how = kafka.by_token(oauth_token_provider=provider) if named else kafka.by_credentials()
+    rows = spark.sql("select cast(id as string) as value from range(20)")
+    rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
+    frame = spark.read.format("kproto").options(**how, subscribe=topic).load()
+    read = frame.selectExpr("cast(value as string)").collect()
+    assert sorted(int(row["value"]) for row in read) == list(range(20))
+    forms = kafka.issuer.asked[asked:]
+    assert len(forms) >= 2  # who writes, and who reads
+    assert all(("scope" in form) == named for form in forms)
+    tells_no_secret(" ".join([shown(frame), *capfd.readouterr()]))
+
+
+def test_a_function_that_is_not_there_is_told_at_load(spark: Any, kafka: Kafka) -> None:
+    from pyspark.errors import PySparkException
+
+    how = kafka.by_token(oauth_token_provider="no_such_module:token")
+    with pytest.raises(PySparkException, match=r"kafka\.sasl\.oauth\.token\.provider='no_such_module:token'"):
+        spark.read.format("kproto").options(**how, subscribe="t").load()
+
+
+def test_a_client_that_the_issuer_refuses_reads_why_and_not_its_secret(
+    spark: Any, kafka: Kafka, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.errors import PySparkException
+
+    how = kafka.by_credentials(WRONG)
+    with pytest.raises(PySparkException, match="are client id, secret and scope right") as caught:
+        spark.read.format("kproto").options(**how, subscribe="t").load().collect()
+    tells_no_secret(" ".join([str(caught.value), *capfd.readouterr()]))
 
 
 def test_a_stream_goes_on_when_its_sessions_have_ended(spark: Any, kafka: Kafka, tmp_path: Path) -> None:

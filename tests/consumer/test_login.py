@@ -15,6 +15,7 @@ from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import Network
 from consumer.engine.transport import Broken, Data, GetToken, GotToken, Open, Opened, Shut, Write
 from consumer.security import Token, security_options
+from consumer.security.failures import CLOSED
 from kproto.errors import AuthenticationFailed, ConnectionFailed
 from kproto.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from kproto.messages.headers import decode_request, encode_response
@@ -55,6 +56,9 @@ class Stage:
         self.server: Any = None
         self.bare = False
         self.silent = False
+        self.too_soon = False  # to renew a session again
+        self.cut = False  # what comes behind a login
+        self.answers = 1 << 30  # so many, and then it is cut
         self.seen: list[str] = []
 
     @staticmethod
@@ -92,11 +96,16 @@ class Stage:
             self.seen.append("frame")
             step = self.server.take(body)
             self.bare = isinstance(step, Challenge)
-            event = Broken(key, "closed") if isinstance(step, Refused) else Data(key, frame(step.data))
+            event = Broken(key, CLOSED) if isinstance(step, Refused) else Data(key, frame(step.data))
             self.network.happened(event, self.now)
             return
         envelope = decode_request(body)
-        self.seen.append(type(envelope.request).__name__.removesuffix("Request"))
+        name = type(envelope.request).__name__.removesuffix("Request")
+        self.answers -= 1
+        if self.answers < 0 or (self.cut and name == "Heartbeat"):
+            self.network.happened(Broken(key, CLOSED), self.now)
+            return
+        self.seen.append(name)
         answer = self.answer(envelope.request, envelope.version)
         self.bare = self.raw and isinstance(envelope.request, SaslHandshakeRequest)
         correlation = envelope.header.correlation_id
@@ -113,6 +122,8 @@ class Stage:
                     ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in known
                 ]
                 return ApiVersionsResponse(error_code=0, api_keys=keys)
+            case SaslHandshakeRequest() if self.too_soon:
+                return SaslHandshakeResponse(error_code=34, mechanisms=[])
             case SaslHandshakeRequest(mechanism=mechanism):
                 if mechanism not in SERVERS:
                     return SaslHandshakeResponse(error_code=33, mechanisms=list(SERVERS))
@@ -248,6 +259,59 @@ def test_a_renewal_that_is_refused_is_the_end() -> None:
         SERVERS["PLAIN"] = kept
     assert call.done
     assert "refuses user" in stage.denied(call)
+
+
+def test_a_renewal_that_comes_too_soon_begins_another_connection() -> None:
+    """KafkaChannel renews once in a second, and answers a second handshake with ILLEGAL_SASL_STATE."""
+    stage = Stage(sasl_mechanism="PLAIN", session_ms=500)
+    stage.ask()
+    stage.too_soon = True
+    stage.tick(475)
+    stage.too_soon = False
+    call = stage.ask()
+    stage.tick(2_000)
+    assert call.response is not None
+    assert sum(isinstance(action, Open) for action in stage.actions) == 2
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "session_ms", "words"),
+    [
+        ("PLAIN", 0, "let user 'alice' in, and closed .*: its log says why"),
+        ("PLAIN", 5, r"let user 'alice' in for 5 ms only, .*: see connections\.max\.reauth\.ms"),
+        ("OAUTHBEARER", 0, "let the token in, and closed .*: has it run out by the broker's clock"),
+        ("OAUTHBEARER", 5, "let the token in for 5 ms only, .*: does it run out by the broker's clock"),
+    ],
+)
+def test_who_was_let_in_and_then_cut_hears_that(mechanism: str, session_ms: int, words: str) -> None:
+    stage = Stage(sasl_mechanism=mechanism, session_ms=session_ms)
+    call = stage.network.ask(HEARTBEAT, 0, node=1)
+    stage.cut = True
+    stage.run()
+    if mechanism == "OAUTHBEARER":
+        [wanted] = [action for action in stage.actions if isinstance(action, GetToken)]
+        token = Token(unsecured_token("alice", int(time.time() * 1000), 60_000))
+        stage.happened(GotToken(wanted.key, token))
+    assert isinstance(call.error, ConnectionFailed)
+    with pytest.raises(ConnectionFailed, match=words):
+        raise call.error
+
+
+@pytest.mark.parametrize(
+    ("answered", "words"),
+    [
+        (0, "before its first answer; does this port want TLS"),
+        (1, "closed the connection on the login of user 'alice': its log says why"),
+        (2, "closed the connection on the login of user 'alice': its log says why"),
+    ],
+)
+def test_a_login_that_is_cut_says_where(answered: int, words: str) -> None:
+    stage = Stage(sasl_mechanism="SCRAM-SHA-256")
+    stage.answers = answered
+    call = stage.ask()
+    assert isinstance(call.error, ConnectionFailed)
+    with pytest.raises(ConnectionFailed, match=words):
+        raise call.error
 
 
 def test_a_broker_that_goes_silent_in_the_middle_of_a_login_is_left() -> None:

@@ -50,7 +50,7 @@ def refusal(mechanism: str, name: str, password: str) -> Counter[str]:
     client: Any = PlainClient(name, password)
     if mechanism != "PLAIN":
         client = ScramClient(mechanism, name, password, "mine")
-    assert door.choose(mechanism, "theirs", raw=False)
+    assert door.choose(mechanism, "theirs", 0, raw=False)
     found: Counter[str] = Counter()
     said: bytes | None = client.begin()
     steps: list[Challenge | Accepted | Refused] = []

@@ -32,9 +32,9 @@ def sasl_handshake(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, SaslHandshakeRequest)
     door = broker.connections[call.conn].door
-    if door is None or not door.may_begin():
+    if door is None or not door.may_begin(call.now):
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
-    if not door.choose(request.mechanism, call.random_id.hex, raw=call.version == 0):
+    if not door.choose(request.mechanism, call.random_id.hex, call.now, raw=call.version == 0):
         answer = SaslHandshakeResponse(
             error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(door.mechanisms)
         )

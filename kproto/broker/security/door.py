@@ -8,7 +8,8 @@ Rules that hold here:
 * Who is refused is told so after `connection.failed.authentication.delay.ms`, and the connection is closed: a
   guess costs time, and no timer of ours grows with the guesses, as one connection has one.
 * With `connections.max.reauth.ms` a session ends (KIP-368), and with the token whatever that says: another
-  handshake begins a new one, of the same mechanism and for the same principal; anything else closes.
+  handshake begins a new one, of the same mechanism and for the same principal; anything else closes. Nobody
+  renews twice within a second.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ API_VERSIONS: Final = 18
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
 ANONYMOUS: Final = "User:ANONYMOUS"
+# KafkaChannel's MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS: from one renewal's handshake to the next one's.
+RENEWAL_INTERVAL_MS: Final = 1_000
 
 
 class At(Enum):
@@ -51,12 +54,14 @@ class Door:
     principal: str = ANONYMOUS
     mechanism: str = ""
     until: int | None = None  # when the session ends
+    renewed: int | None = None  # when it was last begun anew
     server: SaslServer | None = None
 
     def closes(self, api_key: int, now: int) -> str | None:
         """Why a request closes the connection; None when it is served."""
         if self.at is At.inside:
-            if self.until is not None and now >= self.until and api_key != HANDSHAKE:
+            ended = self.until is not None and now >= self.until
+            if ended and not (api_key == HANDSHAKE and self.may_begin(now)):
                 return f"the session of {self.principal} has ended, and was not renewed"
             return None
         if api_key in (API_VERSIONS, HANDSHAKE) and self.at is At.outside:
@@ -65,12 +70,18 @@ class Door:
             return None
         return "a request before the client was authenticated"
 
-    def may_begin(self) -> bool:
-        """May a handshake begin now? Inside only where sessions end."""
-        return self.at is At.outside or (self.at is At.inside and self.until is not None)
+    def may_begin(self, now: int) -> bool:
+        """May a handshake begin now? Inside only where sessions end, and not at once again."""
+        if self.at is not At.inside:
+            return self.at is At.outside
+        if self.until is None:
+            return False
+        return self.renewed is None or now - self.renewed >= RENEWAL_INTERVAL_MS
 
-    def choose(self, mechanism: str, nonce: str, *, raw: bool) -> bool:
+    def choose(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
         """The client wants this mechanism; False where there is none such, or it has another already."""
+        if self.at is At.inside:
+            self.renewed = now
         if mechanism not in self.mechanisms or (self.mechanism and mechanism != self.mechanism):
             self.at = At.refused
             return False

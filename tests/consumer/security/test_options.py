@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import getpass
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +49,48 @@ def test_wrong_options_are_refused_with_what_helps(given: Any, words: str) -> No
     for options in (consumer_options, producer_options, lambda given: Cluster("a:1", **given)):
         with pytest.raises(ConfigError, match=words):
             options(given)
+
+
+OAUTH = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+
+
+def test_a_function_that_gives_tokens_may_be_named() -> None:
+    named = consumer_options({**OAUTH, "sasl_oauth_token_provider": "getpass:getuser"})
+    assert named.security.tokens.provider is getpass.getuser
+    within = consumer_options({**OAUTH, "sasl_oauth_token_provider": "pathlib:Path.cwd"})
+    assert within.security.tokens.provider() == Path.cwd()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no.such:token", "No module named 'no'"),
+        ("getpass:no_such", "has no attribute 'no_such'"),
+        ("sys:version", "this names a str"),
+        ("getpass", "its name as MODULE:FUNCTION"),
+        ("a:b:c", "its name as MODULE:FUNCTION"),
+    ],
+)
+def test_a_function_that_is_not_there_is_told_when_the_client_is_made(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        consumer_options({**OAUTH, "sasl_oauth_token_provider": name})
+    assert str(caught.value).startswith("sasl_oauth_token_provider=")
+
+
+def test_what_a_module_says_when_it_fails_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_tokens.py").write_text(f"raise RuntimeError({SECRET!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"imported in this process \(RuntimeError\)") as caught:
+        consumer_options({**OAUTH, "sasl_oauth_token_provider": "failing_tokens:token"})
+    assert SECRET not in repr(caught.value)
+
+
+@pytest.mark.parametrize("given", ["eyJhbGciOiJub25lIn0.eyJzdWIi.x", SECRET, f"Bearer {SECRET}", "", 5, b"x"])
+def test_a_token_instead_of_the_function_that_gives_it_is_not_shown(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"='\[hidden\]' is not allowed; a function that returns a token"):
+        consumer_options({**OAUTH, "sasl_oauth_token_provider": given})
 
 
 @pytest.mark.parametrize("name", [*SPELLINGS, *(name.replace("_", ".") for name in SPELLINGS)])

@@ -39,6 +39,15 @@ def test_a_jaas_line_is_read_as_java_reads_it() -> None:
     assert options == {"username": 'al"ice', "password": "s=3;,"}
 
 
+def test_a_function_that_gives_tokens_is_named() -> None:
+    java = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauth.token.provider": "a.b:c",
+    }
+    assert from_java(java)["sasl_oauth_token_provider"] == "a.b:c"
+
+
 def test_an_empty_algorithm_switches_the_check_of_names_off() -> None:
     java = {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}
     assert from_java(java)["ssl_check_hostname"] is False

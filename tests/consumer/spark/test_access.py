@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from consumer import Cluster, Producer
+from consumer.security import security_options
 from consumer.spark.access import Access
 from consumer.spark.logs import Logs
 from consumer.spark.offsets import Range
@@ -87,6 +88,26 @@ def test_a_sink_gets_in(place: str, files: Certificates) -> None:
     with Cluster(place, **how.access.options) as cluster:
         ends = cluster.list_offsets(dict.fromkeys(cluster.partitions("t"), "latest"))
     assert [end.offset for end in ends.values()] == [1]
+
+
+def test_a_function_that_gives_tokens_travels_by_its_name(
+    files: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "our_tokens.py").write_text("def token():\n    return 'abc'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = given("a:1", files, kafka_sasl_mechanism="OAUTHBEARER")
+    del text["kafka.sasl.jaas.config"]
+    how = parse({**text, "kafka.sasl.oauth.token.provider": "our_tokens:token"})
+    sent: Options = pickle.loads(pickle.dumps(how))
+    tokens = security_options(sent.access.options).tokens
+    assert tokens is not None
+    assert tokens.blocking().value.reveal() == "abc"
+    with pytest.raises(
+        ConfigError, match=r"kafka\.sasl\.oauth\.token\.provider='our_token:token' is not allowed"
+    ):
+        parse({**text, "kafka.sasl.oauth.token.provider": "our_token:token"})
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.oauth\.token\.provider=None is not allowed"):
+        parse(text)
 
 
 def test_who_has_another_password_has_another_connection(files: Certificates) -> None:
