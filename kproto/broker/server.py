@@ -63,7 +63,8 @@ class Server:
 
     `topics` maps names to partition counts; `settings` are under Kafka's own names, such as
     "group.initial.rebalance.delay.ms", with Kafka's own defaults.
-    Clients are told `advertised_host`, which is `host` unless that means every address of the machine.
+    Clients are told `advertised_host`, or a listener's own host, unless that means every address of the
+    machine.
     `highest` makes it seem an older Kafka: {"Fetch": 11} serves Fetch up to
     version 11.
 
@@ -99,8 +100,7 @@ class Server:
         self._ports = [listener.port for listener in self._listeners]
         self._tls = tls
         self._check_listeners()
-        host = self._listeners[0].host
-        self._advertised = advertised_host or (socket.gethostname() if host in _EVERYWHERE else host)
+        self._hosts = [advertised_host or advertised(listener.host) for listener in self._listeners]
         self._users = Users(users, secrets.token_bytes(32), tokens or self._signed_tokens())
         self._broker: Broker | None = None
         self._shell: Shell | None = None
@@ -115,15 +115,15 @@ class Server:
         """What clients call bootstrap.servers: HOST:PORT. Raises IllegalState before the first start."""
         if self._broker is None:
             raise IllegalState("the broker has no address before it was started")
-        return f"{self._advertised}:{self._ports[0]}"
+        return _place(self._hosts[0], self._ports[0])
 
     @property
     def places(self) -> dict[str, str]:
         """HOST:PORT of each listener, by its protocol; `bootstrap` is the first of them."""
         if self._broker is None:
             raise IllegalState("the broker has no address before it was started")
-        pairs = zip(self._listeners, self._ports, strict=True)
-        return {listener.protocol: f"{self._advertised}:{port}" for listener, port in pairs}
+        told = zip(self._listeners, self._hosts, self._ports, strict=True)
+        return {listener.protocol: _place(host, port) for listener, host, port in told}
 
     @property
     def users(self) -> Users:
@@ -178,9 +178,9 @@ class Server:
                 listening.append(sock)
             self._ports = [sock.getsockname()[1] for sock in listening]
             if self._broker is None:
-                for listener, port in zip(self._listeners, self._ports, strict=True):
-                    self._told[listener.protocol] = self._advertised, port
-                node = Node(self._settings.node_id, self._advertised, self._ports[0], self._told)
+                hosts = zip(self._listeners, self._hosts, self._ports, strict=True)
+                self._told |= {listener.protocol: (host, port) for listener, host, port in hosts}
+                node = Node(self._settings.node_id, self._hosts[0], self._ports[0], self._told)
                 cluster_id = _text_id(uuid.uuid4())
                 broker = Broker(self._settings, node, self._apis, cluster_id=cluster_id, users=self._users)
                 for name, partitions in self._topics.items():
@@ -389,6 +389,15 @@ def running(
             end()
     finally:
         thread.join()
+
+
+def advertised(host: str) -> str:
+    """What clients are told where to go, of a broker that listens on `host`: this machine's name for all."""
+    return socket.gethostname() if host in _EVERYWHERE else host
+
+
+def _place(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _text_id(value: uuid.UUID) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .arguments import Commands, setting, topic, user
+from .getting_in import how_to
 from .watch import Teller, add_filters
 
 if TYPE_CHECKING:
@@ -106,14 +107,14 @@ def _broker(options: argparse.Namespace) -> int:
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
             print(f"listening on {bootstrap}; Ctrl-C ends it", flush=True)
             if made is not None:
-                print(how_to(places, made, dict(options.user)), flush=True)
+                print(how_to(places, made, dict(options.user), _client_auth(settings)), flush=True)
             await asyncio.Event().wait()
 
     listeners = [Listener.read(text) for text in options.listen.split(",")]
     settings = dict(options.set)
     if options.trace and (len(listeners) > 1 or listeners[0].tls):
         raise ConfigError("--trace", options.listen, "one listener, without TLS")
-    made, tls = _tls(options, settings, any(listener.tls for listener in listeners))
+    made, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
     teller = Teller(options) if options.trace else None
     try:
         asyncio.run(serve())
@@ -126,14 +127,12 @@ def _broker(options: argparse.Namespace) -> int:
 
 
 def _tls(
-    options: argparse.Namespace, settings: Mapping[str, str], wanted: bool
+    options: argparse.Namespace, settings: Mapping[str, str], hosts: Sequence[str]
 ) -> tuple[Certificates | None, ssl.SSLContext | None]:
-    """The certificates that are made here, and what listeners with TLS speak."""
-    auth = settings.get("ssl.client.auth", "none")
-    if auth not in ("none", "requested", "required"):
-        raise ConfigError("ssl.client.auth", auth, "none, requested or required")
+    """The certificates that are made here, and what listeners with TLS on `hosts` speak."""
+    auth = _client_auth(settings)
     folder, cert = options.tls_self_signed, options.tls_cert
-    if not wanted:
+    if not hosts:
         if folder is not None or cert is not None:
             raise ConfigError("--listen", options.listen, "SSL or SASL_SSL, for certificates to be shown")
         return None, None
@@ -142,11 +141,12 @@ def _tls(
             "--listen", options.listen, "with either --tls-self-signed FOLDER or --tls-cert FILE"
         )
     if folder is not None:
-        from ..testing.certificates import certificates
+        from ..broker.server import advertised
+        from ..testing.certificates import HOSTS, certificates
 
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = certificates(folder)
+            made = certificates(folder, list(dict.fromkeys([*HOSTS, *map(advertised, hosts)])))
         except OSError as error:
             raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
         return made, made.context(auth)
@@ -165,34 +165,11 @@ def _tls(
     return None, context
 
 
-def how_to(places: Mapping[str, str], made: Certificates, users: Mapping[str, str]) -> str:
-    """How clients in four languages come in. Passwords are not printed: who starts the broker knows them."""
-    protocol = "SASL_SSL" if "SASL_SSL" in places else "SSL"
-    name = next(iter(users), "NAME")
-    java = [f"security.protocol={protocol}", "ssl.truststore.type=PEM", f"ssl.truststore.location={made.ca}"]
-    python, confluent = (
-        f'security_protocol="{protocol}", ssl_cafile="{made.ca}"',
-        f"ssl.ca.location={made.ca}",
-    )
-    go = f'tls.Config{{RootCAs: pool}} with "{made.ca}" in the pool'
-    if protocol == "SASL_SSL":
-        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-        java += [
-            "sasl.mechanism=SCRAM-SHA-512",
-            f'sasl.jaas.config={module} required username="{name}" password="...";',
-        ]
-        python += f', sasl_mechanism="SCRAM-SHA-512", sasl_username="{name}", sasl_password="..."'
-        confluent += f", sasl.mechanisms=SCRAM-SHA-512, sasl.username={name}, sasl.password=..."
-        go += f', sarama: Net.SASL.Mechanism=SCRAM-SHA-512, User="{name}"'
-    return "\n".join(
-        [
-            f"certificates are in {Path(made.ca).parent}: ca.pem; client.pem if clients are asked for theirs",
-            f"  kproto      Consumer({places[protocol]!r}, {python})",
-            *(f"  {'Java' if line is java[0] else '':<11} {line}" for line in java),
-            f"  librdkafka  security.protocol={protocol}, {confluent}",
-            f"  Go          {go}",
-        ]
-    )
+def _client_auth(settings: Mapping[str, str]) -> str:
+    auth = settings.get("ssl.client.auth", "none")
+    if auth not in ("none", "requested", "required"):
+        raise ConfigError("ssl.client.auth", auth, "none, requested or required")
+    return auth
 
 
 def _cure(error: OSError) -> str:

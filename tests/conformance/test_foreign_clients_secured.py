@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import subprocess
 import time
@@ -18,6 +19,7 @@ from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.secured import secured
 from tests.conformance import judges, originals
 from tests.conformance.secured_members import Member, java_properties, one_of_each
+from tests.test_broker_command import started
 
 pytestmark = pytest.mark.clients
 USER, PASSWORD = "alice", "alice-secret"
@@ -226,3 +228,87 @@ def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_
             assert all(one.read for one in members.values()), {
                 name: len(m.read) for name, m in members.items()
             }
+
+
+def copied(lines: list[str]) -> dict[str, list[str]]:
+    """What `kproto broker --tls-self-signed` printed for each client, with the password put in."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in lines[2:]:
+        name = line[:13].strip() or name
+        found.setdefault(name, []).append(line[14:].replace("...", PASSWORD))
+    return found
+
+
+@pytest.fixture(
+    scope="module",
+    params=[("SASL_SSL", []), ("SSL", ["--set", "ssl.client.auth=required"])],
+    ids=["sasl", "mtls"],
+)
+def printed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The address of a broker, and what its command prints for each client."""
+    protocol, words = request.param
+    with started(tmp_path_factory.mktemp("made"), *words, protocol=protocol, password=PASSWORD) as lines:
+        place = re.search(rf"{protocol}://(\S+);", lines[0])
+        assert place is not None
+        yield place[1], copied(lines)
+
+
+@pytest.mark.java
+def test_what_the_command_prints_for_java_gets_in(printed: Any, tmp_path: Path, kafka_jars: str) -> None:
+    place, said = printed
+    file = tmp_path / "client.properties"
+    file.write_text("\n".join(said["Java"]))
+    call = [judges.java(), "-cp", kafka_jars, "org.apache.kafka.tools.TopicCommand", "--list"]
+    done = subprocess.run(
+        [*call, "--bootstrap-server", place, "--command-config", str(file)], capture_output=True, text=True
+    )
+    assert "flights" in done.stdout.splitlines(), done.stderr
+
+
+def test_what_the_command_prints_for_librdkafka_gets_in(printed: Any) -> None:
+    client: Any = pytest.importorskip("confluent_kafka.admin")
+    place, said = printed
+    how = dict(line.split("=", 1) for line in said["librdkafka"])
+    assert "flights" in client.AdminClient({"bootstrap.servers": place, **how}).list_topics(timeout=60).topics
+
+
+@pytest.mark.originals
+def test_what_the_command_prints_for_go_gets_in(printed: Any, tmp_path: Path) -> None:
+    place, said = printed
+    program = tmp_path / "main.go"
+    [franz], [sarama] = said["franz-go"], said["sarama"]
+    scram = '\n\t"github.com/twmb/franz-go/pkg/sasl/scram"' if "scram." in franz else ""
+    program.write_text(f"""package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"{scram}
+)
+
+func main() {{
+	{"; ".join(said["Go"])}
+	client, err := {franz}
+	if err == nil {{
+		err = client.Ping(context.Background())
+	}}
+	fmt.Println("franz-go", err)
+	{sarama}
+	other, err := sarama.NewClient([]string{{"{place}"}}, c)
+	if err == nil {{
+		err = other.RefreshMetadata("flights")
+		other.Close()
+	}}
+	fmt.Println("sarama", err)
+}}
+""")
+    done = subprocess.run(
+        [originals.built(program, tmp_path / "main")], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.splitlines() == ["franz-go <nil>", "sarama <nil>"], done.stderr
