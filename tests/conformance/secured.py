@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kproto.broker.server import running
-from kproto.security.oauthbearer import Check, unsecured
+from kproto.security.oauthbearer import Check, unsecured, unsecured_token
 from kproto.testing import brokers
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.issuer import Issuer
@@ -41,6 +41,11 @@ SKEW_MS = 60_000
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def token() -> str:
+    """alice's, which who wants no signature believes."""
+    return unsecured_token("alice", now_ms(), 60_000)
 
 
 @dataclass(frozen=True)

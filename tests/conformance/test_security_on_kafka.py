@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicP
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.records import Record, encode_batch
-from kproto.security.oauthbearer import unsecured_token
 from kproto.security.plain import PlainClient
 from kproto.wire.frame import frame
+from tests.testing.test_driver import Member
 
 secured = pytest.importorskip("tests.conformance.secured")
 pytestmark = [pytest.mark.kafka, pytest.mark.java]
@@ -33,12 +34,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield broker
 
 
-def token() -> str:
-    return unsecured_token("alice", int(time.time() * 1000), 60_000)
-
-
 async def async_token() -> str:
-    return token()
+    return str(secured.token())
 
 
 def options(kafka: Any, listener: str, mechanism: str = "", **more: Any) -> dict[str, Any]:
@@ -48,7 +45,7 @@ def options(kafka: Any, listener: str, mechanism: str = "", **more: Any) -> dict
     if listener == "MTLS":
         found["ssl_certfile"] = kafka.certificates.client
     if mechanism == "OAUTHBEARER":
-        found["sasl_oauth_token_provider"] = token
+        found["sasl_oauth_token_provider"] = secured.token
     elif mechanism:
         found |= {"sasl_username": "alice", "sasl_password": secured.USERS["alice"]}
     return found | ({"sasl_mechanism": mechanism} if mechanism else {}) | more
@@ -95,6 +92,37 @@ def test_and_so_it_is_by_asyncio(kafka: Any, listener: str, mechanism: str) -> N
                     break
 
     asyncio.run(asyncio.wait_for(both(), 60))
+
+
+def java_properties(kafka: Any, listener: str, mechanism: str) -> str:
+    """What a file for `--command-config` says."""
+    said = {"security.protocol": listener}
+    if listener != "SASL_PLAINTEXT":
+        said |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka.certificates.ca}
+    if mechanism:
+        said["sasl.mechanism"] = mechanism
+    if mechanism == "OAUTHBEARER":
+        said["sasl.oauth.token.provider"] = "tests.conformance.secured:token"
+    elif mechanism:
+        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+        login = f'username="alice" password="{secured.USERS["alice"]}"'
+        said["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+    return "\n".join(f"{name}={value}" for name, value in said.items())
+
+
+@pytest.mark.parametrize(("listener", "mechanism"), WAYS)
+def test_a_command_gets_in_by_its_file(kafka: Any, listener: str, mechanism: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(java_properties(kafka, listener, mechanism))
+    said = f"{listener} {mechanism} command".encode()
+    with Producer(kafka.places["PLAINTEXT"]) as producer:
+        offset = producer.send("flights", said).result(30).offset
+    words = ["--as", "kproto", "--command-config", str(file), kafka.places[listener], "me"]
+    member = Member(*words, f"command-{listener}-{mechanism}", '{"reset": "earliest"}')
+    member.say("subscribe flights")
+    member.until(f"R flights:0 {offset}")
+    member.say("close")
+    assert member.process.wait(60) == 0
 
 
 def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:
