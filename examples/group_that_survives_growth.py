@@ -22,10 +22,11 @@ def watch(bootstrap: str) -> None:
         consumer.position(TopicPartition("sensors", 0))
 
         with Cluster(bootstrap) as cluster:
-            cluster.create_partitions({"sensors": 3})
+            old = cluster.topics()["sensors"]
+            cluster.create_partitions({"sensors": old + 2})
         with Producer(bootstrap) as producer:
             for number in range(100):  # at once: nobody has noticed the new partitions yet
-                producer.send("sensors", b"%d" % number, partition=1 + number % 2)
+                producer.send("sensors", b"%d" % number, partition=old + number % 2)
 
         seen: list[int] = []
         while len(seen) < 100:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ OPTIONS: dict[str, str] = {
 _MATRICES = {
     "loss": ("client", "reset", "refresh_ms", "rate", "grow_at_ms"),
     "stop-the-world": ("members",),
+    "race": (),
 }
 """What is no single story, and the parameters that it takes."""
 FORMS = ("--requests", "--html", "--svg")
@@ -47,6 +48,7 @@ def add(commands: Commands) -> None:
         "or a word of their titles (sarama): list those. With an id (S1-20): run it and tell what happened, "
         "what came out, and why. `loss`: how many records clients lose when a topic grows. "
         "`stop-the-world`: how long partitions stand still when a member comes, eager beside cooperative. "
+        "`race`: how a program that subscribes and assigns ends, by when its group is through. "
         "Exit code 1 if something did not come out as it has to.",
         epilog="Times are written 400ms, 4s, 10m; rates 100/s. A story that doesn't take a parameter says "
         "which it takes; `kproto scenario --json` lists them all.",
@@ -84,6 +86,13 @@ def add(commands: Commands) -> None:
 
 
 def _scenario(options: argparse.Namespace) -> int:
+    try:
+        return _named(options)
+    except ConfigError as error:
+        raise ConfigError(OPTIONS.get(error.option, error.option), error.value, error.allowed) from None
+
+
+def _named(options: argparse.Namespace) -> int:
     from ..scenarios import scenarios
 
     name = options.name
@@ -91,7 +100,7 @@ def _scenario(options: argparse.Namespace) -> int:
         return _list(options, list(scenarios()))
     if name in _MATRICES:
         _refuse(options, name, _MATRICES[name], FORMS)
-        return _loss(options) if name == "loss" else _stop_the_world(options)
+        return _MATRIX[name](options)
     found = [one for one in scenarios() if one.id.lower() == name.lower()]
     if found:
         return _tell(options, found[0])
@@ -141,10 +150,7 @@ def _parameters(options: argparse.Namespace) -> Parameters:
     from ..scenarios import Parameters
 
     words = {field: getattr(options, option[2:].replace("-", "_")) for field, option in OPTIONS.items()}
-    try:
-        return Parameters(**words)
-    except ConfigError as error:
-        raise ConfigError(OPTIONS[error.option], error.value, error.allowed) from None
+    return Parameters(**words)
 
 
 def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:
@@ -194,6 +200,8 @@ def _loss(options: argparse.Namespace) -> int:
         if options.json:
             figures = {name: getattr(one, name) for name in one.__slots__}
             print(one_line({**figures, "formula": one.formula}), flush=True)
+        else:
+            print(f"{one.client} {one.detection}, {one.reset}: done", file=sys.stderr)
         rows.append(
             (one.client, one.detection, one.reset, seen, one.written, one.lost, one.formula, one.doubled)
         )
@@ -228,3 +236,25 @@ def _stop_the_world(options: argparse.Namespace) -> int:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")
         print("\n".join(teller.grid(head, rows)))
     return 0
+
+
+def _race(options: argparse.Namespace) -> int:
+    from ..messages.json_form import one_line
+    from ..scenarios import race, teller
+
+    rows: list[tuple[object, ...]] = []
+    for name, found in race.races(options.seed):
+        if options.json:
+            print(one_line({"program": name, **{part: getattr(found, part) for part in found.__slots__}}))
+        rows.append((name, found.printed, "none" if found.first is None else found.first, found.seek))
+    if not options.json:
+        print("\n".join(teller.grid(("program", "assignment", "first message", "seek"), rows)))
+        print("\nassignment, first message and seek are those of the program's last request")
+    return 0
+
+
+_MATRIX: dict[str, Callable[[argparse.Namespace], int]] = {
+    "loss": _loss,
+    "stop-the-world": _stop_the_world,
+    "race": _race,
+}

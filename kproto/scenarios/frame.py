@@ -38,24 +38,24 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
 """The documents, by the beginning of their ids, and the modules that tell them."""
 
 
-MOST: Final[Mapping[str, int]] = {
-    "refresh_ms": 3_600_000,
-    "rate": 10_000,
-    "grow_at_ms": 3_600_000,
-    "join_after_ms": 3_600_000,
-    "rejoin_after_ms": 3_600_000,
-    "polls": 1_000,
-    "poll_timeout_ms": 60_000,
-    "members": 200,
+LIMITS: Final[Mapping[str, tuple[int, int]]] = {
+    "refresh_ms": (10, 3_600_000),  # not sooner than an answer comes
+    "rate": (1, 10_000),
+    "grow_at_ms": (1, 600_000),
+    "join_after_ms": (0, 3_600_000),
+    "rejoin_after_ms": (0, 3_600_000),
+    "polls": (1, 1_000),
+    "poll_timeout_ms": (1, 60_000),
+    "members": (1, 200),
 }
-"""What a story can be told with before whoever asked has gone for coffee."""
+"""What a story can be told with before whoever asked has gone for coffee: the least and the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
     """What may be changed about a story; None leaves it as the document has it. Times are milliseconds.
 
-    Raises ConfigError for what is below 0 (0 where that has no meaning) or above `MOST`.
+    Raises ConfigError for what is outside of `LIMITS`.
     """
 
     client: str | None = None
@@ -72,11 +72,11 @@ class Parameters:
     seed: int = 7
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            given, least = getattr(self, name), 0 if name in ("join_after_ms", "rejoin_after_ms") else 1
+        for name, (least, most) in LIMITS.items():
+            given = getattr(self, name)
             if given is not None and not least <= given <= most:
                 unit = " milliseconds" if name.endswith("_ms") else ""
-                raise ConfigError(name, given, f"{least} to {most:,}{unit}")
+                raise ConfigError(name, given, f"{least:,} to {most:,}{unit}")
 
 
 @dataclass(frozen=True, slots=True)

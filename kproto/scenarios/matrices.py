@@ -15,7 +15,7 @@ from .frame import Parameters, clients, join, lost_and_doubled, produce
 
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 """How a client may see that a topic grew; the others always look."""
-MOST_RECORDS = 1_500_000
+MOST_RECORDS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,11 @@ class Loss:
             return 0
         return self.rate * self.new * self.seen_after_ms // 1000
 
+    def stood_there(self, after_ms: int) -> int:
+        """How many records stood in the new partitions so long after the growth."""
+        batches = after_ms // self.every_ms + 1
+        return min(self.written, self.new * (batches * self.every_ms * self.rate // 1000))
+
     @property
     def detection(self) -> str:
         return "watches" if self.watch else "does not look"
@@ -63,19 +68,21 @@ def loss(
     refresh_ms: int = 5_000,
     rate: int = 100,
     grow_at_ms: int = 7_300,
-    after_ms: int = 13_000,
+    after_ms: int | None = None,
     settle_ms: int = 10_000,
     seed: int = 7,
     world: World | None = None,
 ) -> Loss:
     """Run one: two partitions, one member; at `grow_at_ms` there are four, and records into the new ones.
 
-    `rate` is in records/s for each of them, for `after_ms`; `settle_ms` is how long to read on.
-    `world`, when given, is an empty one to run in. Raises ConfigError for more than `MOST_RECORDS`.
+    `rate` is in records/s for each of them, for `after_ms`, or for as long as two refreshes take; `settle_ms`
+    is how long to read on. `world`, when given, is one with this topic to run in. Raises ConfigError for more
+    than `MOST_RECORDS`, and for a growth before the member has its partitions.
     """
-    records = 2 * rate * after_ms // 1000
-    if records > MOST_RECORDS:
-        why = f"at most {MOST_RECORDS:,} records; in {after_ms / 1000:,.0f} s it would be {records:,}"
+    after_ms = after_ms or max(13_000, 2 * refresh_ms + 3_000)
+    most = MOST_RECORDS * 1000 // (2 * after_ms)
+    if rate > most:
+        why = f"at most {most:,}/s for these {after_ms / 1000:,.0f} s: that is {MOST_RECORDS:,} records"
         raise ConfigError("rate", f"{rate}/s", why)
     stage = world or World({"t": 2}, seed=seed, trace=False)
     options: dict[str, Any] = {"watch": watch} if kind == "kafka-go" else {}
@@ -91,7 +98,12 @@ def loss(
         auto_commit_ms=1_000,
         **options,
     )
+    begun = stage.now
     stage.run(grow_at_ms)
+    if not member.owned:
+        stage.run(60_000, until=lambda: bool(member.owned))
+        soonest = f"{stage.now - begun}ms or later: before, {kind} has no partitions, and none are new to it"
+        raise ConfigError("grow_at_ms", f"{grow_at_ms}ms", soonest)
     stage.grow("t", 4)
     grown = stage.now
     every = max(50, after_ms // 400)
@@ -110,7 +122,6 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
     Raises ConfigError for a client that there isn't.
     """
     said = parameters
-    refresh = said.refresh_ms or 5_000
     for kind in [said.client] if said.client else clients():
         for watch in (True, False) if kind == "kafka-go" else (kind != "sarama-cluster",):
             for reset in [said.reset] if said.reset else ("latest", "earliest"):
@@ -118,10 +129,9 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
                     kind,
                     reset=reset,
                     watch=watch,
-                    refresh_ms=refresh,
+                    refresh_ms=said.refresh_ms or 5_000,
                     rate=said.rate or 100,
                     grow_at_ms=said.grow_at_ms or 7_300,
-                    after_ms=max(13_000, 2 * refresh + 3_000),
                     seed=said.seed,
                 )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..group.subscription import TopicPartition
-from .frame import Told, clients, join, lost_and_doubled, offsets, produce, scenario
+from .frame import Told, clients, join, lost_and_doubled, offsets, produce, read, scenario
 from .matrices import loss
-from .new_partitions import NEW, QUICK, WINDOW, grown
+from .new_partitions import GROWTH, NEW, QUICK, WINDOW, claim_lost, grown
 
 
 @scenario(
@@ -22,20 +22,17 @@ from .new_partitions import NEW, QUICK, WINDOW, grown
 )
 def loss_window(told: Told) -> None:
     found = grown(told, "sarama", reset="latest")
-    rate = told.parameters.rate or 100
-    if found.seen_after_ms is not None:
-        blind = found.lost / rate / len(NEW)
-        if found.formula:
-            seconds = f"{found.seen_after_ms / 1000:.2f} s"
-            told.result(
-                "lost by the formula", f"{found.formula} = {rate}/s x {found.new} partitions x {seconds}"
-            )
-        near = abs(blind - found.seen_after_ms / 1000) <= 0.5 + found.every_ms / 500
-        exempt = found.client == "kproto" or found.reset == "earliest"
-        told.claim("blind until the new assignment, give or take what was written at once", near or exempt)
-    safe = found.client == "kproto" or found.reset == "earliest"
-    never = found.seen_after_ms is None
-    told.claim("nothing is lost" if safe else "records are lost", (found.lost == 0) == (safe and not never))
+    seen = found.seen_after_ms
+    if seen is None:
+        claim_lost(told, found)
+    elif found.client == "kproto" or found.reset == "earliest":
+        told.claim("nothing is lost", found.lost == 0)
+    else:
+        because = f"{found.rate}/s x {found.new} partitions x {seen / 1000:.2f} s"
+        told.result("lost by the formula", f"{found.formula} = {because}")
+        near = found.stood_there(seen) <= found.lost <= found.stood_there(seen + 500)
+        told.claim("blind until the new assignment, give or take what was written at once", near)
+        claim_lost(told, found)
     told.why(
         "A partition without a commit starts where the policy says at the moment when it is asked: "
         "latest is the "
@@ -69,24 +66,16 @@ def earliest(told: Told) -> None:
     given="a topic with old records, and a new group of kproto's with reset latest",
     when="the group starts, and later the topic grows while records come",
     then="the old records are not read, and of the new partitions nothing is lost",
-    takes=("refresh_ms", "rate", "grow_at_ms"),
+    takes=GROWTH,
 )
 def ours(told: Told) -> None:
-    said = told.parameters
     world = told.world({"t": 2}, trace=False)
     for one in (0, 1):
         world.write("t", one, *["old"] * 30)
-    member = join(world, "a", "kproto", reset="latest", metadata_ms=said.refresh_ms or 5_000)
-    world.run(said.grow_at_ms or 7_300)
-    told.claim("what was there before the group is not read", not member.records)
-    told.moment("the topic grows to 4 partitions", "operator")
-    world.grow("t", 4)
-    written = produce(world, "t", (2, 3), said.rate or 100, 13_000)
-    world.run(5_000)
-    lost, doubled = lost_and_doubled(world, [member], NEW)
-    told.result("written into new partitions", written)
-    told.result("lost", lost)
-    told.claim("nothing of the new partitions is lost or read twice", lost == doubled == 0)
+    found = grown(told, "kproto", reset="latest", world=world)
+    old = read(world.clients["a"], "t", 0) + read(world.clients["a"], "t", 1)
+    told.claim("what was there before the group is not read", not old)
+    told.claim("nothing of the new partitions is lost or read twice", found.lost == found.doubled == 0)
 
 
 @scenario(

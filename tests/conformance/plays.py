@@ -239,13 +239,13 @@ def crash(stage: Stage) -> None:
 
 
 def restart(stage: Stage) -> None:
-    """A static member goes and comes back in time."""
+    """A static member goes and comes back in time, however slowly its process starts."""
     stage.produce(10)
-    a = stage.subscribed("A", instance="one", session_ms=20_000, max_poll_ms=30_000)
+    a = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     a.until("R ", 10)
     stage.pause(0.8)
     a.close()
-    again = stage.subscribed("A", instance="one", session_ms=20_000, max_poll_ms=30_000)
+    again = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
     stage.pause(0.8)
     again.close()
 
@@ -363,13 +363,18 @@ def close_while_joining(stage: Stage) -> None:
 
 
 def fencing(stage: Stage) -> None:
-    """A second process comes with the same instance id: the first one hears of it, and is killed."""
+    """A second process comes with the same instance id: the first one hears of it, and is killed.
+
+    At once, however long the second one takes: Java's would join again, and fence the second one.
+    """
     stage.produce(10)
     a = stage.subscribed("A", instance="one", auto_commit=False)
     a.until("R ", 10)
-    b = stage.subscribed("B", instance="one", auto_commit=False)
+    b = stage.member("B", instance="one", auto_commit=False)
+    b.say(f"subscribe {stage.topic}")
     a.until("error")
     a.kill()
+    b.until("assigned")
     stage.pause(1.0)
     b.close()
 

@@ -63,8 +63,11 @@ def test_no_claim_is_no_success() -> None:
     ("words", "why"),
     [
         ("S0-1 --polls 100000", "--polls=100000 is not allowed; 1 to 1,000"),
-        ("S1-2 --refresh 10h", "--refresh=36000000 is not allowed; 1 to 3,600,000 milliseconds"),
-        ("loss --rate 10000/s --refresh 10m", "at most 1,500,000 records; in 1,203 s it would be 24,060,000"),
+        ("S1-2 --refresh 10h", "--refresh=36000000 is not allowed; 10 to 3,600,000 milliseconds"),
+        ("loss --rate 10000/s --refresh 10m", "at most 207/s for these 1,203 s: that is 500,000 records"),
+        ("S0-1 --polls 11 --poll-timeout 1m", "--polls=11 is not allowed; at most 10 polls of 60 s"),
+        ("S1-20 --rate 10000/s --refresh 10m", "--rate='10000/s' is not allowed; at most 207/s for these"),
+        ("S1-20 --grow-at 1ms", "--grow-at='1ms' is not allowed; 24ms or later: before, sarama has no"),
         ("stop-the-world --members 10000", "--members=10000 is not allowed; 1 to 200"),
     ],
 )
@@ -76,6 +79,22 @@ def test_what_would_take_all_day_is_refused(words: str, why: str, capsys: pytest
 def test_with_another_client_a_story_claims_what_that_one_does() -> None:
     told = find("S1-2").run(Parameters(client="sarama-cluster"))
     assert (told.holds, told.results["new partitions seen after"]) == (True, "never")
+
+
+@pytest.mark.parametrize("id", ["S1-16", "S1-20"])
+def test_what_sees_the_growth_before_any_record_claims_no_loss(id: str) -> None:
+    told = find(id).run(Parameters(rate=1, refresh_ms=50))
+    assert (told.holds, told.results["lost"]) == (True, 0)
+
+
+@pytest.mark.parametrize("id", ["S1-16", "S1-22", "S1-25"])
+def test_a_story_goes_on_until_a_slow_refresh_is_over(id: str) -> None:
+    assert find(id).run(Parameters(refresh_ms=20_000)).holds
+
+
+def test_an_ending_that_was_changed_has_its_own_reason() -> None:
+    good, bad = (find("S0-1").run(Parameters(polls=polls)).because for polls in (4, 20))
+    assert good != bad
 
 
 def test_a_longer_refresh_loses_more() -> None:

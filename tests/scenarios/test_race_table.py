@@ -1,81 +1,59 @@
 """The race of document 000, row by row, as it was measured with librdkafka 2.0 and 2.16 on a mock cluster.
 
-A row is a program: how long the group's join takes (ms), where it subscribes, how long it waits before each
-request, and how often it polls in it; and what the last of its requests printed: where its partition was
-assigned at, its first message, and what became of the seek. Row F is the mock cluster's own: there the second
-join of a group's only member waits, too, for a session without a second; on a broker it doesn't, and F is B.
+Row F is the mock cluster's own: there the second join of a group's only member waits, too, for a session
+without a second; on a broker it doesn't, and F is B.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
 
 import pytest
 
-from kproto.scenarios import Parameters
-from kproto.scenarios.frame import Told, offsets
-from kproto.scenarios.offset_minus_1000 import TP, Handler, Request
+from kproto.cli import main
+from kproto.scenarios.frame import offsets
+from kproto.scenarios.offset_minus_1000 import TP
+from kproto.scenarios.race import PROGRAMS, played
 
 STORED = -1000
-
-
-@dataclass(frozen=True)
-class Row:
-    assigned: int | None
-    first: int | None
-    seek: tuple[str, ...] = ("ok",)
-    join_ms: int = 3_000
-    rejoin_ms: int | None = None
-    inside: bool = False
-    """Each request subscribes."""
-    sleep_ms: int = 0
-    """Between subscribe and seek; nobody polls in it."""
-    waits: tuple[int, ...] = (0,)
-    polls: int = 4
-
-
-ROWS = {
-    "A: subscribed before, the join is not done yet": Row(2, 2),
-    "B: the same, four seconds later": Row(STORED, 5, ("ok", "_STATE"), waits=(0, 4_000)),
-    "C: five seconds before the first request": Row(STORED, 5, waits=(5_000,)),
+OK, EITHER = ("ok",), ("ok", "_STATE")
+MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
+    "A: subscribed before, the join is not done yet": (2, 2, OK),
+    "B: the same, four seconds later": (STORED, 5, EITHER),
+    "C: five seconds before the first request": (STORED, 5, OK),
     # librdkafka's own seek may still meet the old fetcher, which is _STATE; the assign's offset holds anyway
-    "D: the third request, the event was answered": Row(2, 2, ("ok", "_STATE"), waits=(0, 4_000, 4_000)),
-    "E: subscribed inside, the first request": Row(2, 2, inside=True),
-    "F: subscribed inside, the second request, the next join takes long": Row(
-        None, None, ("ok", "_STATE"), inside=True, rejoin_ms=5_000, waits=(0, 4_000)
-    ),
-    "F on a broker: the next join takes no time": Row(
-        STORED, 5, ("ok", "_STATE"), inside=True, waits=(0, 4_000)
-    ),
-    "G: the join ends while the first request polls": Row(STORED, 2, inside=True, polls=20),
-    "H: the join takes no time": Row(STORED, 5, join_ms=0, inside=True, sleep_ms=20),
-    "I: a sleep of 100 ms, the join takes longer": Row(2, 2, inside=True, sleep_ms=100),
-    "J: a later request behind a sleep": Row(
-        STORED, 5, ("ok", "_STATE"), inside=True, sleep_ms=100, waits=(0, 4_000)
-    ),
+    "D: the third request, the event was answered": (2, 2, EITHER),
+    "E: subscribed inside, the first request": (2, 2, OK),
+    "F: subscribed inside, the second request, the next join takes long": (None, None, EITHER),
+    "F on a broker: the next join takes no time": (STORED, 5, EITHER),
+    "G: the join ends while the first request polls": (STORED, 2, OK),
+    "H: the join takes no time": (STORED, 5, OK),
+    "I: a sleep of 100 ms, the join takes longer": (2, 2, OK),
+    "J: a later request behind a sleep": (STORED, 5, EITHER),
 }
+"""What the last request printed: where its partition was assigned at, its first message, and the seek."""
 
 
-def play(row: Row) -> tuple[Handler, Request]:
-    handler = Handler(Told(Parameters(rejoin_after_ms=row.rejoin_ms)), join_ms=row.join_ms)
-    if not row.inside:
-        handler.subscribe()
-    for wait in row.waits:
-        handler.wait(wait)
-        if row.inside:
-            handler.subscribe()
-            handler.wait(row.sleep_ms)
-        found = handler.request(row.polls)
-    return handler, found
+def test_every_program_was_measured() -> None:
+    assert list(PROGRAMS) == list(MEASURED)
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_a_row_comes_out_as_measured(row: Row) -> None:
-    _, found = play(row)
-    assert (found.assigned, found.first) == (row.assigned, row.first)
-    assert found.seek in row.seek
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_row_comes_out_as_measured(name: str) -> None:
+    _, found = played(PROGRAMS[name])
+    assigned, first, seeks = MEASURED[name]
+    assert (found.assigned, found.first) == (assigned, first)
+    assert found.seek in seeks
 
 
 def test_when_the_join_ends_in_the_middle_messages_begin_anew_at_the_commit() -> None:
-    handler, _ = play(ROWS["G: the join ends while the first request polls"])
+    handler, _ = played(PROGRAMS["G: the join ends while the first request polls"])
     assert offsets(handler.app, TP) == [2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8]
+
+
+def test_the_table_is_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scenario", "race", "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {one["program"]: (one["assigned"], one["first"]) for one in told} == {
+        name: row[:2] for name, row in MEASURED.items()
+    }
