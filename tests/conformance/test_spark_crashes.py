@@ -80,7 +80,13 @@ class Story:
     def progress(self) -> int:
         """How many batches were completed. A driver that ended of itself is started again."""
         self.drive()
-        return len(list(self.folder.glob("checkpoints/*/commits/[0-9]*")))
+        # By their numbers: Spark keeps the last hundred of each stream.
+        numbers = (self._last(folder) for folder in self.folder.glob("checkpoints/*/commits"))
+        return sum(number + 1 for number in numbers)
+
+    @staticmethod
+    def _last(folder: Path) -> int:
+        return max((int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()), default=-1)
 
     def kill(self, kind: str) -> None:
         assert self.process is not None
@@ -117,13 +123,16 @@ def test_whoever_is_killed_every_row_is_there_once(
         story = Story(cluster, kafka, tmp_path, random)
         request.addfinalizer(story.close)
         kinds: list[str] = []
-        for _ in range(KILLS):
+        for number in range(KILLS):
             story.write()
-            before = story.progress()
+            before, began = story.progress(), time.monotonic()
             eventually(lambda before=before: story.progress() > before + 2, "batches after a kill", 600)
+            waited = time.monotonic() - began
             time.sleep(random.uniform(0, 1))
             kinds = kinds or random.sample(sorted(KINDS), len(KINDS))
-            story.kill(kinds.pop())
+            kind = kinds.pop()
+            story.kill(kind)
+            print(f"kill {number + 1}: {kind}, {waited:.0f} s after the one before, batch {before}", flush=True)
         story.write()
         story.end()
 
