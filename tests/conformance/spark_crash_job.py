@@ -3,7 +3,8 @@
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 
 runs until there is a file FOLDER/stop; then every stream reads to the end, and FOLDER/done says so. Every
-start goes on where the one before was killed.
+start goes on where the one before was killed; a stream that ended is started again here, as starting a driver
+takes most of a kill's time.
 """
 
 from __future__ import annotations
@@ -17,32 +18,35 @@ from consumer import Cluster, TopicPartition
 from consumer.spark import register
 from tests.conformance.spark_cluster import session
 
+NAMES = ["rows", "counts", "copy"]
+
 
 def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
     spark: Any = session(master)
     register(spark)
     where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
 
-    def streams(**trigger: Any) -> list[Any]:
+    def streams(names: list[str], **trigger: Any) -> dict[str, Any]:
+        """These streams, started; each goes on at its checkpoint."""
+
         def stream() -> Any:
             given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"}
             return spark.readStream.format("kproto").options(**where, **given).load()
 
-        def started(writer: Any, name: str) -> Any:
-            return (
-                writer.option("checkpointLocation", str(folder / "checkpoints" / name))
-                .trigger(**trigger)
-                .start()
-            )
+        def writer(name: str) -> Any:
+            if name == "rows":
+                rows = stream().selectExpr("partition", "offset", "cast(value as string) value")
+                return rows.writeStream.format("parquet").option("path", str(folder / "rows"))
+            if name == "counts":
+                counts = stream().groupBy("partition").agg({"offset": "count"})
+                return counts.writeStream.outputMode("complete").foreachBatch(keep)
+            return stream().select("value", "partition").writeStream.format("kproto").options(**where_to)
 
-        rows = stream().selectExpr("partition", "offset", "cast(value as string) value")
-        counts = stream().groupBy("partition").agg({"offset": "count"})
-        copy = stream().select("value", "partition")
-        return [
-            started(rows.writeStream.format("parquet").option("path", str(folder / "rows")), "rows"),
-            started(counts.writeStream.outputMode("complete").foreachBatch(keep), "counts"),
-            started(copy.writeStream.format("kproto").options(**where_to), "copy"),
-        ]
+        where_from = {name: str(folder / "checkpoints" / name) for name in names}
+        return {
+            name: writer(name).option("checkpointLocation", checkpoint).trigger(**trigger).start()
+            for name, checkpoint in where_from.items()
+        }
 
     def keep(frame: Any, number: int) -> None:
         found = {row["partition"]: row["count(offset)"] for row in frame.collect()}
@@ -52,15 +56,16 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
 
     where_to = {"kafka.bootstrap.servers": bootstrap, "topic": f"{topic}-copy"}
     with Cluster(bootstrap) as cluster:
-        running = streams(processingTime="0 seconds")
+        running = streams(NAMES, processingTime="0 seconds")
         while not (folder / "stop").exists():
             batch(spark, cluster, where, folder)
-            for query in running:
-                if not query.isActive:
-                    raise RuntimeError(f"a stream ended: {query.exception()}")
-        for query in running:
+            ended = [name for name, query in running.items() if not query.isActive]
+            for name in ended:
+                print(f"{name} ended: {str(running[name].exception())[:200]}", flush=True)
+            running |= streams(ended, processingTime="0 seconds")
+        for query in running.values():
             query.stop()
-        for query in streams(availableNow=True):
+        for query in streams(NAMES, availableNow=True).values():
             query.awaitTermination()
     (folder / "done").touch()
     spark.stop()
