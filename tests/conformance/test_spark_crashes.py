@@ -132,7 +132,9 @@ def test_whoever_is_killed_every_row_is_there_once(
             kinds = kinds or random.sample(sorted(KINDS), len(KINDS))
             kind = kinds.pop()
             story.kill(kind)
-            print(f"kill {number + 1}: {kind}, {waited:.0f} s after the one before, batch {before}", flush=True)
+            print(
+                f"kill {number + 1}: {kind}, {waited:.0f} s after the one before, batch {before}", flush=True
+            )
         story.write()
         story.end()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from pathlib import Path
@@ -20,7 +21,10 @@ from tests.consumer.spark.decoded import avro, registry, wired
 
 pytestmark = pytest.mark.spark
 
-DDL = "id BIGINT, dest STRING, cost DOUBLE, legs ARRAY<STRUCT<n: INT>>, day DATE"
+DDL = (
+    "id BIGINT, dest STRING, cost DOUBLE, legs ARRAY<STRUCT<n: INT>>, day DATE, raw BINARY, "
+    "tags MAP<STRING, STRUCT<n: INT, raws: ARRAY<BINARY>>>, counts ARRAY<MAP<STRING, BIGINT>>"
+)
 
 
 @pytest.fixture
@@ -44,7 +48,11 @@ def test_json_is_what_from_json_finds(spark: Any, kafka: Kafka) -> None:  # noqa
 
     def one(n: int) -> dict[str, Any]:
         legs = [{"n": k} for k in range(rng.randint(0, 3))]
-        return {"id": n, "dest": rng.choice(["SFO", "ä\n€", None]), "cost": n / 3, "legs": legs}
+        raws = [base64.b64encode(rng.randbytes(k)).decode() for k in range(n % 5)]
+        tags = {f"t{k}": rng.choice([None, {"n": k, "raws": raws}, {"raws": [None]}]) for k in range(n % 4)}
+        one = {"id": n, "dest": rng.choice(["SFO", "ä\n€", None]), "cost": n / 3, "legs": legs}
+        one |= {"tags": rng.choice([tags, None]), "counts": [{}, None, {"a": n, "ä": None}][: n % 4]}
+        return {**one, "raw": raws[-1]} if raws else one
 
     values = [json.dumps({**one(n), "day": f"2013-01-{n % 28 + 1:02}"}).encode() for n in range(500)]
     write(kafka, [*values, None])

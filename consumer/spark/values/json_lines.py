@@ -4,14 +4,18 @@ The values of a batch are joined with line feeds and read at once. No value can 
 begins with ``{`` and ends with ``}``, so what is open behind one can't be followed by the next, and a string
 can't hold a line feed. So each gives at least one object, and as many objects as values means one of each. A
 batch that fails is looked through value by value, by msgspec with the same types.
+
+Arrow's reader knows no object as a map. A column with a MAP in it is taken apart by msgspec, down to what
+holds none, and that is read by Arrow as everything else: such columns cost an object for each of their items.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable, Sequence, Sized
 from decimal import Decimal
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -19,9 +23,10 @@ from pyspark.sql import types as spark
 
 from kproto.errors import ConfigError
 
-from .kinds import arrow, pa
-from .lanes import behind_ids
+from .kinds import Kind, arrow, pa
+from .lanes import behind_ids, spread
 from .strings import decode as texts
+from .wire import content
 
 if TYPE_CHECKING:
     from . import Asked, Bad, Column, Decode
@@ -53,19 +58,18 @@ def _check(option: str, kind: spark.DataType, place: str = "") -> None:
     elif isinstance(kind, spark.ArrayType):
         _check(option, kind.elementType, f"{place}[]")
     elif isinstance(kind, spark.MapType):
-        raise ConfigError(option, f"{place} {kind.simpleString()}", "json takes no MAP: name the columns")
-    elif isinstance(kind, spark.BinaryType):
-        raise ConfigError(option, f"{place} binary", "JSON has no bytes: take STRING, and unbase64()")
+        if not isinstance(kind.keyType, spark.StringType):
+            raise ConfigError(option, f"{place} {kind.simpleString()}", "a key of JSON is a STRING")
+        _check(option, kind.valueType, f"{place}{{}}")
+    elif type(kind) not in (*_PYTHON, *_BITS):
+        raise ConfigError(option, f"{place} {kind.simpleString()}", "JSON has nothing like it; take STRING")
 
 
 class _Objects:
-    def __init__(self, kind: Any, spark_kind: spark.StructType) -> None:
+    def __init__(self, kind: Kind, spark_kind: spark.StructType) -> None:
         self.kind = kind
         self.checks = msgspec.json.Decoder(_typed(spark_kind))
-        # Dates are read as text and cast.
-        self.parse = reader.ParseOptions(
-            explicit_schema=pa.schema(_without_dates(kind)), unexpected_field_behavior="ignore"
-        )
+        self.parsed = _Parsed(kind)
 
     def decode(self, values: Column) -> tuple[Column, Bad]:
         bad = dict(texts(values)[1])
@@ -115,30 +119,101 @@ class _Objects:
         joined = pc.binary_join_element_wise(_framed(values), b"", b"\n")
         size = joined.buffers()[1]
         offsets = np.frombuffer(size, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-        content = joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+        lines = joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
         try:
-            self._begin_and_end(content, offsets - offsets[0])
-            table = reader.read_json(
-                pa.BufferReader(content),
-                reader.ReadOptions(use_threads=False, block_size=len(content) + 64),
-                self.parse,
-            )
-            if table.num_rows != len(values):
-                raise pa.ArrowInvalid("it isn't one object")
-            columns = table.combine_chunks().columns
-            arrays = [pa.concat_arrays(one.chunks) if one.num_chunks else one for one in columns]
-            names = [one.name for one in self.kind]
-            return pa.StructArray.from_arrays(arrays, names).cast(self.kind)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            self._begin_and_end(lines, offsets - offsets[0])
+            return self.parsed.read(lines, len(values))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, msgspec.MsgspecError) as error:
             self.why = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
             return None
 
     @staticmethod
-    def _begin_and_end(content: Any, offsets: Any) -> None:
-        data = np.frombuffer(content, np.uint8)
+    def _begin_and_end(lines: Any, offsets: Any) -> None:
+        data = np.frombuffer(lines, np.uint8)
         empty = bool((np.diff(offsets) < 3).any())
         if empty or (data[offsets[:-1]] != ord("{")).any() or (data[offsets[1:] - 2] != ord("}")).any():
             raise pa.ArrowInvalid("it isn't an object")
+
+
+_NULL = msgspec.Raw(b"null")
+Raws: TypeAlias = Sequence[msgspec.Raw]
+
+
+class _Parsed:
+    """Objects, each followed by a line feed, as a column of structs."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        plain = [pa.field(one.name, _as_read(one.type)) for one in kind if not _holds(one.type, _is_map)]
+        self.parse = reader.ParseOptions(explicit_schema=pa.schema(plain), unexpected_field_behavior="ignore")
+        self.apart = {one.name: _apart(one.type) for one in kind if _holds(one.type, _is_map)}
+        raws = [(f"f{n}", msgspec.Raw, _NULL) for n in range(len(self.apart))]
+        names = {f"f{n}": name for n, name in enumerate(self.apart)}
+        self.raw = msgspec.json.Decoder(msgspec.defstruct("Object", raws, rename=names))
+
+    def read(self, lines: Any, count: int) -> Column:
+        """Raises ArrowInvalid, ArrowNotImplementedError or MsgspecError."""
+        options = reader.ReadOptions(use_threads=False, block_size=len(lines) + 64)
+        table = reader.read_json(pa.BufferReader(lines), options, self.parse)
+        if table.num_rows != count:
+            raise pa.ArrowInvalid("it isn't one object")
+        columns: dict[str, Column] = {}
+        for name, one in zip(table.column_names, table.combine_chunks().columns, strict=True):
+            columns[name] = pa.concat_arrays(one.chunks) if one.num_chunks else one
+        if self.apart:
+            objects = self.raw.decode_lines(lines)
+            for n, (name, read) in enumerate(self.apart.items()):
+                columns[name] = read([getattr(one, f"f{n}") for one in objects])
+        arrays = [_shaped(columns[one.name], one.type) for one in self.kind]
+        return pa.StructArray.from_arrays(arrays, fields=list(self.kind))
+
+
+def _apart(kind: Kind) -> Callable[[Raws], Column]:
+    """How values, each in JSON or null, become a column of this kind."""
+    if not _holds(kind, _is_map):
+        parsed = _Parsed(pa.struct([pa.field("v", kind)]))
+
+        def plain(raws: Raws) -> Column:
+            lines = pa.py_buffer(b"".join(part for raw in raws for part in (b'{"v":', bytes(raw), b"}\n")))
+            return parsed.read(lines, len(raws)).field(0) if raws else pa.nulls(0, kind)
+
+        return plain
+    if pa.types.is_struct(kind):
+        objects = _Parsed(kind)
+
+        def structs(raws: Raws) -> Column:
+            there = [n for n, raw in enumerate(raws) if raw != _NULL]
+            lines = pa.py_buffer(b"".join(part for n in there for part in (bytes(raws[n]), b"\n")))
+            found = objects.read(lines, len(there)) if there else pa.nulls(0, kind)
+            return spread(found, np.array(there, np.int64), len(raws))
+
+        return structs
+    if pa.types.is_list(kind):
+        items, inner = msgspec.json.Decoder(list[msgspec.Raw] | None), _apart(kind.value_type)
+
+        def lists(raws: Raws) -> Column:
+            found: list[list[msgspec.Raw] | None] = [items.decode(raw) for raw in raws]
+            values = inner([one for each in found if each for one in each])
+            return pa.ListArray.from_arrays(_offsets(found), values, type=kind, mask=_missing(found))
+
+        return lists
+    entries, values_of = msgspec.json.Decoder(dict[str, msgspec.Raw] | None), _apart(kind.item_type)
+
+    def maps(raws: Raws) -> Column:
+        found: list[dict[str, msgspec.Raw] | None] = [entries.decode(raw) for raw in raws]
+        keys = pa.array([key for each in found if each for key in each], pa.string())
+        values = values_of([one for each in found if each for one in each.values()])
+        return pa.MapArray.from_arrays(_offsets(found), keys, values, type=kind, mask=_missing(found))
+
+    return maps
+
+
+def _offsets(found: Sequence[Sized | None]) -> Column:
+    return pa.array(np.cumsum([0, *(len(one or ()) for one in found)]), pa.int32())
+
+
+def _missing(found: Sequence[object]) -> Column:
+    return pa.array([one is None for one in found], pa.bool_())
 
 
 def _framed(values: Column) -> Column:
@@ -148,12 +223,70 @@ def _framed(values: Column) -> Column:
     return values if begins else pc.ascii_trim(text, " \t\r\n").view(pa.binary())
 
 
-def _without_dates(kind: Any) -> Any:
+def _is_map(kind: Kind) -> bool:
+    return bool(pa.types.is_map(kind))
+
+
+def _is_binary(kind: Kind) -> bool:
+    return bool(pa.types.is_binary(kind))
+
+
+def _holds(kind: Kind, what: Callable[[Kind], bool]) -> bool:
+    """Whether a kind is, or has somewhere in it, such a one."""
+    return what(kind) or any(_holds(kind.field(n).type, what) for n in range(kind.num_fields))
+
+
+def _as_read(kind: Kind) -> Kind:
+    """Dates are read as text, and cast; bytes are text in base64."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _without_dates(one.type)) for one in kind])
+        return pa.struct([pa.field(one.name, _as_read(one.type)) for one in kind])
     if pa.types.is_list(kind):
-        return pa.list_(pa.field("element", _without_dates(kind.value_type)))
-    return pa.string() if pa.types.is_date(kind) else kind
+        return pa.list_(pa.field("element", _as_read(kind.value_type)))
+    return pa.string() if pa.types.is_date(kind) or _is_binary(kind) else kind
+
+
+def _shaped(column: Column, kind: Kind) -> Column:
+    """A column of `_as_read` as what it is for. Raises ArrowInvalid."""
+    if column.type == kind:
+        return column
+    if not _holds(kind, _is_binary):
+        return column.cast(kind)
+    if pa.types.is_struct(kind):
+        arrays = [_shaped(column.field(n), one.type) for n, one in enumerate(kind)]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=column.is_null())
+    if pa.types.is_list(kind):
+        values = _shaped(column.values, kind.value_type)
+        return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
+    return _from_base64(column)
+
+
+_SIXES = np.full(256, 255, np.uint8)
+_SIXES[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")] = [*range(64), 0]
+
+
+def _from_base64(column: Column) -> Column:
+    """Text in base64, with its padding, as bytes. Raises ArrowInvalid."""
+    data, offsets = content(column.fill_null(""))
+    sizes, pad = np.diff(offsets), data == ord("=")
+    last = offsets[1:][sizes > 0]
+    fits = not (sizes % 4).any()
+    padding = np.zeros(len(sizes), np.int64)
+    if fits:
+        padding[sizes > 0] = pad[last - 1] * (1 + pad[last - 2].astype(np.int64))
+    sixes = _SIXES[data]
+    if not fits or padding.sum() != pad.sum() or (sixes == 255).any():
+        raise pa.ArrowInvalid("it isn't base64")
+    fours = sixes.reshape(-1, 4).astype(np.uint32)
+    words = fours[:, 0] << 18 | fours[:, 1] << 12 | fours[:, 2] << 6 | fours[:, 3]
+    made = np.stack([words >> 16, words >> 8, words], axis=1).astype(np.uint8).reshape(-1)
+    places = np.cumsum([0, *(sizes // 4 * 3)])
+    wanted = np.ones(len(made), bool)
+    for byte in (1, 2):
+        wanted[places[1:][padding >= byte] - byte] = False
+    places[1:] -= np.cumsum(padding)
+    buffers = [None, pa.py_buffer(places.astype(np.int32)), pa.py_buffer(made[wanted])]
+    found = pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
+    return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.binary())) if column.null_count else found
 
 
 _PYTHON: dict[type[spark.DataType], Any] = {
@@ -161,6 +294,7 @@ _PYTHON: dict[type[spark.DataType], Any] = {
     spark.FloatType: float,
     spark.DoubleType: float,
     spark.StringType: str,
+    spark.BinaryType: bytes,
     spark.DateType: datetime.date,
     spark.TimestampType: str,
     spark.TimestampNTZType: str,
@@ -177,6 +311,8 @@ def _typed(kind: spark.DataType) -> Any:
         return msgspec.defstruct("Object", fields, rename=names)
     if isinstance(kind, spark.ArrayType):
         return list[_typed(kind.elementType) | None]  # type: ignore[misc]
+    if isinstance(kind, spark.MapType):
+        return dict[str, _typed(kind.valueType) | None]  # type: ignore[misc]
     if type(kind) in _BITS:
         return int
     return _PYTHON[type(kind)]

@@ -96,7 +96,7 @@ class Lanes:
             last = window >> 7 & 1
             value[wide] |= (window & 127) << 56 | (window >> 8 & 1 & last) << 63
             width[wide] += last
-            long[wide] = (last & ((window >> 8 & 0xFF) > 1)) != 0
+            long[wide] = (last & ((window >> 8 & 0xFF) > 127)) != 0
         wrong = self._moved(lanes, at + width, what)
         self.fail(lanes, long & ~wrong, f"{what} has more than 64 bits")
         value[wrong | long] = 0

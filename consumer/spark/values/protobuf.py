@@ -17,7 +17,7 @@ import numpy as np
 from kproto.errors import ConfigError
 
 from .kinds import arrow
-from .lanes import Ints, Lanes, behind_ids, pa, pc, spread
+from .lanes import Ints, Lanes, behind_ids, pa, spread
 from .protobuf_schema import ENUM, KINDS, MESSAGE, column, is_map, known, repeated
 from .protobuf_schema import message as descriptor
 
@@ -137,7 +137,8 @@ class _Taken:
             self.parts.append((value, value))
         self.rows.append(rows)
 
-    def column(self, lanes: Lanes, begin: Ints) -> Column:
+    def column(self, lanes: Lanes, begin: Ints, whole: bool) -> Column:
+        """The field's column; `whole` has a default where nothing is, also of what has presence."""
         count = len(lanes)
         kind = "i8" if self.wire == 2 else KINDS[self.field.type][2].strip("<")
         rows = np.concatenate([np.zeros(0, np.int64), *self.rows])
@@ -158,12 +159,14 @@ class _Taken:
             twice = np.bincount(rows, minlength=count) > 1
             lanes.fail(lanes.all(), twice, f"the message {self.field.name} is there in pieces")
         rows, one, other = rows[last], one[last], other[last]
-        if len(rows) < count and not self.field.has_presence:
-            whole, until = np.zeros(count, one.dtype), np.zeros(count, one.dtype)
+        if len(rows) < count and (whole or not self.field.has_presence):
+            first, until = np.zeros(count, one.dtype), np.zeros(count, one.dtype)
             if self.wire == 2:
-                whole[:], until[:] = begin, begin
-            whole[rows], until[rows] = one, other
-            return self._made(lanes, lanes.all(), whole, until, self.target)
+                first[:], until[:] = begin, begin
+            elif self.field.type == ENUM:
+                first[:] = self.field.default_value
+            first[rows], until[rows] = one, other
+            return self._made(lanes, lanes.all(), first, until, self.target)
         return spread(self._made(lanes, rows, one, other, self.target), rows, count)
 
     def _made(self, lanes: Lanes, rows: Ints, one: Any, other: Any, target: Any) -> Column:
@@ -328,23 +331,11 @@ def _read(lanes: Lanes, message: Any, target: Any, *, whole: bool = False) -> Co
         else:
             _pass(lanes, rows, tag)
         look(rows)
-    columns = [_defaulted(one.column(lanes, begin), whole) for one in taken.values()]
+    columns = [one.column(lanes, begin, whole) for one in taken.values()]
     return pa.StructArray.from_arrays(columns, fields=list(target))
 
 
 _NO_TAG = 1 << 32
-
-
-def _defaulted(column: Column, whole: bool) -> Column:
-    if not whole or not column.null_count:
-        return column
-    kind = column.type
-    if pa.types.is_struct(kind) or pa.types.is_nested(kind):
-        return column
-    zero = "" if pa.types.is_string(kind) else b"" if pa.types.is_binary(kind) else 0
-    return pc.fill_null(
-        column, pa.scalar(zero, pa.int64()).cast(kind) if zero == 0 else pa.scalar(zero, kind)
-    )
 
 
 def _pass(lanes: Lanes, rows: Ints, tag: int) -> None:

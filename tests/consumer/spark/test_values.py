@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 import random
@@ -16,6 +17,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     IntegerType,
@@ -153,7 +155,76 @@ def test_json_has_times_numbers_and_lists() -> None:
     assert row["legs"] == [{"n": 1}, None]
 
 
-@pytest.mark.parametrize("kind", [MapType(StringType(), LongType()), BinaryType()], ids=str)
+MAPS = StructType().add("m", MapType(StringType(), LongType())).add("id", LongType())
+
+
+def test_objects_of_json_become_maps() -> None:
+    written = [b'{"m": {"a": 1, "b": null}, "id": 1}', b'{"id": 2}', b'{"m": {}}', b'{"m": null}', None]
+    found = [
+        row and {**row, "m": row["m"] and dict(row["m"])} for row in values(decoded(written, MAPS, JSON))
+    ]
+    first = {"m": {"a": 1, "b": None}, "id": 1}
+    nothing = {"m": None, "id": None}
+    assert found == [first, {"m": None, "id": 2}, {"m": [], "id": None}, nothing, None]
+
+
+def test_maps_may_hold_and_be_held_by_everything() -> None:
+    leg = StructType().add("at", TimestampType()).add("raw", BinaryType()).add("day", DateType())
+    inner = StructType().add("deep", MapType(StringType(), ArrayType(leg))).add("n", IntegerType())
+    kind = StructType().add("list", ArrayType(MapType(StringType(), DoubleType()))).add("one", inner)
+    written = [
+        b'{"list": [{"x": 1.5}, null, {}], "one": {"n": 3, "deep": {"k": [{"at": "2013-01-01T10:00:00Z",'
+        b' "raw": "aGk=", "day": "2013-01-02"}, null]}}}',
+        b'{"list": [], "one": null}',
+        b'{"one": {"deep": null, "n": 4}}',
+    ]
+    first, second, third = values(decoded(written, kind, JSON))
+    assert first["list"] == [[("x", 1.5)], None, []]
+    [(key, [made, none])] = first["one"]["deep"]
+    assert (key, none, first["one"]["n"]) == ("k", None, 3)
+    assert (made["raw"], made["day"]) == (b"hi", datetime.date(2013, 1, 2))
+    assert made["at"].isoformat() == "2013-01-01T10:00:00+00:00"
+    assert second == {"list": [], "one": None}
+    assert third == {"list": None, "one": {"deep": None, "n": 4}}
+
+
+@pytest.mark.parametrize(
+    "broken", [b'{"m": {"a": "b"}}', b'{"m": [1]}', b'{"m": {"a": 99999999999999999999}}', b'{"m": {1: 2}}']
+)
+def test_a_map_that_is_bad_is_null_and_changes_no_other(broken: bytes) -> None:
+    good = [b'{"m": {"k": %d}}' % n for n in range(3)]
+    found = decoded([good[0], broken, *good[1:]], MAPS, {**JSON, **NULL})
+    assert [row["value"] and row["value"]["m"] for row in found] == [
+        [("k", 0)], None, [("k", 1)], [("k", 2)],
+    ]  # fmt: skip
+    assert [row["_error"] is None for row in found] == [True, False, True, True]
+
+
+def test_base64_in_json_becomes_bytes() -> None:
+    kind = StructType().add("raw", BinaryType()).add("all", ArrayType(BinaryType()))
+    rng = random.Random(3)
+    pieces = [rng.randbytes(size) for size in [*range(50), 0, 1000]]
+    texts = [base64.b64encode(one).decode() for one in pieces]
+    written = [
+        json.dumps({"raw": one, "all": [one, None, *texts[: n % 4]]}).encode() for n, one in enumerate(texts)
+    ]
+    found = values(decoded([*written, b"{}"], kind, JSON))
+    assert found == [
+        *({"raw": one, "all": [one, None, *pieces[: n % 4]]} for n, one in enumerate(pieces)),
+        {"raw": None, "all": None},
+    ]
+
+
+@pytest.mark.parametrize("text", ["aGk", "aG=k", "a===", "====", "aGk!", "aGk=aGk=", "\u00e4Gk="])
+def test_what_is_not_base64_is_bad_alone(text: str) -> None:
+    kind = StructType().add("raw", BinaryType())
+    good = b'{"raw": "aGk="}'
+    found = decoded([good, json.dumps({"raw": text}).encode(), good], kind, {**JSON, **NULL})
+    assert values(found) == [{"raw": b"hi"}, None, {"raw": b"hi"}]
+    assert found[1]["_error"]
+
+
+@pytest.mark.parametrize("kind", [MapType(LongType(), StringType()), DayTimeIntervalType()], ids=str)
 def test_what_json_cant_be_is_refused_by_name(kind: Any) -> None:
     with pytest.raises(ConfigError, match=r"value\.schema"):
         decoded([], StructType().add("m", kind), JSON)
@@ -303,6 +374,52 @@ def test_a_packed_field_of_many_numbers_and_a_double_are_read() -> None:
     assert values(decoded([top.SerializeToString()], kind, options)) == [
         {"f10": list(range(-500, 500)), "f1": 0.5}
     ]
+
+
+def test_what_a_maps_entry_leaves_out_has_its_default() -> None:
+    """A message that isn't there is an empty one, as in protobuf's own library, and not null."""
+    pytest.importorskip("google.protobuf")
+    from tests.consumer.spark import random_protobuf as proto
+
+    field = {one.name: one.number << 3 | 2 for one in proto.top().fields}
+    written = b"".join(
+        bytes([field[name] & 0x7F | 0x80, field[name] >> 7, len(entry)]) + entry
+        for name, entry in (("mq", b"\x08\x07"), ("mq", b""), ("mp", b"\x10\x05"), ("mp", b"\x0a\x01k"))
+    )
+    own = proto.message()()
+    own.ParseFromString(written)
+    [row], bad = proto.decode([written])
+    assert not bad
+    assert row == proto.expected(own)
+    assert row["mq"] == {7: {"a": 0, "b": ""}, 0: {"a": 0, "b": ""}}
+    assert row["mp"] == {"": 5, "k": 0}
+
+
+def test_an_entry_with_what_maps_dont_have_is_taken_as_javas_from_protobuf_takes_it() -> None:
+    """Python's own library, upb, leaves such an entry out of the map; Java's keeps it (judged by its
+    DynamicMessage).
+    """
+    pytest.importorskip("google.protobuf")
+    from tests.consumer.spark import random_protobuf as proto
+
+    [row], bad = proto.decode([bytes.fromhex("b202060a026b301200" + "b202050a016b1805")])
+    assert not bad
+    assert row["mp"] == {"k0": 0, "k": 0}
+
+
+def test_a_number_of_ten_bytes_keeps_its_lowest_64_bits() -> None:
+    """As protobuf's own library, and Java's, have it."""
+    pytest.importorskip("google.protobuf")
+    from tests.consumer.spark import random_protobuf as proto
+
+    number = proto.top().fields_by_name["opt"].number << 3
+    tag = bytes([number & 0x7F | 0x80, number >> 7])
+    written = [tag + b"\xff" * 9 + b"\x7f", tag + b"\xff" * 9 + b"\xff\x01"]
+    own = proto.message()()
+    own.ParseFromString(written[0])
+    rows, bad = proto.decode(written)
+    assert rows[0]["opt"] == own.opt == -1
+    assert bad == {1: "opt has more than 64 bits"}
 
 
 def test_one_value_of_many_items_is_read_whole() -> None:
