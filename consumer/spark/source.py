@@ -7,11 +7,11 @@ starts a stream waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, MutableMapping
+from collections.abc import Generator, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kproto.errors import MissingExtra
@@ -34,6 +34,21 @@ def _since(version: str, what: str) -> Generator[None]:
         if not (error.name or "").startswith("pyspark."):
             raise
         raise MissingExtra(what, f"PySpark {version} or newer", "spark") from None
+
+
+class TooOld(DataSourceStreamReader):
+    """Raises when it is first asked something: until a reader is there, the process that plans streams
+    answers an error with one of its own (``cannot access local variable 'reader'``).
+    """
+
+    def __init__(self, error: MissingExtra) -> None:
+        self.error = error
+
+    def initialOffset(self) -> dict[str, object]:
+        raise self.error
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        raise self.error
 
 
 class KprotoDataSource(DataSource):
@@ -61,11 +76,15 @@ class KprotoDataSource(DataSource):
 
         return KprotoReader(schema, self.parsed)
 
-    def streamReader(self, schema: StructType) -> KprotoStreamReader:
-        """For ``spark.readStream``. Raises MissingExtra before Spark 4.2, whose sources know no start."""
-        with _since("4.2", "a stream of kproto"):
-            from .stream import KprotoStreamReader
-
+    def streamReader(self, schema: StructType) -> KprotoStreamReader | TooOld:
+        """For ``spark.readStream``. Before Spark 4.2, whose sources know no start, the query ends with
+        MissingExtra.
+        """
+        try:
+            with _since("4.2", "a stream of kproto"):
+                from .stream import KprotoStreamReader
+        except MissingExtra as error:
+            return TooOld(error)
         return KprotoStreamReader(schema, self.parsed)
 
     def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
