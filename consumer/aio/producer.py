@@ -62,12 +62,8 @@ class AsyncProducer(Sender, AsyncBlock):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._changed = asyncio.Event()
-        self._stirred = False
+        self._ways = self._loop, self._records
         self._over = asyncio.Event()
-        self._records.stir = self._stir
-
-    def _stir(self) -> None:
-        self._stirred = True
 
     def _must_be_here(self) -> None:
         if get_running_loop() is not self._loop:
@@ -90,7 +86,9 @@ class AsyncProducer(Sender, AsyncBlock):
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
         if unknown:
             raise unknown_argument("send", min(unknown), SENT)
-        if get_running_loop() is not self._loop:
+        # A look at an attribute of ours costs as much as a call, since the class has a `__getattr__`.
+        loop, records = self._ways
+        if get_running_loop() is not loop:
             self._must_be_here()
         if type(value) is not bytes and value is not None:
             value = as_bytes("value", value)
@@ -105,12 +103,11 @@ class AsyncProducer(Sender, AsyncBlock):
         headers = header_pairs(headers) if headers else ()
         if type(topic) is not str or not topic:
             topic = topic_name(topic)
-        records = self._records
         deadline: float | None = None
         while True:
             delivery = records.take(topic, key, value, partition, timestamp, headers)
-            if self._stirred:
-                self._stirred = False
+            if records.stirred:
+                records.stirred = False
                 topic_name(topic)
                 ripe = records.urgent()
                 self._changed.clear()
@@ -120,7 +117,7 @@ class AsyncProducer(Sender, AsyncBlock):
             if delivery is not None:
                 return delivery
             if deadline is None:
-                deadline = self._loop.time() + self.options.max_block_ms / 1000
+                deadline = loop.time() + self.options.max_block_ms / 1000
             timed_out = RequestTimedOut("send", self.options.max_block_ms, self._why())
             await self._wait(deadline, timed_out)
 

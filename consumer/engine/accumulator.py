@@ -81,7 +81,9 @@ class Accumulator:
         self.ledger = Ledger()
         self.owner: Any = None
         # Called, with the guard held, when something happened that the sender should know of.
-        self.stir: Callable[[], object] = _nothing
+        self.stir: Callable[[], object] = self._note
+        # That it did, for who has nobody to wake and looks here after a record.
+        self.stirred = False
         self.why = ""
         # Why nothing is taken any more, "" while it is.
         self.closed = ""
@@ -433,6 +435,9 @@ class Accumulator:
             batch.data = None
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
+    def _note(self) -> None:
+        self.stirred = True
+
     def close(self, why: str) -> None:
         """Takes nothing from now on; for any thread."""
         self.closed = self.closed or why
@@ -446,7 +451,3 @@ class Accumulator:
     @property
     def open_records(self) -> int:
         return sum(map(len, list(self.open)))
-
-
-def _nothing() -> None:
-    """Nobody has to be told."""

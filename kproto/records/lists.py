@@ -83,9 +83,8 @@ def _encoded(
 ) -> bytes:
     """The records; LookupError for numbers that are in no table."""
     named = headers is not None and any(headers)
-    nulls = values.count(None)
-    if not nulls and not named and keys.count(None) in (0, len(keys)) and len(timestamps) > 1:
-        with suppress(LookupError):
+    if not named and len(timestamps) > 1 and (keys[0] is not None or keys.count(None) == len(keys)):
+        with suppress(LookupError, TypeError):  # a null has no length
             return _small(timestamps, None if keys[0] is None else keys, values)
     varints, deltas = small_varints()
     count = len(timestamps)
