@@ -155,6 +155,7 @@ class MetadataKeeper:
         self._single: dict[str, int] = {}
         self._single_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
+        self._looks: dict[str, int] = {}  # how often in a row looks at it alone told nothing new
         self._whole = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
@@ -178,8 +179,11 @@ class MetadataKeeper:
             self.topics |= {topic}
         if topic in self._single:
             return
-        backoff = self._core.options.retry_backoff_ms
-        self._look_later(topic, max(0, self._single_at.get(topic, -backoff) + backoff - self._core.now))
+        last = self._single_at.get(topic)
+        wait = (
+            0 if last is None else last + self._core.backoff.after(self._looks.get(topic, 0)) - self._core.now
+        )
+        self._look_later(topic, max(0, wait))
 
     def _look_later(self, topic: str, wait: int) -> None:
         at = self._core.now + wait
@@ -188,7 +192,7 @@ class MetadataKeeper:
     def forget(self, topic: str) -> None:
         """This topic doesn't matter any more."""
         self.topics -= {topic}
-        for known in (self._single, self._single_at, self._leaderless, self.refusals):
+        for known in (self._single, self._single_at, self._leaderless, self._looks, self.refusals):
             known.pop(topic, None)
 
     def need(self) -> None:
@@ -258,6 +262,8 @@ class MetadataKeeper:
         self.trouble = ""
         news = core.view.update(response, core.now, version=call.version, everything=self._asked is None)
         self._vain = self._vain + 1 if needed and not news else 0
+        for topic in () if self._whole else self._asked or ():
+            self._looks[topic] = 0 if news else self._looks.get(topic, 0) + 1
         core.network.metadata_changed(core.now)
         self._soon(core.options.metadata_max_age_ms)
         if self._whole and self._asked is not None and self.topics - self._asked - self._single.keys():

@@ -49,6 +49,9 @@ class Schedule:
             return
         leader = self._core.view.leader(lane.partition)
         if leader is None:
+            topic = self._core.view.topics.get(lane.partition.topic)
+            if topic is not None and topic.partitions and lane.partition.partition not in topic.partitions:
+                head.why = f"the topic has {len(topic.partitions)} partitions now, and not this one"
             head.why = head.why or "the partition has no leader"
             self._astray.setdefault(lane.partition.topic, {})[lane] = None
             self._metadata.look_up(lane.partition.topic)

@@ -528,3 +528,83 @@ def test_a_partition_with_a_number_like_none_costs_no_memory() -> None:
     view.partitions = {2**31 - 1: view.partitions[0], -7: view.partitions[1]}
     a.engine._metadata_changed(frozenset({"t"}))
     assert len(a.engine.records.routes["t"].lanes) == 2
+
+
+def test_a_partition_that_is_gone_is_looked_for_less_and_less_often() -> None:
+    """The topic was deleted and made again with one partition: the other one's records wait for a leader."""
+    world = World({"t": 2})
+    a = world.producer(linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=20_000)
+    warm = a.must_send("t", "warm", partition=1)
+    a.tick()
+    assert ended(world, warm)
+    world.delete_topic("t")
+    world.create("t", 1)
+    stuck = a.must_send("t", "stuck", partition=1)
+    a.tick()
+    assert world.run(21_000, until=lambda: stuck.done)
+    assert "the topic has 1 partitions now, and not this one" in str(stuck.error)
+    assert len(world.asked(a, MetadataRequest)) < 50
+    fine = a.must_send("t", "fine", partition=0)
+    a.tick()
+    assert ended(world, fine)
+    assert log_of(world, "t", 0) == ["fine"]
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [range(-1, 135, 9), pytest.param([*range(-1, 135), 9_999], marks=pytest.mark.thorough)],
+    ids=["some", "all"],
+)
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_every_delivery_ends_whatever_a_broker_answers(codes: Any, idempotent: bool) -> None:
+    for code in codes:
+        world = World({"t": 1})
+        a = world.producer(
+            linger_ms=0, request_timeout_ms=400, delivery_timeout_ms=1_500, enable_idempotence=idempotent
+        )
+        refusing = [code != 0]
+
+        def tamper(client: Client, request: Any, version: int, code: int = code, on: Any = refusing) -> Any:
+            return refuse(request, code) if on[0] and isinstance(request, ProduceRequest) else None
+
+        world.tamper = tamper
+        sent = [a.deliver("t", str(number)) for number in range(3)]
+        a.flush()
+        assert world.run(2_000, until=lambda: all(one.done() for one in sent)), code  # noqa: B023
+        kept = log_of(world, "t", 0)
+        assert all(one.exception() for one in sent) or kept or code == 46, code
+        refusing[0] = False
+        world.run(200)
+        after = a.deliver("t", "after")
+        a.flush()
+        assert world.run(2_000, until=lambda: after.done()), code  # noqa: B023
+        assert after.exception() is None, code
+        assert log_of(world, "t", 0) == [*kept, "after"], code
+        assert (a.engine.buffered, a.engine.open_records) == (0, 0), code
+
+
+@pytest.mark.parametrize("odd", ["fewer", "others", "nothing"])
+def test_an_answer_that_does_not_mention_a_partition_is_no_success(odd: str) -> None:
+    world = World({"t": 2})
+    a = world.producer(linger_ms=0, request_timeout_ms=400, delivery_timeout_ms=1_500)
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, ProduceRequest):
+            return None
+        answer = refuse(request, 0)
+        for topic in answer.responses:
+            for entry in topic.partition_responses:
+                entry.index += 77 if odd == "others" else 0
+            if odd == "fewer":
+                del topic.partition_responses[-1]
+        if odd == "nothing":
+            answer.responses = []
+        return answer
+
+    world.tamper = tamper
+    sent = [a.must_send("t", "x", partition=index) for index in (0, 1)]
+    a.flush()
+    assert world.run(2_000, until=lambda: all(batch.done for batch in sent))
+    assert isinstance(sent[1].error, RequestTimedOut)
+    assert "doesn't mention the partition" in str(sent[1].error)
+    assert (sent[0].error is None) == (odd == "fewer")
