@@ -141,7 +141,7 @@ class Login:
         try:
             after = self._exchange.answer(challenge)
         except SaslFailed as error:
-            raise self._refused(str(error)) from None
+            raise self._refused(self._security.without_secrets(str(error))) from None
         if after is None:
             self._at = _At.done
             self._let_in = True
@@ -150,7 +150,7 @@ class Login:
 
     def _why(self, response: SaslAuthenticateResponse) -> str:
         who = f"{self._security.user} with {self._security.mechanism}"
-        words = response.error_message or describe(response.error_code)
+        words = self._security.without_secrets(response.error_message or describe(response.error_code))
         if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             return f"{who}: {words}"
         cure = (

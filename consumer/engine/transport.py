@@ -33,10 +33,13 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Send these bytes, all of them and in order."""
+    """Send these bytes, all of them and in order. They may be a password: no repr has them."""
 
     key: int
     data: bytes
+
+    def __repr__(self) -> str:
+        return f"Write(key={self.key}, {len(self.data)} bytes)"
 
 
 class Shut(msgspec.Struct, frozen=True):

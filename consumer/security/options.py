@@ -49,13 +49,20 @@ class Security:
     mechanism: str | None = None
     username: str | None = None
     password: Secret | None = None
-    extensions: Mapping[str, str] = field(default_factory=dict[str, str])
+    extensions: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     tls: Tls | None = None
     tokens: TokenSource | None = None
     # The last salted password: it is what SCRAM spends its time on, for each connection.
     _salted: dict[tuple[bytes, int], bytes] = field(
         default_factory=dict[tuple[bytes, int], bytes], repr=False, compare=False
     )
+
+    def without_secrets(self, words: str) -> str:
+        """What a broker says, should it repeat what it was sent."""
+        for secret in (self.password, None if self.tokens is None else self.tokens.last):
+            if secret is not None and secret.reveal() != self.username:
+                words = words.replace(secret.reveal(), HIDDEN)
+        return words
 
     @property
     def sasl(self) -> bool:
@@ -260,8 +267,12 @@ def _provider(name: str, value: Any) -> None:
 
 
 def _url(name: str, value: Any) -> None:
+    allowed = "an address such as https://login.example.com/oauth2/token"
+    if isinstance(value, str) and "@" in value:
+        allowed += ", without anybody's password: that is sasl_oauthbearer_client_secret"
+        raise ConfigError(name, HIDDEN, allowed)
     if not isinstance(value, str) or not value.startswith(("https://", "http://")):
-        raise ConfigError(name, value, "an address such as https://login.example.com/oauth2/token")
+        raise ConfigError(name, value, allowed)
 
 
 def _extensions(name: str, value: Any) -> None:

@@ -56,6 +56,11 @@ class TokenSource:
     _until: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
+    @property
+    def last(self) -> Secret | None:
+        """The token that was had last."""
+        return None if self._token is None else self._token.value
+
     def blocking(self) -> Token:
         """Asks in this thread, if need be."""
         with self._lock:
@@ -153,8 +158,16 @@ class Endpoint:
                 "Authorization": "Basic " + b64encode(f"{name}:{secret}".encode()).decode(),
             },
         )
+
+        class Stay(urllib.request.HTTPRedirectHandler):
+            def redirect_request(
+                self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+            ) -> None:
+                """Nobody else gets the client's secret, whoever sends us there."""
+
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context), Stay)
         try:
-            with urllib.request.urlopen(request, timeout=ENDPOINT_TIMEOUT, context=self.context) as answer:
+            with opener.open(request, timeout=ENDPOINT_TIMEOUT) as answer:
                 found: Any = json.loads(answer.read(1 << 20))
         except urllib.error.HTTPError as error:
             refused = error.code in (400, 401, 403)

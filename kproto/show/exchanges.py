@@ -55,8 +55,13 @@ _ADDRESSES: dict[type[Message], tuple[str, ...]] = {
     ShareAcknowledgeResponse: ("node_endpoints",),
 }
 
-# API -> where it has proofs of who one is, in its request or its answer: (the list they are in, field).
+_CONFIGS = "resources.configs"
+# What the names of settings end with that Kafka's ConfigDef calls a PASSWORD.
+_PASSWORDS = ("password", "jaas.config", "keystore.key", "secret")
+# API -> where it has proofs of who one is, in its request or its answer: (the lists they are in, field).
 _SECRETS: dict[str, tuple[tuple[str, str], ...]] = {
+    "AlterConfigs": ((_CONFIGS, "value"),),
+    "IncrementalAlterConfigs": ((_CONFIGS, "value"),),
     "SaslAuthenticate": (("", "auth_bytes"),),
     "AlterUserScramCredentials": (("upsertions", "salted_password"),),
     "CreateDelegationToken": (("", "hmac"),),
@@ -210,9 +215,13 @@ class Conversation:
 def without_secrets(api: str, message: Message) -> Message:
     """The message, in which what lets somebody in is replaced: lines, JSON and pages are shown around."""
     for inside, name in _SECRETS.get(api, ()):
-        for one in getattr(message, inside, ()) if inside else (message,):
-            if getattr(one, name, b""):
-                setattr(one, name, _HIDDEN)
+        found: list[Any] = [message]
+        for step in filter(None, inside.split(".")):
+            found = [inner for one in found for inner in getattr(one, step, ())]
+        for one in found:
+            value = getattr(one, name, b"")
+            if value and (inside != _CONFIGS or one.name.lower().endswith(_PASSWORDS)):
+                setattr(one, name, _HIDDEN if isinstance(value, bytes) else _HIDDEN.decode())
     return message
 
 

@@ -32,19 +32,20 @@ SECURITY = "org.apache.kafka.common.security."
 
 @dataclass(frozen=True)
 class Kafka:
-    """A broker's SASL_SSL listeners; `signed` is one that takes tokens of the issuer's."""
+    """A broker's listeners by their protocols; SIGNED takes tokens of the issuer's."""
 
-    place: str
-    signed: str
+    places: dict[str, str]
     ca: str
     issuer: Issuer
 
-    def options(self, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD) -> dict[str, str]:
-        """As Spark's own source takes them."""
+    def options(
+        self, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD, protocol: str = "SASL_SSL"
+    ) -> dict[str, str]:
+        """As Spark's own source takes them"""
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         return {
-            "kafka.bootstrap.servers": self.place,
-            "kafka.security.protocol": "SASL_SSL",
+            "kafka.bootstrap.servers": self.places[protocol],
+            "kafka.security.protocol": protocol,
             "kafka.sasl.mechanism": mechanism,
             "kafka.sasl.jaas.config": f'{SECURITY}{module} required username="alice" password="{password}";',
             "kafka.ssl.truststore.type": "PEM",
@@ -54,7 +55,7 @@ class Kafka:
     def by_token(self, **more: str) -> dict[str, str]:
         """`_` in a name stands for a dot."""
         return {
-            "kafka.bootstrap.servers": self.signed,
+            "kafka.bootstrap.servers": self.places["SIGNED"],
             "kafka.security.protocol": "SASL_SSL",
             "kafka.sasl.mechanism": "OAUTHBEARER",
             "kafka.ssl.truststore.type": "PEM",
@@ -72,7 +73,7 @@ class Kafka:
     def topic(self) -> str:
         name = f"t-{uuid4().hex[:12]}"
         given = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
-        with Cluster(self.place, **Access.read(given).options) as cluster:
+        with Cluster(self.places["SASL_SSL"], **Access.read(given).options) as cluster:
             cluster.create_topics({name: 2})
         return name
 
@@ -84,9 +85,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with issuing({"alice": CLIENT_SECRET}) as issuer:
         if request.param == "real":
             with secured.real_kafka(folder, issuer=issuer) as broker:
-                yield Kafka(
-                    broker.places["SASL_SSL"], broker.places["SIGNED"], broker.certificates.ca, issuer
-                )
+                yield Kafka(broker.places, broker.certificates.ca, issuer)
             return
         files = certificates(folder)
         # Sessions as short as those of the real one, so that executors renew theirs, too.
@@ -95,9 +94,9 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             "sasl.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
             "sasl.oauthbearer.expected.audience": issuer.audience or "",
         }
-        listen = ["SASL_SSL://127.0.0.1:0"]
+        listen = [f"{protocol}://127.0.0.1:0" for protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL")]
         with running({}, settings, listen=listen, users=secured.USERS, tls=files.context()) as server:
-            yield Kafka(server.bootstrap, server.bootstrap, files.ca, issuer)
+            yield Kafka({**server.places, "SIGNED": server.places["SASL_SSL"]}, files.ca, issuer)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +123,18 @@ def tells_no_secret(told: str) -> None:
     assert not [secret for secret in (PASSWORD, WRONG, CLIENT_SECRET, TOKENS) if secret in told]
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_what_a_batch_writes_is_read_back(spark: Any, kafka: Kafka, mechanism: str) -> None:
-    topic, how = kafka.topic(), kafka.options(mechanism)
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [
+        ("SSL", ""),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-512"),
+        *(("SASL_SSL", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+    ],
+)
+def test_what_a_batch_writes_is_read_back(spark: Any, kafka: Kafka, protocol: str, mechanism: str) -> None:
+    topic, how = kafka.topic(), kafka.options(mechanism, protocol=protocol)
+    if not mechanism:
+        how = {name: value for name, value in how.items() if not name.startswith("kafka.sasl.")}
     rows = spark.sql("select cast(id as string) as value, cast(id % 2 as int) as partition from range(20)")
     rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
     frame = spark.read.format("kproto").options(**how, subscribe=topic).load()

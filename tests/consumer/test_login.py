@@ -58,6 +58,7 @@ class Stage:
         self.silent = False
         self.too_soon = False  # to renew a session again
         self.cut = False  # what comes behind a login
+        self.repeats = ""  # what it says to who is refused
         self.answers = 1 << 30  # so many, and then it is cut
         self.seen: list[str] = []
 
@@ -132,7 +133,8 @@ class Stage:
             case SaslAuthenticateRequest(auth_bytes=data):
                 step = self.server.take(bytes(data))
                 if isinstance(step, Refused):
-                    return SaslAuthenticateResponse(error_code=58, error_message=step.told, auth_bytes=b"")
+                    told = self.repeats or step.told
+                    return SaslAuthenticateResponse(error_code=58, error_message=told, auth_bytes=b"")
                 session = self.session_ms if isinstance(step, Accepted) else 0
                 return SaslAuthenticateResponse(
                     error_code=0, error_message=None, auth_bytes=step.data, session_lifetime_ms=session
@@ -323,10 +325,19 @@ def test_a_broker_that_goes_silent_in_the_middle_of_a_login_is_left() -> None:
     assert isinstance(call.error, ConnectionFailed)
 
 
-def test_no_action_and_no_event_shows_a_secret() -> None:
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_broker_that_repeats_what_it_was_sent_is_not_quoted(mechanism: str) -> None:
+    secret = "hunter2-hunter2"
+    stage = Stage(sasl_mechanism=mechanism, sasl_password=secret)
+    stage.repeats = f"'alice' may not come in by {secret}"
+    assert "'alice' may not come in by [hidden]" in stage.denied(stage.ask())
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_no_action_and_no_event_shows_a_secret(mechanism: str) -> None:
     secret = "hunter2-hunter2"
     token = Token(secret)
-    stage = Stage(sasl_mechanism="SCRAM-SHA-256", sasl_password=secret)
+    stage = Stage(sasl_mechanism=mechanism, sasl_password=secret)
     call = stage.ask()
     shown = f"{stage.actions!r} {call!r} {call.error} {GotToken(1, token)!r} {stage.network._security!r}"
     assert secret not in shown

@@ -17,10 +17,12 @@ import pytest
 from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
 from consumer.security import Token
 from kproto.errors import KprotoError
+from kproto.messages import alter_configs, incremental_alter_configs
+from kproto.messages.headers import encode_request
 from kproto.messages.json_form import one_line
 from kproto.security.oauthbearer import unsecured_token
 from kproto.show.exchange_lines import line, to_json
-from kproto.show.exchanges import Exchange
+from kproto.show.exchanges import Conversation, Exchange
 from kproto.testing.certificates import Certificates, certificates
 from kproto.testing.proxy import Proxy
 from kproto.testing.secured import SecuredKafka, secured
@@ -186,3 +188,24 @@ def test_what_goes_by_a_proxy_is_shown_without_proofs(files: Certificates, mecha
     exchanges: list[Any] = [one for one in told if one.api == "SaslAuthenticate"]
     assert {one.request.auth_bytes for one in exchanges} == {b"[hidden]"}
     assert {one.response.auth_bytes for one in exchanges if one.response} <= {b"", b"[hidden]"}
+
+
+@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.x.sasl.jaas.config", "SSL.KEYSTORE.KEY"])
+@pytest.mark.parametrize("kind", ["AlterConfigs", "IncrementalAlterConfigs"])
+def test_a_password_that_becomes_a_setting_is_shown_to_nobody(kind: str, name: str) -> None:
+    inside: Any = alter_configs if kind == "AlterConfigs" else incremental_alter_configs
+    more = {} if kind == "AlterConfigs" else {"config_operation": 0}
+    configs = [
+        inside.AlterableConfig(name=name, value=PASSWORD, **more),
+        inside.AlterableConfig(name="retention.ms", value="5000", **more),
+    ]
+    resource = inside.AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+    request = getattr(inside, f"{kind}Request")(resources=[resource], validate_only=False)
+    talk = Conversation("1.2.3.4:5", 1)
+    sent = encode_request(request, 1, 7, "me")
+    exchange, _ = talk.asked(sent, 0)
+    text = line(exchange) + one_line(to_json(exchange)) + repr(exchange)
+    assert PASSWORD not in text
+    assert PASSWORD.encode() not in talk.shown(sent, exchange, asking=True)
+    shown: Any = exchange.request
+    assert [one.value for one in shown.resources[0].configs] == ["[hidden]", "5000"]

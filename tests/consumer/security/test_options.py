@@ -120,6 +120,18 @@ def test_no_error_tells_a_secret(given: Any) -> None:
     assert SECRET not in f"{caught.value} {caught.value!r} {caught.value.args}"
 
 
+def test_a_password_in_the_token_endpoint_s_address_is_refused_and_not_shown() -> None:
+    given = {"sasl_oauthbearer_token_endpoint_url": f"https://me:{SECRET}@login.example.com/token"}
+    with pytest.raises(ConfigError, match="without anybody's password") as caught:
+        consumer_options({**OAUTH, **given, "sasl_oauthbearer_client_id": "me"})
+    assert SECRET not in repr(caught.value)
+
+
+def test_what_is_sent_beside_a_token_is_not_shown() -> None:
+    given = {"sasl_oauth_token_provider": "getpass:getuser", "sasl_extensions": {"key": SECRET}}
+    assert SECRET not in repr(consumer_options({**OAUTH, **given}))
+
+
 def test_options_show_who_comes_but_not_how_it_proves_it() -> None:
     options = consumer_options(SCRAM)
     assert "alice" in repr(options)
