@@ -148,8 +148,7 @@ def step(coordinator: Coordinator, event: Event, now: int) -> list[Action]:
 
     Raises TypeError for what is no event, a request that is not in REQUESTS, and no whole number of ms.
     """
-    told: object = event
-    if not isinstance(told, EVENTS):
+    if type(event) not in EVENTS:
         raise TypeError(f"event={event!r}: a coordinator hears {', '.join(one.__name__ for one in EVENTS)}")
     if type(now) is not int:
         raise TypeError(f"now={now!r}: whole milliseconds")
