@@ -331,7 +331,7 @@ class ConsumerCalls(Polling):
     async def _leave_block(self, error: BaseException | None) -> None:
         """Leaves the `with` block. After an exception, what was being worked on is not committed."""
         try:
-            await self._close(True, CLOSE_TIMEOUT, processed=error is None)
+            await self._close(True, CLOSE_TIMEOUT, processed=error is None and self._mine())
         except Exception:
             if error is None:
                 raise

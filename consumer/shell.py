@@ -35,7 +35,8 @@ T = TypeVar("T")
 # Reports that somebody should see without having asked for them.
 WARNED = ("lost", "missing", "truncated", "uncommitted", "unreachable")
 
-# What does nothing, and needs no permission, in the child of a fork: the client is the parent's.
+# What may be called while another thread or task is inside a method, which ends with IllegalState then, and
+# what does nothing, and needs no permission, in the child of a fork: the client is the parent's.
 ENDS = ("close", "leave_block")
 
 

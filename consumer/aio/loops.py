@@ -170,7 +170,7 @@ class Looped(Shell):
                 f"{name}() can't be awaited inside {self._in_callback[task]}; return from that first"
             )
         if self._server is not None:
-            if name == "close":
+            if name in ENDS:
                 return False
             raise IllegalState(
                 f"another task is inside {self._server[1]}() of this {self._what}; one at a time may wait "

@@ -205,7 +205,7 @@ class Threaded(Shell):
         if not self._alone:
             return False
         if not self._using.acquire(blocking=False):
-            if name == "close":
+            if name in ENDS:
                 return False
             raise IllegalState(
                 f"another thread is inside {self._users[0] if self._users else 'a call'}() of this "

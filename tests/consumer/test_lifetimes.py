@@ -22,6 +22,7 @@ import pytest
 from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, Producer, TopicPartition
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.messages.describe_groups import DescribeGroupsRequest
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -287,6 +288,50 @@ def test_a_second_task_may_commit_and_is_refused_a_poll(broker: str) -> None:
                 await polling
 
     asyncio.run(story())
+
+
+def test_leaving_the_block_closes_a_consumer_that_another_thread_polls(broker: str) -> None:
+    said: list[str] = []
+    polled = threading.Event()
+
+    def work(consumer: Consumer) -> None:
+        try:
+            while True:
+                consumer.poll(0.05)
+                if consumer.assignment():
+                    polled.set()
+        except IllegalState as error:
+            said.append(str(error))
+
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        thread = threading.Thread(target=work, args=(consumer,))
+        thread.start()
+        assert polled.wait(60)
+    thread.join(60)
+    assert said == ["this consumer is closed; make a new one"]
+    with Cluster(broker) as cluster:
+        assert not members_of(cluster, "g")
+
+
+def test_leaving_the_block_closes_a_consumer_whose_poll_was_cancelled_and_not_awaited(broker: str) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(broker, **GROUP) as consumer:
+            consumer.subscribe("t")
+            while not consumer.assignment():
+                await consumer.poll(0.1)
+            polling = asyncio.create_task(consumer.poll(20))
+            await asyncio.sleep(0.01)
+            polling.cancel()
+
+    asyncio.run(story())
+    with Cluster(broker) as cluster:
+        assert not members_of(cluster, "g")
+
+
+def members_of(cluster: Cluster, group: str) -> list[Any]:
+    answer: Any = cluster.request(DescribeGroupsRequest(groups=[group]), ("group", group))
+    return list(answer.groups[0].members)
 
 
 def test_another_event_loop_is_refused(broker: str) -> None:
