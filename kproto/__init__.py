@@ -110,9 +110,9 @@ def _client() -> Any:
     known = sys.modules.get("consumer")
     if known is not None:
         if not is_ours(getattr(known, "__file__", None)):
+            place = getattr(known, "__file__", None) or known
             raise ImportError(
-                f"{getattr(known, '__file__', known)} was imported under the name 'consumer', which belongs "
-                "to kproto's client: rename that file, or import from kproto before you import it"
+                f"{place} was imported under the name 'consumer', which is that of kproto's client: rename it"
             )
         return known
     found = find_spec("consumer")
@@ -124,8 +124,8 @@ def _client() -> Any:
         import warnings
 
         warnings.warn(
-            f"{found.origin} hides kproto's package 'consumer'; 'import consumer' means kproto's from here "
-            "on. Rename that file if you want to import it",
+            f"{found.origin} has the name of kproto's client, 'consumer', and can't be imported beside it: "
+            "'import consumer' means kproto's from here on. Rename yours",
             stacklevel=3,
         )
     spec = spec_from_file_location("consumer", ours, submodule_search_locations=[str(ours.parent)])

@@ -44,7 +44,7 @@ def test_a_script_named_consumer_gets_kprotos_client_and_a_warning(tmp_path: Pat
     script.write_text("from kproto import Consumer\nimport consumer\nprint(consumer.Consumer is Consumer)\n")
     done = python(tmp_path, "consumer.py")
     assert done.stdout == "True\n"
-    assert f"{script} hides kproto's package 'consumer'" in done.stderr
+    assert f"{script} has the name of kproto's client, 'consumer'" in done.stderr
 
 
 def test_a_foreign_consumer_that_came_first_is_named(tmp_path: Path) -> None:
@@ -52,6 +52,14 @@ def test_a_foreign_consumer_that_came_first_is_named(tmp_path: Path) -> None:
     done = python(tmp_path, "-c", "import consumer, kproto; kproto.Consumer")
     assert done.returncode == 1
     assert f"ImportError: {tmp_path / 'consumer.py'} was imported under the name 'consumer'" in done.stderr
+
+
+def test_the_fixture_says_so_too(tmp_path: Path) -> None:
+    own = tmp_path / "consumer" / "__init__.py"
+    own.parent.mkdir()
+    own.touch()
+    done = python(tmp_path, "-c", "import consumer; import kproto.testing.kafka")
+    assert f"ImportError: {own} was imported under the name 'consumer'" in done.stderr
 
 
 def test_importing_the_door_imports_nothing_behind_it() -> None:

@@ -21,8 +21,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from consumer import Cluster, Consumer, ConsumerRecord, Producer, RecordMetadata
+# isort: off
+from .. import (
+    Cluster,
+    Consumer,
+    Producer,
+)  # the door first: it tells of another module by the name `consumer`
+from consumer import ConsumerRecord, RecordMetadata
 from consumer.errors import broker_error
+
+# isort: on
 
 from ..errors import ConfigError, IllegalState
 from ..group.subscription import Assignment, TopicPartition
