@@ -100,11 +100,16 @@ def encode_batch(
             base_timestamp = first.timestamp if first else -1
         if max_timestamp is None:
             max_timestamp = max((record.timestamp for record in records), default=-1)
+        before: int | None = None
         for record in records:
             delta = record.offset - base_offset
             if not -_INT32_MAX <= delta <= _INT32_MAX:
                 detail = f"{delta} from the first offset is too far"
                 raise EncodeError("RecordBatch", 2, "records.offset", detail)
+            if before is not None and delta <= before:
+                detail = f"{record.offset} comes after {base_offset + before}; offsets must grow"
+                raise EncodeError("RecordBatch", 2, "records.offset", detail)
+            before = delta
             parts += record_parts(
                 delta, record.timestamp - base_timestamp, record.key, record.value, record.headers
             )

@@ -117,6 +117,12 @@ def test_an_offset_too_far_from_the_first_is_refused() -> None:
         encode_batch([Record(0, NOW, None, None), Record(1 << 31, NOW, None, None)])
 
 
+@pytest.mark.parametrize("offset", [9, 5])
+def test_offsets_that_do_not_grow_are_refused(offset: int) -> None:
+    with pytest.raises(EncodeError, match=f"{offset} comes after 9; offsets must grow"):
+        encode_batch([Record(9, NOW, None, None), Record(offset, NOW, None, None)])
+
+
 def test_a_last_offset_below_the_first_is_refused() -> None:
     with pytest.raises(EncodeError, match="below"):
         encode_batch([], base_offset=5, last_offset=4)
