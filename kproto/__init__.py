@@ -13,7 +13,7 @@
 and the rest is in the modules:
 
     kproto.messages            every request and response; `kproto.messages.index` finds them by key or name
-    kproto.messages.headers    whole frames: header and body
+    kproto.messages.headers    header and body; kproto.wire.frame puts the size in front
     kproto.wire                how a message is declared; `kproto.wire.flat`: large answers as plain tuples
     kproto.records             record batches as rows; `kproto.records.columns`: as Arrow columns
     kproto.group               both halves of the group protocol, as state machines without I/O

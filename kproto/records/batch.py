@@ -21,13 +21,21 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
+from os import PathLike
 
-from ..errors import RecordError
+from ..errors import ConfigError, RecordError
 from .compression import CODECS, CodecError, decompress
 from .crc32c import crc32c
 from .record import Broken, Record, begins_records, parse_records
 
 Data = bytes | bytearray | memoryview
+
+
+def check_data(data: object) -> None:
+    """Raises ConfigError for a text or a path where bytes are wanted."""
+    if isinstance(data, str | PathLike):
+        raise ConfigError("data", data, "bytes; those of a file are Path(...).read_bytes(), or an mmap of it")
+
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size  # 61

@@ -36,7 +36,7 @@ except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
 from . import vectors
-from .batch import HEADER_SIZE, Batch, Data
+from .batch import HEADER_SIZE, Batch, Data, check_data
 from .compression import CODECS, CodecError, decompress_into, size_hint
 from .crc32c import crc32c
 from .packing import encode_columns
@@ -218,6 +218,7 @@ def columns(
     `lent` columns may have a `pyarrow.BinaryViewArray` as `value`, which points into `data` or into memory
     that others wait for: for readers that call `Columns.give_back` as soon as they have used it.
     """
+    check_data(data)
     part = Part(data, aborted, from_offset)
     return columns_of(
         [part], check_crc=check_crc, control=control, max_decompressed=max_decompressed, lent=lent, most=most

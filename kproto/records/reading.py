@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable, Iterator
 
 from ..errors import RecordError
-from .batch import HEADER_SIZE, OVERHEAD, Batch, Data, read_batch
+from .batch import HEADER_SIZE, OVERHEAD, Batch, Data, check_data, read_batch
 from .legacy import read_message
 
 WORTH_COLUMNS = 1000
@@ -33,6 +33,7 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
     Batches before the broken one are given first. Magic 0 and 1 give one batch per outer message, and open
     compressed ones at once (bounded by `max_decompressed`).
     """
+    check_data(data)
     whole, view = data, memoryview(data)
     at, end = 0, len(whole)
     while end - at >= OVERHEAD:

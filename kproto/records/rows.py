@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import ConfigError, MissingExtra, RecordError
-from .batch import HEADER_SIZE, Data
+from .batch import HEADER_SIZE, Data, check_data
 from .reading import AbortedTransactions, batches, has_many_records
 from .record import Record
 
@@ -43,6 +43,7 @@ def rows(
 
     With numpy and pyarrow installed, thousands of records are read as columns first: 2 to 4 times as fast.
     """
+    check_data(data)
     wanted = _Wanted(check_crc=check_crc, aborted=aborted, from_offset=from_offset, control=control)
     columns, known = _as_columns(data, max_decompressed, wanted)
     if columns is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ def test_lists_of_no_size_are_refused(size: int) -> None:
             next(row_lists(encode_batch([Record(at, NOW, None, b"") for at in range(count)]), size))
 
 
-@pytest.mark.parametrize("data", ["text", [0, 1], 5], ids=str)
+@pytest.mark.parametrize("data", [[0, 1], 5], ids=str)
 def test_what_is_not_bytes_is_no_empty_field(data: Any) -> None:
     with pytest.raises(TypeError):
         rows(data)
@@ -62,6 +63,7 @@ def test_lists_before_a_broken_batch_are_given_first() -> None:
 def test_rows_work_without_any_extra() -> None:
     script = """
 import sys
+from pathlib import Path
 from typing import Any
 for name in ("numpy", "pyarrow", "cramjam", "zstandard"):
     sys.modules[name] = None
@@ -79,3 +81,10 @@ for call in (lambda: encode_batch(many, compression="zstd"), lambda: __import__(
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "pip install 'kproto[compression]'" in done.stdout
     assert "pip install 'kproto[columns]'" in done.stdout
+
+
+@pytest.mark.parametrize("read", [rows, lambda data: list(batches(data))])
+@pytest.mark.parametrize("path", ["00000000.log", Path("00000000.log")])
+def test_a_path_is_not_taken_for_bytes(read: Any, path: Any) -> None:
+    with pytest.raises(ConfigError, match=r"data=.*00000000.log.* is not allowed; bytes; .*read_bytes"):
+        read(path)
