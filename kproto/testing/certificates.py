@@ -17,9 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import MissingExtra
+from ..errors import ConfigError, MissingExtra
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
+CLIENT_AUTH = ("none", "requested", "required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ class Certificates:
     elsewhere: str
 
     def context(self, client_auth: str = "none", server: str | None = None) -> ssl.SSLContext:
-        """What a broker speaks. `client_auth`: none, requested or required; `server`: another certificate."""
+        """What a broker speaks. `client_auth`: none, requested or required, as Kafka's ssl.client.auth;
+        `server`: another certificate. Raises ConfigError."""
+        if client_auth not in CLIENT_AUTH:
+            raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.load_cert_chain(server or self.server)

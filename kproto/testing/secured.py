@@ -31,6 +31,7 @@ from .kafka import Kafka
 
 Protocol = Literal["SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 PROTOCOLS: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SHOWN: Final = ("server", "expired", "elsewhere")
 _PLAIN: Final = "PLAINTEXT"
 
 
@@ -79,16 +80,28 @@ class SecuredKafka(Kafka):
 
     def set_password(self, user: str, password: str) -> None:
         """Lets `user` in by this password only. Who is in stays in until the session ends (see the setting
-        connections.max.reauth.ms) or the connection breaks, as on a real broker."""
-        self.server.users.set(user, password)
+        connections.max.reauth.ms) or the connection breaks, as on a real broker. Raises ConfigError for a
+        user whom the broker doesn't know."""
+        self.server.users.set(self._known(user), password)
 
     def remove_user(self, user: str) -> None:
         """Lets `user` in no more; who is in stays in, as with `set_password`."""
-        self.server.users.remove(user)
+        self.server.users.remove(self._known(user))
+
+    def _known(self, user: str) -> str:
+        users = self.server.users
+        if user not in users.known() and users.password(user) is None:
+            names = ", ".join(users.known()) or "nobody"
+            raise ConfigError(
+                "user", user, f"known: {names}; server.users.set(name, password) lets in others"
+            )
+        return user
 
     def show_certificate(self, which: Literal["server", "expired", "elsewhere"]) -> None:
         """What the broker shows to who connects from now on: the good one, one that has run out, or one for
         another host. Connections that are open are not touched: see `drop_connections`."""
+        if which not in SHOWN:
+            raise ConfigError("which", which, f"allowed: {', '.join(SHOWN)}")
         self._tls.load_cert_chain(getattr(self.certificates, which))
 
     def drop_connections(self) -> None:
@@ -97,6 +110,7 @@ class SecuredKafka(Kafka):
 
     def add(self, acls: Iterable[Acl]) -> None:
         """Adds access rules, see `allow` and `deny`; refused where the broker was made without any `acls`."""
+        rules = _each(acls)
         creations = [
             AclCreation(
                 resource_type=acl.resource,
@@ -107,7 +121,7 @@ class SecuredKafka(Kafka):
                 operation=acl.operation,
                 permission_type=acl.permission,
             )
-            for acl in acls
+            for acl in rules
         ]
         answer: Any = self.cluster.request(CreateAclsRequest(creations=creations))
         for acl, result in zip(creations, answer.results, strict=True):
@@ -143,11 +157,12 @@ def secured(
         given = {"authorizer.class.name": "StandardAuthorizer", "super.users": ANONYMOUS, **given}
     listen = [f"{_PLAIN}://127.0.0.1:0", f"{security}://127.0.0.1:0"]
     tokens = unsecured(_now) if issuer is None else issuer.check(_now)
+    rules = None if acls is None else _each(acls)
     with running(settings=given, listen=listen, users=users, tokens=tokens, tls=tls) as server:
         kafka = SecuredKafka(server, security, certificates, tls, issuer)
         try:
-            if acls:
-                kafka.add(acls)
+            if rules:
+                kafka.add(rules)
             yield kafka
         finally:
             kafka.close()
@@ -163,33 +178,41 @@ class On(TypedDict, total=False):
     prefixed: bool
 
 
+_NAMES: Final[Mapping[Literal["topic", "group", "transactional_id"], Resource]] = {
+    "topic": Resource.TOPIC,
+    "group": Resource.GROUP,
+    "transactional_id": Resource.TRANSACTIONAL_ID,
+}
+
+
 def allow(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
-    """Rules that let `user` do `operations`: Kafka's words, such as READ. * is everybody, or every name."""
-    return _rules(Permission.ALLOW, user, operations, **on)
+    """Rules that let `user` (alice, or User:alice as Kafka writes it) do `operations`: Kafka's words, such as
+    READ. * is everybody, or every name. Raises ConfigError."""
+    return _rules(Permission.ALLOW, user, operations, on)
 
 
 def deny(user: str, *operations: str, **on: Unpack[On]) -> list[Acl]:
     """Rules that forbid; they win over those that allow."""
-    return _rules(Permission.DENY, user, operations, **on)
+    return _rules(Permission.DENY, user, operations, on)
 
 
-def _rules(
-    permission: Permission,
-    user: str,
-    operations: tuple[str, ...],
-    *,
-    topic: str | None = None,
-    group: str | None = None,
-    transactional_id: str | None = None,
-    cluster: bool = False,
-    prefixed: bool = False,
-) -> list[Acl]:
-    named = (
-        (Resource.TOPIC, topic),
-        (Resource.GROUP, group),
-        (Resource.TRANSACTIONAL_ID, transactional_id),
-        (Resource.CLUSTER, CLUSTER_NAME if cluster else None),
-    )
+def _each(acls: object) -> list[Acl]:
+    found: list[Any] = list(acls) if isinstance(acls, Iterable) else [acls]  # pyright: ignore[reportUnknownArgumentType]
+    for acl in found:
+        if not isinstance(acl, Acl):
+            raise ConfigError("acls", acl, 'rules, as [*allow("alice", "READ", topic="t")]')
+    return found
+
+
+def _rules(permission: Permission, user: str, operations: tuple[str, ...], on: On) -> list[Acl]:
+    given: Mapping[str, object] = dict(on)
+    for option, value in {"user": user, **given}.items():
+        if option not in ("user", *On.__annotations__):
+            raise ConfigError(option, value, f"a rule is about {', '.join(On.__annotations__)}")
+        if option in ("user", *_NAMES) and not isinstance(value, str | None if option != "user" else str):
+            raise ConfigError(option, value, "a text")
+    named: list[tuple[Resource, str | None]] = [(kind, on.get(name)) for name, kind in _NAMES.items()]
+    named.append((Resource.CLUSTER, CLUSTER_NAME if on.get("cluster") else None))
     resources = [(kind, name) for kind, name in named if name is not None]
     if not resources:
         raise ConfigError("topic", None, "one of topic, group, transactional_id and cluster must be given")
@@ -197,9 +220,10 @@ def _rules(
     for operation in operations or (None,):
         if operation not in known:
             raise ConfigError("operations", operation, f"allowed: {', '.join(known)}")
-    pattern = Pattern.PREFIXED if prefixed else Pattern.LITERAL
+    principal = user if user.startswith("User:") else f"User:{user}"
+    pattern = Pattern.PREFIXED if on.get("prefixed") else Pattern.LITERAL
     return [
-        Acl(kind, name, pattern, f"User:{user}", "*", Operation[operation], permission)
+        Acl(kind, name, pattern, principal, "*", Operation[operation], permission)
         for kind, name in resources
         for operation in operations
     ]

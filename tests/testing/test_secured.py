@@ -27,6 +27,7 @@ pytest.importorskip("trustme")
 __all__ = ["kafka_secured"]
 Make = Callable[..., SecuredKafka]
 USERS = {"alice": "alice-secret"}
+WRONG: Any = {"topics": "t"}
 SOON = {"connections.max.reauth.ms": "500"}
 
 
@@ -168,12 +169,46 @@ def test_rules_where_nobody_asks_them_are_refused(kafka_secured: Make) -> None:
         (lambda: allow("alice", "READ"), "one of topic, group, transactional_id and cluster"),
         (lambda: allow("alice", topic="t"), "operations=None is not allowed; allowed: ALL, READ"),
         (lambda: allow("alice", "read", topic="t"), "operations='read'"),
+        (lambda: allow("alice", "READ", **WRONG), "topics='t' is not allowed; a rule is about topic, group"),
+        (lambda: allow("alice", "READ", topic=["t"]), "topic=['t'] is not allowed; a text"),  # type: ignore[arg-type]
+        (lambda: allow(None, "READ", topic="t"), "user=None"),  # type: ignore[arg-type]
     ],
 )
 def test_a_rule_about_nothing_is_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(ConfigError) as e:
         make()
     assert words in str(e.value)
+
+
+def test_a_user_may_be_written_as_kafka_writes_principals() -> None:
+    assert allow("User:alice", "READ", topic="t") == allow("alice", "READ", topic="t")
+
+
+@pytest.mark.parametrize("acls", [["READ"], "READ", 5])
+def test_what_is_no_rule_is_refused(kafka_secured: Make, acls: Any) -> None:
+    with pytest.raises(ConfigError, match=r"acls=.* is not allowed; rules, as"):
+        kafka_secured("SASL_PLAINTEXT", acls=acls)
+
+
+@pytest.mark.parametrize("client_auth", [True, "REQUIRED"])
+def test_a_client_auth_that_would_ask_for_nothing_is_refused(kafka_secured: Make, client_auth: Any) -> None:
+    with pytest.raises(ConfigError, match=r"client_auth=.*; allowed: none, requested, required"):
+        kafka_secured("SSL", client_auth=client_auth)
+
+
+@pytest.mark.parametrize("which", ["wrong", "ca"])
+def test_a_broker_shows_no_other_certificate_than_a_server_s(kafka_secured: Make, which: Any) -> None:
+    kafka = kafka_secured("SSL")
+    with pytest.raises(ConfigError, match="allowed: server, expired, elsewhere"):
+        kafka.show_certificate(which)
+
+
+def test_a_user_whom_nobody_knows_has_no_password_to_change(kafka_secured: Make) -> None:
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS)
+    with pytest.raises(ConfigError, match="user='nobody' is not allowed; known: alice"):
+        kafka.set_password("nobody", "x")
+    with pytest.raises(ConfigError, match="user='nobody' is not allowed; known: alice"):
+        kafka.remove_user("nobody")
 
 
 def test_a_protocol_that_is_none_is_refused(kafka_secured: Make) -> None:
@@ -217,9 +252,3 @@ def test_an_issuer_gives_tokens_by_credentials_and_may_change_its_key(kafka_secu
             issuer.new_key()
     assert issuer.asked == [{"grant_type": "client_credentials"}] * 2
     assert "s3cr3t" not in repr(issuer)
-
-
-def test_a_misspelled_rule_is_an_error() -> None:
-    wrong: Any = allow
-    with pytest.raises(TypeError, match="topics"):
-        wrong("alice", "READ", topics="t")
