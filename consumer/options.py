@@ -34,7 +34,7 @@ class ConsumerConfig(SecurityConfig, total=False):
     group_id: str | None
     group_instance_id: str | None
     client_id: str
-    partition_assignment_strategy: str | Iterable[str | Assignor]
+    partition_assignment_strategy: str | Assignor | Iterable[str | Assignor]
     auto_offset_reset: str
     on_new_partition: str
     on_out_of_range: str
@@ -357,13 +357,17 @@ def _strategy(name: str, value: Any) -> None:
 
 
 def _assignors(value: Any) -> tuple[str | Assignor, ...]:
-    given = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+    alone = isinstance(value, Assignor) or callable(value) or not isinstance(value, Iterable)
+    given = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    given = [value] if alone else list(given)
     names = [one.name if isinstance(one, Assignor) else one for one in given]
     allowed = (
         f"allowed: {', '.join(sorted(ASSIGNORS))}, or a kproto.group.assignors.Assignor; one or several, "
         "each once"
     )
-    known = all(isinstance(one, Assignor) or one in ASSIGNORS for one in given)
+    if any(callable(one) for one in given):
+        allowed = "a function needs a name for the group: kproto.group.assignors.Assignor(NAME, FUNCTION)"
+    known = all(isinstance(one, Assignor) or (isinstance(one, str) and one in ASSIGNORS) for one in given)
     if not given or not known or len(set(names)) != len(names):
         raise ConfigError("partition_assignment_strategy", value, allowed)
     return tuple(given)

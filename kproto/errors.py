@@ -30,6 +30,16 @@ Codecs and state machines never *raise* a broker's error code: there it is data.
 
 from __future__ import annotations
 
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ErrorCode":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .error_codes import ErrorCode  # here, because errors stands below everything else
+
+    return ErrorCode
+
 
 class KprotoError(Exception):
     """Base of everything that kproto raises on purpose."""

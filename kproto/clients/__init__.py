@@ -3,4 +3,24 @@
 Each module names its original (file, function, version) and has the same five things: `VERSIONS`, `State`,
 `start`, `step` and `next_deadline`; `contract` says what they mean. Nothing here is for reading records in
 production (that is the package `consumer`): these machines lose and double what their originals do.
+
+    world.join("c", kproto.clients.sarama, topics=["flights"], group_id="readers")
+
+The modules are java, java_2_6, kafka_go, librdkafka, sarama and sarama_cluster.
 """
+
+from __future__ import annotations
+
+from types import ModuleType
+
+
+def __getattr__(name: str) -> ModuleType:
+    """A client's module is imported when it is first named (PEP 562)."""
+    from importlib import import_module
+
+    from .index import CLIENTS
+
+    if name not in {*CLIENTS.values(), "contract"}:
+        known = ", ".join(sorted(CLIENTS.values()))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; the clients are {known}")
+    return import_module(f"{__name__}.{name}")

@@ -28,11 +28,13 @@ Rules that hold here:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Final, Literal
 
 import msgspec
 
+from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..wire.message import Message
 
@@ -61,6 +63,38 @@ class Config:
     """Whatever is random in an original: drawn from here, 0 <= x < 1."""
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
     """Options of one client only, under its own names ("Offsets.Retry.Max", "queued.min.messages")."""
+
+
+OURS: Final[Mapping[str, str]] = {
+    "assignors": "partition_assignment_strategy",
+    "instance": "group_instance_id",
+    "session_ms": "session_timeout_ms",
+    "heartbeat_ms": "heartbeat_interval_ms",
+    "max_poll_ms": "max_poll_interval_ms",
+    "auto_commit": "enable_auto_commit",
+    "auto_commit_ms": "auto_commit_interval_ms",
+    "reset": "auto_offset_reset",
+    "metadata_ms": "metadata_max_age_ms",
+    "rack": "client_rack",
+    "isolation": "isolation_level",
+    "fetch_wait_ms": "fetch_max_wait_ms",
+}
+"""Of some of these options the names in `consumer.Consumer`."""
+
+
+def configured(given: Mapping[str, Any]) -> Config:
+    """The configuration that was given by name. ConfigError: a name that isn't one, or no group_id."""
+    names = [one.name for one in fields(Config)]
+    for name, value in given.items():
+        if name in names:
+            continue
+        near = [key for key, ours in OURS.items() if ours == name] or get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
+        raise ConfigError(name, value, f"other clients have no such option; {hint}")
+    for name in ("client_id", "group_id"):
+        if not isinstance(given.get(name), str):
+            raise ConfigError(name, given.get(name), "a text, which other clients can't be without")
+    return Config(**given)
 
 
 class Address(msgspec.Struct, frozen=True, gc=False):

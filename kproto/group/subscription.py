@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from ..errors import DecodeError
+from ..errors import DecodeError, EncodeError
 from ..messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
@@ -62,7 +62,13 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     instance_id: str | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """The bytes for JoinGroup's `metadata`; older versions leave out what they don't have."""
+        """The bytes for JoinGroup's `metadata`; older versions leave out what they don't have.
+
+        Raises EncodeError where `topics` is a text: its letters are no topics.
+        """
+        if isinstance(self.topics, str):
+            detail = f"a text was given; for one topic give ({self.topics!r},)"
+            raise EncodeError("ConsumerProtocolSubscription", version, "topics", detail)
         body = ConsumerProtocolSubscription(
             topics=sorted(self.topics),
             user_data=self.user_data,

@@ -8,6 +8,7 @@ from typing import Any
 
 from consumer import Consumer, RebalanceListener
 
+from ..clients.contract import OURS
 from ..error_codes import ErrorCode
 from ..errors import (
     BrokerError,
@@ -24,20 +25,7 @@ from ..errors import (
 from ..group.subscription import TopicPartition
 from .driver import AFTER_ERROR_MS, DRIVERS_OWN, POLL_MS, Commands, partition, say, written
 
-OPTIONS = {
-    "instance": "group_instance_id",
-    "session_ms": "session_timeout_ms",
-    "heartbeat_ms": "heartbeat_interval_ms",
-    "max_poll_ms": "max_poll_interval_ms",
-    "auto_commit": "enable_auto_commit",
-    "auto_commit_ms": "auto_commit_interval_ms",
-    "reset": "auto_offset_reset",
-    "metadata_ms": "metadata_max_age_ms",
-    "rack": "client_rack",
-    "isolation": "isolation_level",
-    "assignors": "partition_assignment_strategy",
-    "max_records": "max_poll_records",
-}
+OPTIONS = {**OURS, "max_records": "max_poll_records"}
 """The drivers' words -> the consumer's options. Any other word is an option by its own name."""
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.errors import DecodeError
+from kproto.errors import DecodeError, EncodeError
 from kproto.group.subscription import (
     NO_CLAIM,
     Assignment,
@@ -193,3 +193,8 @@ def test_there_may_be_no_generation(data: bytes | None) -> None:
 @pytest.mark.parametrize("some", [(), parts("t", 0, 1)])
 def test_librdkafkas_and_franz_gos_sticky_form_is_read_too(some: tuple[TopicPartition, ...]) -> None:
     assert read_cooperative_generation(sticky_user_data(some, 10)) == 10
+
+
+def test_a_text_is_no_list_of_topics() -> None:
+    with pytest.raises(EncodeError, match=r"for one topic give \('flights',\)"):
+        Subscription(topics="flights").encode()  # type: ignore[arg-type]

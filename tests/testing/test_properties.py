@@ -71,7 +71,11 @@ def endless(partitions: Any, members: Any, racks: Any) -> object:
     return {}
 
 
-@pytest.mark.parametrize("assign", [drawn, counted, endless])
+def stands_still(partitions: Any, members: Any, racks: Any) -> object:
+    while True: pass  # fmt: skip  # noqa: E701
+
+
+@pytest.mark.parametrize("assign", [drawn, counted, endless, stands_still])
 def test_what_is_no_function_is_found(assign: Callable[..., object]) -> None:
     group: Group = {"t": 9}, {name: ["t"] for name in "abcdefgh"}
     with pytest.raises(Broken):

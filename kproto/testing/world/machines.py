@@ -67,8 +67,7 @@ class Member(Client):
     def __init__(self, world: World, name: str, machine: Machine, **options: Any) -> None:
         super().__init__(world, name)
         self.machine = machine
-        given: dict[str, Any] = {"client_id": name, "random": self.random.random, **options}
-        self.config = contract.Config(**given)
+        self.config = contract.configured({"client_id": name, "random": self.random.random, **options})
         self.group = self.config.group_id
         self.state = machine.start(self.config)
         self.records: list[contract.Record] = []

@@ -145,13 +145,24 @@ class World(Operator, Exchange):
         `options` are those of `consumer.Consumer`, or of `kproto.clients.contract.Config`. With `topics` it
         subscribes at once. Returns the `Consumer` or `Member`.
         """
+        given: Any = topics
+        several = (
+            [given] if isinstance(given, str) else list(given if isinstance(given, Iterable) else [given])
+        )
+        if not all(isinstance(one, str) for one in several):
+            raise ConfigError("topics", topics, 'names of topics, as ["flights"]')
         if machine is None:
             made: Consumer | Member = Consumer(self, name, **options)
         else:
             made = Member(self, name, machine, **options)
         self._enter(made)
-        if topics:
-            made.subscribe(*([topics] if isinstance(topics, str) else topics))
+        if several:
+            try:
+                made.subscribe(*several)
+            except Exception:  # as if it had never been: its name is free
+                made.alive = False
+                del self.clients[name]
+                raise
         return made
 
     @kept

@@ -1,0 +1,74 @@
+"""Who joins a world: with which options, and under which names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kproto.clients
+from kproto.clients.index import CLIENTS
+from kproto.errors import ConfigError
+from kproto.group.assignors import ASSIGNORS, Assignor
+from kproto.testing.world import World
+
+MINE = Assignor("mine", ASSIGNORS["range"].assign)
+
+
+@pytest.mark.parametrize("name", CLIENTS.values())
+def test_each_client_is_an_attribute_of_the_room(name: str) -> None:
+    world = World({"t": 2})
+    member = world.join("a", getattr(kproto.clients, name), topics=["t"], group_id="g")
+    assert world.run(20_000, until=lambda: len(member.owned) == 2)
+
+
+def test_a_client_that_there_is_not_is_answered_with_those_that_there_are() -> None:
+    with pytest.raises(AttributeError, match="the clients are java, java_2_6, kafka_go"):
+        _ = kproto.clients.kafka_python  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({}, "group_id=None is not allowed; a text"),
+        ({"group_id": "g", "session_timeout_ms": 6_000}, "did you mean session_ms?"),
+        ({"group_id": "g", "group_instance_id": "x"}, "did you mean instance?"),
+        ({"group_id": "g", "sesion_ms": 6_000}, "did you mean session_ms?"),
+        ({"group_id": "g", "zzz": 1}, "known are assignors"),
+    ],
+)
+def test_an_option_that_other_clients_do_not_have_is_told_by_its_name(
+    options: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises(ConfigError) as found:
+        World({"t": 2}).join("a", kproto.clients.sarama, topics=["t"], **options)
+    assert hint in str(found.value)
+
+
+@pytest.mark.parametrize("strategy", [MINE, [MINE], (MINE, "range")])
+def test_one_assignor_may_be_given_alone(strategy: Any) -> None:
+    world = World({"t": 2})
+    member = world.join("a", topics=["t"], group_id="g", partition_assignment_strategy=strategy)
+    assert world.run(20_000, until=lambda: len(member.owned) == 2)
+
+
+@pytest.mark.parametrize("strategy", [MINE.assign, [MINE.assign], Assignor])
+def test_a_function_is_no_assignor_before_it_has_a_name(strategy: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Assignor\(NAME, FUNCTION\)"):
+        World({"t": 2}).join("a", topics=["t"], group_id="g", partition_assignment_strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", [5, None, [5], [["range"]]])
+def test_what_is_no_strategy_at_all_is_refused(strategy: Any) -> None:
+    with pytest.raises(ConfigError, match="partition_assignment_strategy"):
+        World({"t": 2}).join("a", topics=["t"], group_id="g", partition_assignment_strategy=strategy)
+
+
+@pytest.mark.parametrize("topics", [5, b"t", [5]])
+def test_a_join_that_failed_leaves_its_name_free(topics: Any) -> None:
+    world = World({"t": 2})
+    with pytest.raises(ConfigError):
+        world.join("a", topics=topics, group_id="g")
+    member = world.join("a", topics=["t"], group_id="g")
+    assert world.run(20_000, until=lambda: len(member.owned) == 2)
+    assert world.again().digest() == world.digest()
