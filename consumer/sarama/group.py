@@ -83,7 +83,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._interval_s = self.consumer.options.auto_commit_interval_ms / 1000
         self._patience_s = self.consumer.options.max_poll_interval_ms / 1000
         self._listener = _Listener(self)
-        self._handler: Handler | None = None
+        self._handler: Handler[Session, Claim] | None = None
         self._topics: frozenset[str] = frozenset()
         self._session: Session | None = None
         self._next: Session | None = None
@@ -99,7 +99,7 @@ class AsyncConsumerGroup(AsyncBlock):
 
     # ---- what one calls
 
-    async def consume(self, topics: Iterable[str], handler: Handler) -> None:
+    async def consume(self, topics: Iterable[str], handler: Handler[Session, Claim]) -> None:
         """One session with these topics: see the rules of this module. Returns when it is over."""
         names = frozenset(_TOPICS("topics", topics))
         check_handler(handler)

@@ -69,7 +69,9 @@ class ThreadSession:
 class _Threads:
     """Runs a blocking handler's methods in threads: each claim has one of its own."""
 
-    def __init__(self, handler: Handler, loop: LoopThread[AsyncConsumerGroup]) -> None:
+    def __init__(
+        self, handler: Handler[ThreadSession, ThreadClaim], loop: LoopThread[AsyncConsumerGroup]
+    ) -> None:
         self._handler = handler
         self._wait = loop.do
 
@@ -104,7 +106,7 @@ class ConsumerGroup(Block):
         self._loop = LoopThread("kproto-group", lambda: AsyncConsumerGroup(bootstrap_servers, **config))
         self._group = self._loop.made
 
-    def consume(self, topics: Iterable[str], handler: Handler) -> None:
+    def consume(self, topics: Iterable[str], handler: Handler[ThreadSession, ThreadClaim]) -> None:
         """One session with these topics, in this thread's time. Call it in a loop."""
         if self._loop.ended:
             raise IllegalState("this group was closed; make a new one")

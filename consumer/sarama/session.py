@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
@@ -16,16 +16,22 @@ if TYPE_CHECKING:
     from .group import AsyncConsumerGroup
 
 
-class Handler(Protocol):
-    """What `consume` calls. An AsyncConsumerGroup's may be coroutines; a ConsumerGroup's run in threads."""
+S = TypeVar("S", contravariant=True)
+C = TypeVar("C", contravariant=True)
 
-    def setup(self, session: Any) -> Any:
+
+class Handler(Protocol[S, C]):
+    """What `consume` calls. An AsyncConsumerGroup's may be coroutines, with a Session and Claims; a
+    ConsumerGroup's run in threads, with a ThreadSession and ThreadClaims.
+    """
+
+    def setup(self, session: S) -> Any:
         """The session begins; its claims have not begun yet."""
 
-    def consume_claim(self, session: Any, claim: Any) -> Any:
+    def consume_claim(self, session: S, claim: C) -> Any:
         """Handles one partition, until its records end. When it returns earlier, the session ends."""
 
-    def cleanup(self, session: Any) -> Any:
+    def cleanup(self, session: S) -> Any:
         """All claims have ended; what was marked is committed after this."""
 
 

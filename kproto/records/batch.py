@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from os import PathLike
+from pathlib import PurePath
 
 from ..errors import ConfigError, RecordError
 from .compression import CODECS, CodecError, decompress
@@ -33,7 +33,7 @@ Data = bytes | bytearray | memoryview
 
 def check_data(data: object) -> None:
     """Raises ConfigError for a text or a path where bytes are wanted."""
-    if isinstance(data, str | PathLike):
+    if isinstance(data, str | PurePath):
         raise ConfigError("data", data, "bytes; those of a file are Path(...).read_bytes(), or an mmap of it")
 
 

@@ -9,14 +9,17 @@ from typing import assert_type
 from consumer import (
     AsyncCluster,
     AsyncConsumer,
+    AsyncConsumerGroup,
     Cluster,
     ColumnBatch,
     CommittedOffset,
     Consumer,
+    ConsumerGroup,
     ConsumerRecord,
     OffsetAt,
     TopicPartition,
 )
+from consumer.sarama import ThreadClaim, ThreadSession
 
 
 def threads_get_values(consumer: Consumer, cluster: Cluster, partition: TopicPartition) -> None:
@@ -54,3 +57,26 @@ async def mistakes_are_seen(consumer: AsyncConsumer, blocking: Consumer) -> None
     blocking.poll(max_record=5)  # type: ignore[call-arg]
     blocking.seek("t", 5)  # type: ignore[arg-type]
     blocking.subscribe(["t"], print)  # type: ignore[arg-type]
+
+
+class Counts:
+    """A handler in threads."""
+
+    def setup(self, session: ThreadSession) -> None: ...
+
+    def consume_claim(self, session: ThreadSession, claim: ThreadClaim) -> None:
+        for record in claim:
+            assert_type(record, ConsumerRecord)
+
+    def cleanup(self, session: ThreadSession) -> None: ...
+
+
+class Mistaken(Counts):
+    def setup(self, session: int) -> None:  # type: ignore[override]
+        ...
+
+
+def handlers_are_typed(group: ConsumerGroup, tasks: AsyncConsumerGroup) -> None:
+    group.consume(["t"], Counts())
+    group.consume(["t"], Mistaken())  # type: ignore[arg-type]
+    tasks.consume(["t"], Counts())  # type: ignore[arg-type, unused-coroutine]
