@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .delivery import Delivery as Delivery
     from .delivery import RecordMetadata as RecordMetadata
     from .engine.plans import FetchedBytes as FetchedBytes
+    from .engine.plans import Group as Group
+    from .engine.plans import GroupMember as GroupMember
+    from .engine.plans import ListedGroup as ListedGroup
     from .engine.plans import OffsetAt as OffsetAt
     from .engine.requests import CommittedOffset as CommittedOffset
     from .listener import RebalanceListener as RebalanceListener
@@ -67,8 +70,11 @@ _HOMES = {
     "ConsumerRecord": ".records",
     "Delivery": ".delivery",
     "FetchedBytes": ".engine.plans",
+    "Group": ".engine.plans",
     "GroupChange": ".records",
+    "GroupMember": ".engine.plans",
     "GroupMetadata": ".records",
+    "ListedGroup": ".engine.plans",
     "NEWEST": ".sarama.partitions",
     "OffsetAt": ".engine.plans",
     "OLDEST": ".sarama.partitions",
@@ -102,8 +108,11 @@ __all__ = [
     "ConsumerRecord",
     "Delivery",
     "FetchedBytes",
+    "Group",
     "GroupChange",
+    "GroupMember",
     "GroupMetadata",
+    "ListedGroup",
     "OffsetAt",
     "PartitionConsumers",
     "Producer",

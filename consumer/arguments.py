@@ -293,6 +293,7 @@ TABLE: dict[str, Rule] = {
     "max_records": _from(1),
     "max_wait_ms": _from(0),
     "min_bytes": _from(0),
+    "names": _several(_text("a group's id"), "names of groups: texts that are not empty"),
     "node": _route,
     "offset": _offset,
     "offsets": _mapped(_partition, _commit, _OFFSETS),

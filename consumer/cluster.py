@@ -29,7 +29,7 @@ from .engine import plans
 from .engine.cluster import ClusterEngine, step
 from .engine.connection import Prepared
 from .engine.metadata import ClusterView
-from .engine.plans import FetchedBytes, OffsetAt, Plan, Route
+from .engine.plans import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
 from .engine.requests import CommittedOffset, Offset, triples
 from .security.names import SecurityConfig
 from .shell import Shell
@@ -236,6 +236,26 @@ class ClusterCalls(Shell):
     ) -> dict[TopicPartition, CommittedOffset | None]:
         """What the group committed; None where it committed nothing. Without `partitions`: all it has."""
         return await self._run(plans.committed_offsets(self.view, group, partitions, self._clock), timeout)
+
+    # ---- groups
+
+    @waits
+    async def groups(self, timeout: float | None = None) -> dict[str, ListedGroup]:
+        """Name -> state and protocol type, of every group of the cluster: each broker is asked for those
+        that it coordinates."""
+        return await self._run(plans.groups(self.view, self._clock), timeout)
+
+    @waits
+    async def group(self, group: str, timeout: float | None = None) -> Group:
+        """The group now: its state, its members with their partitions, what it committed and how far behind
+        it is. One that doesn't exist has the state "Dead"."""
+        return await self._run(plans.group(self.view, group, self._clock), timeout)
+
+    @waits
+    async def delete_groups(self, names: Sequence[str], *, timeout: float | None = None) -> None:
+        """Forgets groups, and what they committed. Raises BrokerError for one that has members or doesn't
+        exist; those named before it are deleted then."""
+        await self._run(plans.delete_groups(self.view, names, self._clock), timeout)
 
     # ---- running plans
 

@@ -72,6 +72,9 @@ OFFSET_COMMIT: Row = {
     E.FENCED_INSTANCE_ID: Do.lose,
 }
 
+# What admins ask of coordinators: KafkaAdminClient.listGroups, Describe- and DeleteConsumerGroupsHandler.
+GROUPS: Row = _GROUP
+
 # AbstractCoordinator.FindCoordinatorResponseHandler: any other broker may know better.
 FIND_COORDINATOR: Row = {**_GROUP, E.COORDINATOR_NOT_AVAILABLE: Do.retry, E.NOT_COORDINATOR: Do.retry}
 

@@ -17,7 +17,6 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,64 +26,18 @@ from .. import (
     Consumer,
     Producer,
 )  # the door first: it tells of another module by the name `consumer`
-from consumer import ConsumerRecord, RecordMetadata
-from consumer.errors import broker_error
+from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
 
-from ..errors import ConfigError, IllegalState
-from ..group.subscription import Assignment, TopicPartition
-from ..messages.delete_groups import DeleteGroupsRequest
-from ..messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ..errors import IllegalState
+from ..group.subscription import TopicPartition
 
 if TYPE_CHECKING:
     from ..broker.server import Server
 
 # pytest shows where a test called, and not how a call here ended.
 __tracebackhide__ = True
-
-DEAD = "Dead"
-"""The state of a group that doesn't exist (Kafka's word)."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """One member of a group: who it says it is, and which partitions the leader gave it."""
-
-    member_id: str
-    client_id: str
-    host: str
-    group_instance_id: str | None
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group as its coordinator saw it at one moment.
-
-    `state` is Kafka's word: Empty, PreparingRebalance, CompletingRebalance, Stable, or Dead for a group that
-    doesn't exist. `committed` are offsets of the *next* record to read. `lag` is how many records the group
-    has not committed, for each partition of the topics of which it committed something or a member reads;
-    where nothing is committed of a partition, all that it holds.
-    """
-
-    name: str
-    state: str
-    members: tuple[GroupMember, ...] = ()
-    committed: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-    lag: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
-
-    @property
-    def total_lag(self) -> int | None:
-        """Records that the group has not committed, over all of `lag`. None, which is not 0, for a group that
-        has committed nothing yet and has no partitions.
-        """
-        return sum(self.lag.values()) if self.lag else None
-
-    @property
-    def owners(self) -> dict[TopicPartition, str]:
-        """Partition -> the member id that has it."""
-        return {partition: member.member_id for member in self.members for partition in member.partitions}
 
 
 class Kafka:
@@ -169,50 +122,11 @@ class Kafka:
 
     def group(self, name: str) -> Group:
         """The group now: its state, members, what it committed and how far behind it is."""
-        request = DescribeGroupsRequest(groups=[name])
-        answer, _ = self.cluster.request_versioned(request, ("group", name))
-        if not isinstance(answer, DescribeGroupsResponse) or len(answer.groups) != 1:
-            raise ConfigError("group", name, "the broker describes another group")
-        told = answer.groups[0]
-        if told.error_code and told.group_state != DEAD:
-            raise broker_error(told.error_code, "DescribeGroups", f"group {name!r}")
-        members = tuple(
-            GroupMember(
-                one.member_id,
-                one.client_id,
-                one.client_host,
-                one.group_instance_id,
-                _partitions(one.member_assignment) if told.protocol_type == "consumer" else (),
-            )
-            for one in told.members
-        )
-        committed = {
-            partition: value.offset
-            for partition, value in self.cluster.committed_offsets(name).items()
-            if value is not None
-        }
-        owned = [partition for member in members for partition in member.partitions]
-        return Group(name, told.group_state or DEAD, members, committed, self._lag(committed, owned))
-
-    def _lag(
-        self, committed: Mapping[TopicPartition, int], owned: list[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        there = self.cluster.topics()
-        topics = sorted({one.topic for one in (*committed, *owned)})
-        known = [TopicPartition(topic, number) for topic in topics for number in range(there.get(topic, 0))]
-        begins = self.cluster.list_offsets(
-            dict.fromkeys((one for one in known if one not in committed), "earliest")
-        )
-        ends = self.cluster.list_offsets(dict.fromkeys(known, "latest"))
-        reached = {one: found.offset or 0 for one, found in begins.items()} | dict(committed)
-        return {one: max(0, (ends[one].offset or 0) - reached[one]) for one in known}
+        return self.cluster.group(name)
 
     def delete_group(self, name: str) -> None:
         """Forgets a group without members, and its commits."""
-        answer: Any = self.cluster.request(DeleteGroupsRequest(groups_names=[name]), ("group", name))
-        for result in answer.results:
-            if result.error_code:
-                raise broker_error(result.error_code, "DeleteGroups", f"group {name!r}")
+        self.cluster.delete_groups([name])
 
     def wait_until(
         self, condition: Callable[[], object], timeout: float = 10.0, what: str = "the condition"
@@ -249,10 +163,6 @@ class Kafka:
 
 def _encoded(text: bytes | str | None) -> bytes | None:
     return text.encode() if isinstance(text, str) else text
-
-
-def _partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    return tuple(sorted(Assignment.decode(assignment).partitions)) if assignment else ()
 
 
 class AsyncKafka:

@@ -121,6 +121,9 @@ WRONG_FOR_CLUSTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("produce", (P0, b""), {"acks": 0}),
     ("commit_offsets", ("g", {P0: None}), {}),
     ("committed_offsets", ("g", [0]), {}),
+    ("group", ("",), {}),
+    ("delete_groups", ("g",), {}),
+    ("delete_groups", ([""],), {}),
     ("run", ([],), {}),
 ]
 
@@ -205,6 +208,7 @@ RIGHT: dict[str, Any] = {
     "request": None,
     "group": "g",
     "totals": {"t": 1},
+    "names": ["g"],
     "records": b"",
     "plan": None,
 }

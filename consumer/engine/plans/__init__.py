@@ -26,6 +26,12 @@ from .cluster import read_metadata as read_metadata
 from .cluster import request as request
 from .groups import commit_offsets as commit_offsets
 from .groups import committed_offsets as committed_offsets
+from .members import Group as Group
+from .members import GroupMember as GroupMember
+from .members import ListedGroup as ListedGroup
+from .members import delete_groups as delete_groups
+from .members import group as group
+from .members import groups as groups
 from .plan import PATIENCE as PATIENCE
 from .plan import Answers as Answers
 from .plan import Ask as Ask

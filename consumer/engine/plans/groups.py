@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
@@ -42,7 +43,8 @@ def commit_offsets(
         bad = {partition: code for partition, code in codes.items() if code}
         if bad:
             partition, code = next(iter(bad.items()))
-            yield try_again(OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}")
+            has = ": the group has members: stop them first" if code == ErrorCode.UNKNOWN_MEMBER_ID else ""
+            yield try_again(OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}{has}")
         elif unsaid := offsets.keys() - codes.keys():
             yield left_out("OffsetCommit", min(unsaid))
         else:

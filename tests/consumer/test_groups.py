@@ -1,0 +1,229 @@
+"""What a cluster says of its groups: every broker's; who is in them; how far behind they are; their end."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from consumer import AsyncCluster, Cluster, Consumer, ListedGroup, Producer, TopicPartition
+from consumer.engine import plans
+from consumer.engine.metadata import ClusterView
+from kproto.broker.server import Server, running
+from kproto.errors import BrokerError, CommitFailed, UnsupportedVersion
+from kproto.messages import consumer_group_describe as newer
+from kproto.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
+from kproto.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
+from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from kproto.messages.list_groups import ListedGroup as Listed
+from kproto.messages.list_groups import ListGroupsResponse
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kproto.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+
+from .test_plans import LOST, clock, play
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running(topics={"t": 2}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        yield server
+
+
+def member(server: Server, group: str) -> Consumer:
+    """One that has both partitions of t."""
+    consumer = Consumer(server.bootstrap, group_id=group, client_id="reader", auto_offset_reset="earliest")
+    consumer.subscribe(["t"])
+    while len(consumer.assignment()) < 2:
+        consumer.poll(0.1)
+    return consumer
+
+
+def test_a_group_tells_its_members_with_their_partitions_and_its_lag(server: Server) -> None:
+    with Producer(server.bootstrap) as producer:
+        for number in range(3):
+            producer.send("t", b"x", partition=number % 2)
+    with Cluster(server.bootstrap) as cluster, member(server, "told"):
+        group = cluster.group("told")
+        assert group.state == "Stable"
+        assert [(one.client_id, one.partitions) for one in group.members] == [("reader", (P0, P1))]
+        assert group.total_lag == sum(group.lag.values())
+        assert cluster.groups()["told"] == ListedGroup("told", "Stable", "consumer")
+
+
+def test_lag_is_what_lies_between_the_commit_and_the_end(server: Server) -> None:
+    with Cluster(server.bootstrap) as cluster:
+        ends = cluster.list_offsets({P0: "latest", P1: "latest"})
+        cluster.commit_offsets("behind", {P0: 1})
+        group = cluster.group("behind")
+        assert (group.state, group.members, group.committed) == ("Empty", (), {P0: 1})
+        assert group.lag == {P0: (ends[P0].offset or 0) - 1, P1: ends[P1].offset}
+
+
+def test_a_group_that_is_not_there_is_dead(server: Server) -> None:
+    with Cluster(server.bootstrap) as cluster:
+        group = cluster.group("nobody")
+        assert (group.state, group.members, group.total_lag) == ("Dead", (), None)
+
+
+def test_groups_are_deleted_but_not_under_their_members(server: Server) -> None:
+    with Cluster(server.bootstrap) as cluster, member(server, "busy"):
+        cluster.commit_offsets("over", {P0: 0})
+        with pytest.raises(BrokerError, match=r"NON_EMPTY_GROUP .*'busy' has members: stop them first"):
+            cluster.delete_groups(["over", "busy"])
+        assert cluster.group("over").state == "Dead"
+        with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+            cluster.delete_groups(["over"])
+
+
+def test_who_commits_for_a_group_with_members_reads_what_to_do(server: Server) -> None:
+    told = "the group has members: stop them first"
+    with (
+        Cluster(server.bootstrap) as cluster,
+        member(server, "at work"),
+        pytest.raises(CommitFailed, match=told),
+    ):
+        cluster.commit_offsets("at work", {P0: 0})
+
+
+def test_asyncio_has_the_same_calls(server: Server) -> None:
+    async def story() -> None:
+        async with AsyncCluster(server.bootstrap) as cluster:
+            await cluster.commit_offsets("awaited", {P0: 0})
+            assert (await cluster.groups())["awaited"].protocol_type == ""
+            assert (await cluster.group("awaited")).committed == {P0: 0}
+            await cluster.delete_groups(["awaited"])
+            assert "awaited" not in await cluster.groups()
+
+    asyncio.run(story())
+
+
+# ---- plans, answered by hand
+
+
+def brokers(*nodes: int) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host="broker", port=9000 + node) for node in nodes],
+        controller_id=1,
+        topics=[
+            MetadataResponseTopic(
+                error_code=0,
+                name="t",
+                partitions=[
+                    MetadataResponsePartition(
+                        error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def listed(*names: str, code: int = 0) -> ListGroupsResponse:
+    found = [Listed(group_id=name, protocol_type="consumer", group_state="Stable") for name in names]
+    return ListGroupsResponse(error_code=code, groups=found)
+
+
+COORDINATOR = FindCoordinatorResponse(
+    coordinators=[Coordinator(key="g", node_id=1, host="broker", port=9001, error_code=0, error_message=None)]
+)
+NOTHING = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=0)])
+
+
+def known() -> ClusterView:
+    view = ClusterView()
+    view.update(brokers(1), 0, version=9, everything=True)
+    return view
+
+
+def test_every_broker_is_asked_for_its_groups() -> None:
+    found, said = play(plans.groups(ClusterView(), clock), brokers(1, 2), listed("b"), listed("a"))
+    assert (sorted(found), said) == (["a", "b"], ["Metadata", "ListGroups", "ListGroups"])
+
+
+def test_a_broker_that_does_not_answer_is_asked_again_alone_and_not_after_it_left_the_cluster() -> None:
+    again = play(
+        plans.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1, 2), listed("b")
+    )
+    assert sorted(again[0]) == ["a", "b"]
+    assert again[1][-2:] == ["Metadata", "ListGroups"]
+    gone, _ = play(plans.groups(ClusterView(), clock), brokers(1, 2), listed("a"), LOST, brokers(1))
+    assert sorted(gone) == ["a"]
+
+
+def test_a_coordinator_that_still_loads_is_asked_again() -> None:
+    loading = listed(code=14)
+    found, said = play(plans.groups(ClusterView(), clock), brokers(1), loading, brokers(1), listed("a"))
+    assert sorted(found) == ["a"]
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in said[2]
+
+
+def test_a_list_that_is_refused_says_what_is_needed() -> None:
+    with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        play(plans.groups(ClusterView(), clock), brokers(1), listed(code=31))
+
+
+DEAD = DescribeGroupsResponse(
+    groups=[
+        DescribedGroup(
+            error_code=69, group_id="g", group_state="Dead", protocol_type="", protocol_data="", members=[]
+        )
+    ]
+)
+
+
+def at(offset: int) -> ListOffsetsResponse:
+    entry = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=offset)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[entry])])
+
+
+def test_a_group_of_the_new_protocol_is_described_in_its_own_words() -> None:
+    parts = [newer.TopicPartitions(topic_id=uuid.UUID(int=1), topic_name="t", partitions=[0])]
+    told = newer.DescribedGroup(
+        error_code=0, group_id="g", group_state="Stable", group_epoch=1, assignment_epoch=1,
+        assignor_name="uniform",
+        members=[
+            newer.Member(
+                member_id="m", member_epoch=1, client_id="java", client_host="/h",
+                subscribed_topic_names=["t"],
+                assignment=newer.Assignment(topic_partitions=parts),
+                target_assignment=newer.Assignment(topic_partitions=[]),
+            )
+        ],
+    )  # fmt: skip
+    answer = newer.ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[told])
+    committed = (COORDINATOR, brokers(1), NOTHING)
+    ends = (brokers(1), at(2), at(9))
+    found, _ = play(
+        plans.group(known(), "g", clock), COORDINATOR, DEAD, COORDINATOR, answer, *committed, *ends
+    )
+    assert (found.state, found.owners, found.lag) == ("Stable", {P0: "m"}, {P0: 7})
+
+
+def test_a_broker_that_knows_no_new_protocol_has_no_group_of_it() -> None:
+    unknown = UnsupportedVersion("ConsumerGroupDescribe", -1, "none")
+    answers = (COORDINATOR, DEAD, COORDINATOR, unknown, COORDINATOR, brokers(1), NOTHING)
+    found, _ = play(plans.group(known(), "g", clock), *answers)
+    assert (found.state, found.members) == ("Dead", ())
+
+
+def test_a_deletion_that_arrived_before_the_connection_broke_is_one() -> None:
+    gone = DeleteGroupsResponse(
+        throttle_time_ms=0, results=[DeletableGroupResult(group_id="g", error_code=69)]
+    )
+    play(plans.delete_groups(known(), ["g"], clock), COORDINATOR, LOST, COORDINATOR, gone)
+    with pytest.raises(BrokerError, match="GROUP_ID_NOT_FOUND"):
+        play(plans.delete_groups(known(), ["g"], clock), COORDINATOR, gone)
