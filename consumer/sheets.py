@@ -140,9 +140,9 @@ def sheet(batch: Any, now_ms: int) -> Sheet:
     names: Sequence[str] = batch.schema.names
     strange = [name for name in names if name not in _COLUMNS]
     if strange or "value" not in names or len(set(names)) < len(names):
-        raise ConfigError(
-            "batch", list(names), f"the columns {', '.join(_COLUMNS)}: value, and what you like"
-        )
+        drop = f"; drop {', '.join(strange)}" if strange else ""
+        allowed = f"the columns {', '.join(_COLUMNS)}: value, and what you like, each once{drop}"
+        raise ConfigError("batch", list(names), allowed)
     rows = batch.num_rows
     found: dict[str, Any] = {name: _whole(batch.column(name)) for name in names}
     return Sheet(
