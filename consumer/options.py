@@ -357,9 +357,9 @@ def _strategy(name: str, value: Any) -> None:
 
 
 def _assignors(value: Any) -> tuple[str | Assignor, ...]:
-    alone = isinstance(value, Assignor) or callable(value) or not isinstance(value, Iterable)
-    given = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    given = [value] if alone else list(given)
+    several: Any = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    alone = callable(value) or not hasattr(several, "__iter__")
+    given: list[Any] = [value] if alone else list(several)
     names = [one.name if isinstance(one, Assignor) else one for one in given]
     allowed = (
         f"allowed: {', '.join(sorted(ASSIGNORS))}, or a kproto.group.assignors.Assignor; one or several, "

@@ -52,12 +52,14 @@ def played(program: Program, seed: int = 7) -> tuple[Handler, Request]:
     handler = Handler(told, join_ms=program.join_ms)
     if not program.inside:
         handler.subscribe()
+    found: Request | None = None
     for wait in program.waits:
         handler.wait(wait)
         if program.inside:
             handler.subscribe()
             handler.wait(program.sleep_ms)
         found = handler.request(program.polls)
+    assert found is not None  # each program asks once at least
     return handler, found
 
 

@@ -146,9 +146,8 @@ class World(Operator, Exchange):
         subscribes at once. Returns the `Consumer` or `Member`.
         """
         given: Any = topics
-        several = (
-            [given] if isinstance(given, str) else list(given if isinstance(given, Iterable) else [given])
-        )
+        alone = isinstance(given, str) or not isinstance(given, Iterable)
+        several: list[Any] = [topics] if alone else list(topics)
         if not all(isinstance(one, str) for one in several):
             raise ConfigError("topics", topics, 'names of topics, as ["flights"]')
         if machine is None:
