@@ -350,7 +350,7 @@ def renumber(data: Data, producer_id: int, producer_epoch: int, base_sequence: i
         _check("producerEpoch", producer_epoch)
         _check("baseSequence", base_sequence)
         raise
-    head, body = data[CRC_FROM:_NUMBERS_AT], data[_NUMBERS_AT + _NUMBERED.size :]
+    head, body = data[CRC_FROM:_NUMBERS_AT], memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
     # BytesIO, as in `finish`: the bytes are written into place, without a copy.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:
