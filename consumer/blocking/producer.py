@@ -285,7 +285,6 @@ class Producer(Sender, Block):
             first, self._closed = not self._closed, True
         if not first:
             self._over.wait(limit)
-            self._callbacks.close(max(0.0, end - time.monotonic()))
             return
         self._records.close("this producer is closed; make a new one")
         try:
@@ -301,12 +300,14 @@ class Producer(Sender, Block):
 
     def _shut_down(self, seconds: float) -> None:
         self._stop = True
-        with contextlib.suppress(OSError):
-            self._sockets.wake()
-        if self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_SECONDS)
-        self._finish("the producer was closed")
-        self._over.set()
+        try:
+            with contextlib.suppress(OSError):
+                self._sockets.wake()
+            if self._thread is not threading.current_thread():
+                self._thread.join(_JOIN_SECONDS)
+            self._finish("the producer was closed")
+        finally:
+            self._over.set()
         self._callbacks.close(seconds)
 
     def _sharing(self) -> None:
