@@ -15,7 +15,16 @@ Members join, leave, die, sleep, commit, pause; topics grow; brokers stop, coord
 network breaks: in virtual time, so an hour costs what happens in it. After each of an application's steps
 the claims of `kproto.testing.invariants` that hold at every moment are looked at, and in the end, when all
 faults are healed and everybody polls, all of them: one owner for each partition, every record handed out,
-nothing committed that wasn't, and so on. A failure is a short list of calls, and `World.save` keeps it.
+nothing committed that wasn't, and so on. A failure is a short list of calls:
+
+    state = Mine()
+    state.begin(seed=0)
+    ...
+    state.teardown()
+
+Run them in a test of their own, and `state.world` is the world that fails: see its `trace()`, `back()` and
+`save()`, which keeps an assignor of yours by its name, for `World.load(path, assignors=[my_assignor])`, and
+nothing of what your application called: a world that is loaded has members that only read.
 
 What an application does is an object of yours. Of these methods it has those that it needs:
 
@@ -234,6 +243,11 @@ class Group(RuleBasedStateMachine):
 
 
 def _listener(application: object) -> Any:
+    foreign = sorted(name for name in dir(application) if name.startswith("on_partitions_"))
+    if foreign:
+        allowed = "assigned(partitions), revoked(partitions), lost(partitions)"
+        raise ConfigError("application", application, f"{foreign[0]} is another library's name; {allowed}")
+
     def call(kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         method = getattr(application, kind, None)
         answer = None if method is None else method(partitions)

@@ -132,6 +132,29 @@ def what_was_buffered_before_a_seek_is_handed_out(patch: Patch) -> None:
     patch.setattr(PartitionState, "start_at", start_at)
 
 
+@mutant(claims.the_last_seek_wins)
+def a_seek_to_what_is_there_ends_in_the_reset_policy(patch: Patch) -> None:
+    original = Engine.seek
+
+    def seek(self: Engine, event: ev.Seek) -> None:
+        original(self, event)
+        self.finder.out_of_range(self.core.partitions.states[event.partition])
+
+    patch.setitem(engines.TABLE, ev.Seek, seek)
+
+
+@mutant(claims.the_last_seek_wins)
+def behind_a_reset_one_record_is_left_out(patch: Patch) -> None:
+    original = Finder._listed  # pyright: ignore[reportPrivateUsage]
+
+    def listed(self: Finder, state: PartitionState, reset: Any, offset: int) -> None:
+        original(self, state, reset, offset)
+        if "out of range" in reset.reason:
+            state.start_at(offset + 1)
+
+    patch.setattr(Finder, "_listed", listed)
+
+
 @mutant(claims.nothing_paused_is_delivered)
 def a_pause_only_stops_the_fetches(patch: Patch) -> None:
     original = Engine.take

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from consumer import RebalanceListener
+from kproto.errors import ConfigError
 from kproto.group.assignors import Assignor
 from kproto.group.subscription import Subscription, TopicPartition
 from kproto.testing.groups import Group
@@ -153,6 +155,29 @@ def test_a_listener_that_raises_is_found() -> None:
 
     with pytest.raises(KeyError):
         run(Raises, 20, 15)
+
+
+def test_an_application_with_other_names_is_refused() -> None:
+    class Other(Group):
+        def application(self, consumer: Consumer) -> Any:
+            class One:
+                def on_partitions_assigned(self, partitions: Any) -> None: ...
+
+            return One()
+
+    with pytest.raises(ConfigError, match="on_partitions_assigned is another library's name; assigned"):
+        run(Other, 1, 1)
+
+
+def test_a_failure_s_calls_lead_to_its_world(tmp_path: Path) -> None:
+    state = Shares()
+    state.begin(seed=0)
+    state.join(0)
+    with pytest.raises(Broken):
+        state.teardown()
+    state.world.save(tmp_path / "run.jsonl")
+    own = state.options[0]["partition_assignment_strategy"]
+    assert World.load(tmp_path / "run.jsonl", assignors=own).turns == state.world.turns
 
 
 def test_a_claim_of_ones_own_is_looked_at_in_the_end() -> None:

@@ -50,6 +50,22 @@ def seeks_and_pauses() -> World:
     return world
 
 
+def a_seek_behind_the_end() -> World:
+    """The offset isn't there, the reset policy acts, and records come only then; and a seek to a time."""
+    world = World({"t": 1})
+    a = world.join("a", topics=["t"], **GROUP)
+    world.run(until=lambda: bool(a.owned))
+    a.seek(tp("t", 0), 5)
+    world.run(2_000)
+    world.write("t", 0, "x", "y")
+    world.run(2_000)
+    a.seek_to(world.now + 1, tp("t", 0))
+    world.run(2_000)
+    world.write("t", 0, "z")
+    world.run(2_000)
+    return world
+
+
 def a_calm_handover(*strategies: str) -> World:
     world = World({"t": 4})
     given = {
@@ -255,6 +271,7 @@ def commits_that_meet_a_rebalance() -> World:
 
 STORIES: list[Callable[[], World]] = [
     seeks_and_pauses,
+    a_seek_behind_the_end,
     a_calm_handover,
     a_coordinator_that_loads,
     a_silent_cluster,

@@ -17,6 +17,7 @@ import pytest
 import kproto.testing.world
 from kproto.clients.index import client
 from kproto.errors import ConfigError, IllegalState
+from kproto.group.assignors import ASSIGNORS, Assignor
 from kproto.testing.world import Consumer, Stuck, World, tp
 
 GROUP: dict[str, Any] = {
@@ -157,6 +158,17 @@ def test_code_in_a_journal_is_not_saved(tmp_path: Path) -> None:
     world.later(1, lambda: None)
     with pytest.raises(ConfigError, match="JSON lines"):
         world.save(tmp_path / "run.jsonl")
+
+
+def test_an_assignor_is_saved_by_name_and_brought_by_who_loads(tmp_path: Path) -> None:
+    mine = Assignor("mine", ASSIGNORS["range"].assign)
+    world = World({"t": 2})
+    world.join("a", topics=["t"], **{**GROUP, "partition_assignment_strategy": [mine, "range"]})
+    world.run(2_000)
+    world.save(tmp_path / "run.jsonl")
+    assert World.load(tmp_path / "run.jsonl", assignors=[mine]).digest() == world.digest()
+    with pytest.raises(ConfigError, match=r"assignors=\[\] is not allowed; with the one of the name 'mine'"):
+        World.load(tmp_path / "run.jsonl")
 
 
 @pytest.mark.parametrize(

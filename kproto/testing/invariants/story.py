@@ -88,11 +88,21 @@ def a_partition_starts_where_the_group_committed(world: World) -> None:
 
 
 def the_last_seek_wins(world: World) -> None:
-    """I8: after a seek the next record of the partition is the one sought, whatever was under way."""
+    """I8: after a seek the next record of the partition is the one sought, whatever was under way; where the
+    log ended before it, the one where the reset policy put the client.
+    """
     for name, story in stories(world):
         sought: dict[TopicPartition, int] = {}
+        beyond: set[TopicPartition] = set()
         for seen in story:
-            if seen.what == "sought":
+            if seen.what == "beyond":
+                beyond.update(seen.partitions)
+            elif seen.what == "reset":
+                for partition in beyond.intersection(seen.partitions, sought):
+                    sought[partition] = seen.detail[0]
+                beyond.difference_update(seen.partitions)
+            elif seen.what == "sought":
+                beyond.difference_update(seen.partitions)
                 for partition in seen.partitions:
                     sought.pop(partition, None)
                     if isinstance(seen.detail, int):

@@ -359,6 +359,8 @@ class Consumer(Client):
         self.do(ev.Seek(partition, offset))
         self.positions.pop(partition, None)
         self.saw("sought", (partition,), offset)
+        if partition in self.world.partitions() and self.world.log(partition).end_offset < offset:
+            self.saw("beyond", (partition,))
 
     @kept
     def seek_to(self, where: str | int, *partitions: TopicPartition) -> None:
@@ -366,7 +368,7 @@ class Consumer(Client):
         self.do(ev.SeekTo(frozenset(partitions), where))
         for partition in partitions or tuple(self.positions):
             self.positions.pop(partition, None)
-        self.saw("sought", partitions, where)
+        self.saw("sought", partitions, where if isinstance(where, str) else f"{where} ms")
 
     @kept
     def pause(self, *partitions: TopicPartition) -> None:

@@ -5,7 +5,7 @@ Rules:
     is all that is kept: each call from outside with its turn, and of each `run` how many turns it took.
   * What is called from inside of a run (by a listener, `until`, `later`) is not kept: it happens again by
     itself, as long as that code is there. A journal whose calls hold such code can be replayed, but not
-    saved.
+    saved; of an assignor its name is saved, and who loads it brings the assignor.
   * A call that raised is kept, too: what it did before that is done again, and it raises the same.
   * A journal from a file can call what is kept, and nothing else.
 """
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from ...arguments import looker
 from ...errors import ConfigError
+from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
 
 M = TypeVar("M", bound=Callable[..., Any])
@@ -105,8 +106,11 @@ def save(made: Mapping[str, Any], commands: Iterable[Command]) -> Iterable[str]:
         yield json.dumps(line)
 
 
-def load(lines: Iterable[str]) -> tuple[dict[str, Any], list[Command]]:
-    """What `save` wrote. Raises ConfigError for anything else."""
+def load(lines: Iterable[str], assignors: Iterable[Assignor] = ()) -> tuple[dict[str, Any], list[Command]]:
+    """What `save` wrote, with these `assignors` where it has their names. Raises ConfigError for anything
+    else, and for an assignor that is missing.
+    """
+    own = {one.name: one for one in assignors}
     made: dict[str, Any] | None = None
     commands: list[Command] = []
     for number, line in enumerate(lines, 1):
@@ -115,12 +119,14 @@ def load(lines: Iterable[str]) -> tuple[dict[str, Any], list[Command]]:
         try:
             entry = json.loads(line)
             if "world" in entry:
-                made = _from_json(entry["world"])
+                made = _from_json(entry["world"], own)
             else:
-                args = tuple(_from_json(entry.get("args", [])))
-                kwargs = _from_json(entry.get("kwargs", {}))
+                args = tuple(_from_json(entry.get("args", []), own))
+                kwargs = _from_json(entry.get("kwargs", {}), own)
                 raised = entry.get("raised", "")
                 commands.append(Command(entry["turn"], entry["on"], entry["call"], args, kwargs, raised))
+        except ConfigError:
+            raise
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ConfigError(f"line {number}", line[:80], f"a line of a world's journal ({error})") from None
     if made is None:
@@ -141,6 +147,8 @@ def _to_json(value: Any) -> Any:
             return {"$bytes": base64.b64encode(value).decode()}
         case ModuleType():
             return {"$module": value.__name__}
+        case Assignor(name=name):
+            return {"$assignor": name}
         case dict():
             if all(isinstance(key, str) for key in several):
                 return {key: _to_json(one) for key, one in several.items()}
@@ -153,10 +161,10 @@ def _to_json(value: Any) -> Any:
             raise ConfigError("argument", repr(value)[:80], "what JSON lines can hold, to save a journal")
 
 
-def _from_json(value: Any) -> Any:
+def _from_json(value: Any, own: Mapping[str, Assignor]) -> Any:
     found: Any = value
     if isinstance(value, list):
-        return [_from_json(one) for one in found]
+        return [_from_json(one, own) for one in found]
     if not isinstance(value, dict):
         return found
     match found:
@@ -168,9 +176,13 @@ def _from_json(value: Any) -> Any:
             return base64.b64decode(text)
         case {"$module": str(name)} if name.startswith(MACHINES):
             return importlib.import_module(name)
+        case {"$assignor": str(name)}:
+            if name not in own:
+                raise ConfigError("assignors", sorted(own), f"with the one of the name {name!r}: it is code")
+            return own[name]
         case {"$map": items}:
-            return {_from_json(key): _from_json(one) for key, one in items}
+            return {_from_json(key, own): _from_json(one, own) for key, one in items}
         case {"$set": items}:
-            return {_from_json(one) for one in items}
+            return {_from_json(one, own) for one in items}
         case _:
-            return {key: _from_json(one) for key, one in found.items()}
+            return {key: _from_json(one, own) for key, one in found.items()}

@@ -17,7 +17,8 @@ class Seen(NamedTuple):
     * "committing": a commit was asked for; detail: the token, and the offsets it means;
     * "committed": it is done; detail: the token, the offsets, and the error or None;
     * "stored": the coordinator took offsets; `who` is the group; detail: partition -> offset;
-    * "sought": a seek; detail: the offset;
+    * "sought": a seek; detail: the offset, or the words of where to;
+    * "beyond": the log ended before the offset of the seek just now;
     * "paused", "resumed", "subscribed", "unsubscribed", "closing", "closed", "killed";
     * "raised": poll raised; detail: the error;
     * "reset": the client says that partitions start by policy; detail: the offset and the reason;

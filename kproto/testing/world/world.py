@@ -30,6 +30,7 @@ from ...broker.cluster import Cluster
 from ...broker.handlers.index import served
 from ...broker.settings import Settings
 from ...errors import ConfigError, IllegalState
+from ...group.assignors import Assignor
 from ...group.classic import GroupState
 from ...group.subscription import TopicPartition
 from ...wire.message import Message
@@ -299,14 +300,24 @@ class World(Operator, Exchange):
         return self.again(max(0, self.turns - turns))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the journal as JSON lines, for `World.load`. Raises ConfigError when code is in it."""
+        """Write the journal as JSON lines, for `World.load`. Raises ConfigError when code is in it, but for
+        assignors: these are kept by name.
+        """
         text = "".join(f"{line}\n" for line in journals.save(self.made, self.journal))
         Path(path).write_text(text, encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], turn: int | None = None) -> World:
-        """Replay a journal, up to `turn`. Raises ConfigError for a file that is none."""
-        made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines())
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        turn: int | None = None,
+        *,
+        assignors: Iterable[Assignor] = (),
+    ) -> World:
+        """Replay a journal, up to `turn`, with your own `assignors` where it has their names. Raises
+        ConfigError for a file that is none.
+        """
+        made, commands = journals.load(Path(path).read_text(encoding="utf-8").splitlines(), assignors)
         try:
             whole = sum(one.args[0] for one in commands if one.name == "replay_turns")
             return replayed(made, commands, whole if turn is None else turn, None)
