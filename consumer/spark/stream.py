@@ -12,7 +12,8 @@ Spark runs this in one process of its own for each run of a query. What it promi
   group's offsets are committed there too (`commitGroupId`).
 * An exception in ``commit`` or ``latestOffset`` ends the query. Commits to a group are for lag tools only,
   the checkpoint is the truth: their failure is logged and tried again later, and takes two seconds at most.
-* An idle query calls ``latestOffset`` about every 11 ms: logs are not asked for their ends that often.
+* An idle query calls ``latestOffset`` about every 11 ms: logs are not asked for their ends that often, but
+  for a moment after a batch.
 * ``pushFilters`` is never implemented: Spark 4.3 applies the filters of one query to others (and batches
   only).
 """
@@ -52,6 +53,9 @@ log = logging.getLogger(__name__)
 # How old what is known of the logs' ends may be: an idle query asks twice as often. A record is seen this
 # much later at most; Spark's own planning of a batch takes five times as long.
 ENDS_MAX_AGE_S = 0.020
+
+# Where records just came others may follow: for so long after a batch Spark's every question is passed on.
+BUSY_S, BUSY_ENDS_MAX_AGE_S = 1.0, 0.005
 
 # How old what is known of topics may be, unless kafka.metadata.max.age.ms says otherwise. New partitions
 # are read that much later. Topics made anew are noticed at once by the executors, who fetch by topic id.
@@ -182,7 +186,9 @@ class Planner:
     def _look(self, start: Offsets, *, afresh: bool = False) -> View:
         """The logs as of now, or of a moment ago. A new query insists that all of them are there."""
         now = self._clock()
-        if self._view is not None and now - self._ends_at < ENDS_MAX_AGE_S and not afresh:
+        busy = self._batch_at is not None and now - self._batch_at < BUSY_S
+        oldest = BUSY_ENDS_MAX_AGE_S if busy else ENDS_MAX_AGE_S
+        if self._view is not None and now - self._ends_at < oldest and not afresh:
             return self._view
         max_age = self.options.number("metadata.max.age.ms", TOPICS_MAX_AGE_MS) / 1000
         view = None

@@ -321,6 +321,15 @@ def test_an_idle_query_does_not_ask_for_the_ends_at_every_poll(filled: Filled) -
     assert run.batch(later=ENDS_MAX_AGE_S) == {"t-0": [1]}
 
 
+def test_a_query_that_just_had_a_batch_asks_for_the_ends_at_every_poll(filled: Filled) -> None:
+    filled.topic("t", 1)
+    run = Run(filled, startingOffsets="earliest")
+    run.batch()
+    assert run.poll(later=0.011) is None
+    filled.put("t", 0, 1)
+    assert run.batch(later=0.011) == {"t-0": [1]}
+
+
 def test_the_latest_ends_are_reported(filled: Filled) -> None:
     filled.topic("t", 9, 2)
     run = Run(filled, startingOffsets="earliest", maxOffsetsPerTrigger=2)
