@@ -120,18 +120,20 @@ class Ceiling(DataSource):
         return CeilingStreamReader(schema, self.options)
 
 
-def fill(bootstrap: str, topic: str, rows: int, size: int, partitions: int = PARTITIONS) -> None:
+def fill(
+    bootstrap: str, topic: str, rows: int, size: int, partitions: int = PARTITIONS, batch: int = BATCH_BYTES
+) -> None:
     """The same record batch, again and again, until each partition has its share of the rows."""
     now = time.time_ns() // 1_000_000
-    count = max(1, BATCH_BYTES // (size + 20))
+    count = max(1, batch // (size + 20))
     records = [Record(i, now, b"%08d" % i, (b"%d" % i).ljust(size, b"x")) for i in range(count)]
-    batch = encode_batch(records)
+    encoded = encode_batch(records)
     with Cluster(bootstrap) as cluster:
         cluster.create_topics({topic: partitions})
         for partition in range(partitions):
             whole, rest = divmod(rows // partitions, count)
             for _ in range(whole):
-                cluster.produce(TopicPartition(topic, partition), batch)
+                cluster.produce(TopicPartition(topic, partition), encoded)
             if rest:
                 cluster.produce(TopicPartition(topic, partition), encode_batch(records[:rest]))
 
