@@ -130,9 +130,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """A name of `__all__` is imported when it is first used (PEP 562)."""
     if name not in _HOMES:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}; help({__name__}) lists what there is"
-        )
+        from kproto.renamed import unknown_name
+
+        raise unknown_name(__name__, name)
     from importlib import import_module
 
     value = getattr(import_module(_HOMES[name], __name__), name)

@@ -28,6 +28,7 @@ MOST = 2**63 - 1
 
 _PARTITION = 'a TopicPartition, as in TopicPartition("flights", 0)'
 _OFFSET = "an offset: a whole number that is not negative; see seek_to for places"
+_BATCH = "one encoded record batch, as bytes: see kproto.records.encode_batch; call again for the next one"
 _OFFSETS = '{TopicPartition: offset, (offset, "metadata") or CommittedOffset}'
 
 
@@ -105,12 +106,16 @@ def _any_text(name: str, value: Any) -> str:
     return value
 
 
-def _bytes(name: str, value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(value, bytearray | memoryview):
-        raise ConfigError(name, value, "encoded record batches, as bytes")
-    return bytes(cast("bytearray", value))
+def _batch(name: str, value: Any) -> bytes:
+    """Brokers take one batch for each partition of a request, and refuse two as INVALID_RECORD."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise ConfigError(name, value, _BATCH)
+    data = bytes(cast("bytearray", value))
+    size = 12 + int.from_bytes(data[8:12], "big", signed=True)
+    if len(data) < 61 or size != len(data):
+        found = "more than one batch" if 61 <= size < len(data) else "not one whole batch"
+        raise ConfigError(name, data, f"{found}: {_BATCH}")
+    return data
 
 
 def _pattern(name: str, value: Any) -> str:
@@ -215,11 +220,13 @@ def _route(name: str, value: Any) -> Any:
 # ---- several
 
 
-def _several(inner: Rule, allowed: str) -> Rule:
-    """A list of what passes `inner`; from what can be iterated, but no text, bytes, mapping or partition."""
+def _several(inner: Rule, allowed: str, *, mapping: bool = False) -> Rule:
+    """A list of what passes `inner`; from what can be iterated, but no text, bytes or partition, and no
+    mapping unless its keys are meant."""
+    single = (str, bytes, TopicPartition) if mapping else (str, bytes, TopicPartition, Mapping)
 
     def check(name: str, value: Any) -> list[Any]:
-        if isinstance(value, str | bytes | Mapping | TopicPartition) or not isinstance(value, Iterable):
+        if isinstance(value, single) or not isinstance(value, Iterable):
             raise ConfigError(name, cast("object", value), allowed)
         found: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
         for each in found:
@@ -253,7 +260,7 @@ def _optional(inner: Rule) -> Rule:
 
 
 _PARTITIONS = 'a list, each a TopicPartition: [TopicPartition("flights", 0)]'
-_partitions = _several(_partition, _PARTITIONS)
+_partitions = _several(_partition, _PARTITIONS, mapping=True)
 _name = _text("a topic's name")
 _names = _several(_name, "names of topics: texts that are not empty")
 
@@ -305,7 +312,7 @@ TABLE: dict[str, Rule] = {
     "pattern": _pattern,
     "plan": _plan,
     "reason": _any_text,
-    "records": _bytes,
+    "records": _batch,
     "replication_factor": _replication,
     "request": _request,
     "request_timeout_ms": _from(1),

@@ -24,6 +24,7 @@ from .addresses import addresses
 from .arguments import rule_of
 from .calls import waits
 from .clock import now
+from .elsewhere import one_address
 from .engine import events as ev
 from .engine import plans
 from .engine.cluster import ClusterEngine, step
@@ -45,6 +46,7 @@ class ClusterCalls(Shell):
 
     _what = "cluster"
 
+    @one_address
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
@@ -70,8 +72,11 @@ class ClusterCalls(Shell):
     @waits
     async def request(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
-    ) -> Message:
+    ) -> Any:
         """Sends any request in the highest version both sides know, and returns its answer.
+
+        A ListGroupsRequest is answered by a ListGroupsResponse, and so on. Type checkers see Any: annotate
+        what you assign it to.
 
         `node`: None for any broker, a node id, "controller", ("group", group_id) for its coordinator, or
         ("leader", topic, partition). Error codes inside the answer are the caller's to read. Raises
@@ -83,7 +88,7 @@ class ClusterCalls(Shell):
     @waits
     async def request_versioned(
         self, request: Message | Prepared, node: Route = None, timeout: float | None = None
-    ) -> tuple[Message, int]:
+    ) -> tuple[Any, int]:
         """Like `request`, with the version that was spoken."""
         return await self._run(plans.request(self.view, request, node, self._clock), timeout)
 
@@ -209,8 +214,8 @@ class ClusterCalls(Shell):
     async def produce(
         self, partition: TopicPartition, records: bytes, *, acks: int = -1, timeout: float | None = None
     ) -> int:
-        """Appends encoded batches; returns the first record's offset. Not repeated when the connection
-        breaks."""
+        """Appends one encoded batch, which is what brokers take at a time; returns its first record's offset.
+        Not repeated when the connection breaks."""
         timeout_ms = self._milliseconds(timeout)
         plan = plans.produce(self.view, partition, records, self._clock, acks=acks, timeout_ms=timeout_ms)
         return await self._run(plan, timeout)

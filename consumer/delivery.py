@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .arguments import rule_of
+from .elsewhere import METHODS, Foreign
 from .engine.batches import OutBatch, fate
 
 
@@ -98,6 +99,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         if not batch.done:
             return f"<Delivery to {batch.partition}: open>"
         return f"<Delivery to {batch.partition}: {batch.error or self._metadata()}>"
+
+
+# Not by a `__getattr__`: with one every look at an attribute costs more, and there are many of these.
+for _name, _use in METHODS["delivery"].items():
+    setattr(Delivery, _name, Foreign(_name, _use))
 
 
 class PieceDelivery(Delivery, eq=False, gc=False):

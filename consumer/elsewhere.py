@@ -6,35 +6,54 @@ snake_case, librdkafka's and Java's with "_" for ".". `docs/coming-from/` has th
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec
+
+P = ParamSpec("P")
 
 _BYTES = "values and keys are bytes; "
 _TRANSACTIONS = "there are no transactions yet"
+_NO_METRICS = "there are none; each delivery tells: send(...).add_done_callback(function)"
 
-OPTIONS: Final[Mapping[str, str]] = {
-    "value_serializer": f"{_BYTES}encode them before send()",
-    "key_serializer": f"{_BYTES}encode them before send()",
-    "value_deserializer": f"{_BYTES}decode record.value yourself",
-    "key_deserializer": f"{_BYTES}decode record.key yourself",
-    "consumer_timeout_ms": "poll(seconds) returns an empty list when nothing came",
+_BOTH: Final[Mapping[str, str]] = {
     "api_version": "each broker says what it knows",
     "api_version_auto_timeout_ms": "each broker says what it knows",
     "broker_version_fallback": "each broker says what it knows",
+    "loop": "the clients for asyncio take the loop that runs",
+    "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
+}
+
+_CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
+    "value_deserializer": f"{_BYTES}decode record.value yourself",
+    "key_deserializer": f"{_BYTES}decode record.key yourself",
+    "consumer_timeout_ms": "poll(seconds) returns an empty list when nothing came",
     "topics": "subscribe([topic, ...])",
     "topic": "subscribe([topic, ...])",
     "on_assign": "subscribe(topics, listener) with a RebalanceListener",
     "on_revoke": "subscribe(topics, listener) with a RebalanceListener",
     "rebalance_cb": "subscribe(topics, listener) with a RebalanceListener",
     "on_commit": "commit() raises, and commit_async() returns a future",
-    "on_delivery": "send(...).add_done_callback(function)",
-    "dr_cb": "send(...).add_done_callback(function)",
     "error_cb": "calls raise, and events(function) reports",
     "stats_cb": "events(function) reports, lag(partition) tells",
     "statistics_interval_ms": "events(function) reports, lag(partition) tells",
     "metric_reporters": "events(function) reports, lag(partition) tells",
-    "loop": "the clients for asyncio take the loop that runs",
+    "queued_max_messages_kbytes": "use fetch_max_bytes",
+    "fetch_message_max_bytes": "use max_partition_fetch_bytes",
+    "fetch_wait_max_ms": "use fetch_max_wait_ms",
+    "enable_auto_offset_store": "with enable_auto_commit=False, commit(offsets) says what is done",
+}
+
+_PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
+    "value_serializer": f"{_BYTES}encode them before send()",
+    "key_serializer": f"{_BYTES}encode them before send()",
+    "on_delivery": "send(...).add_done_callback(function)",
+    "dr_cb": "send(...).add_done_callback(function)",
+    "error_cb": "calls raise, and send(...).exception() tells",
+    "stats_cb": _NO_METRICS,
+    "statistics_interval_ms": _NO_METRICS,
+    "metric_reporters": _NO_METRICS,
     "transactional_id": _TRANSACTIONS,
     "transaction_timeout_ms": _TRANSACTIONS,
     "retries": "use delivery_timeout_ms: for so long a record is tried",
@@ -48,63 +67,103 @@ OPTIONS: Final[Mapping[str, str]] = {
     "queue_buffering_max_messages": "use buffer_memory, in bytes",
     "batch_num_messages": "use batch_size, in bytes",
     "message_max_bytes": "use max_request_size",
-    "queued_max_messages_kbytes": "use fetch_max_bytes",
-    "fetch_message_max_bytes": "use max_partition_fetch_bytes",
-    "fetch_wait_max_ms": "use fetch_max_wait_ms",
-    "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
-    "enable_auto_offset_store": "with enable_auto_commit=False, commit(offsets) says what is done",
 }
-"""Option -> what there is."""
 
-METHODS: Final[Mapping[str, str]] = {
-    "seek_to_beginning": 'use seek_to("earliest")',
-    "seek_to_end": 'use seek_to("latest")',
-    "seek_to_committed": 'use seek_to("committed")',
-    "beginning_offsets": 'use list_offsets({partition: "earliest"})',
-    "end_offsets": 'use list_offsets({partition: "latest"})',
-    "get_watermark_offsets": 'use list_offsets({partition: "earliest"}) and "latest"',
-    "query_watermark_offsets": 'use list_offsets({partition: "earliest"}) and "latest"',
-    "offsets_for_times": "use list_offsets({partition: milliseconds since 1970})",
-    "last_stable_offset": 'use list_offsets({partition: "latest"}) with isolation_level="read_committed"',
-    "highwater": "use high_watermark(partition)",
-    "current_lag": "use lag(partition)",
-    "partitions_for_topic": "use partitions_for(topic)",
-    "topics": "use Cluster(bootstrap).topics()",
-    "list_topics": "use topics() of a Cluster",
-    "consume": "use poll(seconds, max_records=count)",
-    "getmany": "use poll(seconds)",
-    "getone": 'use "async for record in consumer"',
-    "start": 'clients connect by themselves; "async with" or close() ends them',
-    "stop": "use close()",
-    "commit_sync": "use commit(offsets)",
-    "store_offsets": "use commit(offsets), with enable_auto_commit=False",
-    "incremental_assign": "the consumer does it, and the listener is told",
-    "incremental_unassign": "the consumer does it, and the listener is told",
-    "enforce_rebalance": "use rejoin(reason)",
-    "wakeup": "use close() from another thread",
-    "memberid": "use group_metadata().member_id",
-    "metrics": "use events(function) and lag(partition)",
-    "produce": "use send(topic, value, key)",
-    "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
-    "purge": "use close(timeout)",
-    "init_transactions": _TRANSACTIONS,
-    "begin_transaction": _TRANSACTIONS,
-    "commit_transaction": _TRANSACTIONS,
-    "abort_transaction": _TRANSACTIONS,
-    "send_offsets_to_transaction": _TRANSACTIONS,
-    "transaction": _TRANSACTIONS,
-    "list_consumer_group_offsets": "use committed_offsets(group)",
-    "alter_consumer_group_offsets": "use commit_offsets(group, offsets)",
-    "list_groups": "use request(ListGroupsRequest(...))",
-    "list_consumer_groups": "use request(ListGroupsRequest(...))",
-    "describe_groups": "use request(DescribeGroupsRequest(...))",
-    "describe_consumer_groups": "use request(DescribeGroupsRequest(...))",
-    "delete_consumer_groups": "use request(DeleteGroupsRequest(...))",
-    "describe_configs": "use request(DescribeConfigsRequest(...))",
-    "alter_configs": "use request(IncrementalAlterConfigsRequest(...))",
-    "describe_cluster": "use view(), or request(DescribeClusterRequest(...))",
+OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "a consumer": {**_BOTH, **_CONSUMER_OPTIONS},
+    "a producer": {**_BOTH, **_PRODUCER_OPTIONS},
 }
-"""Method -> what there is."""
+"""Whose -> option -> what there is."""
+
+_CONNECT = 'clients connect by themselves; "async with" or close() ends them'
+
+METHODS: Final[Mapping[str, Mapping[str, str]]] = {
+    "consumer": {
+        "seek_to_beginning": 'use seek_to("earliest")',
+        "seek_to_end": 'use seek_to("latest")',
+        "seek_to_committed": 'use seek_to("committed")',
+        "beginning_offsets": 'use list_offsets({partition: "earliest"})',
+        "end_offsets": 'use list_offsets({partition: "latest"})',
+        "get_watermark_offsets": 'use list_offsets({partition: "earliest"}) and "latest"',
+        "query_watermark_offsets": 'use list_offsets({partition: "earliest"}) and "latest"',
+        "offsets_for_times": "use list_offsets({partition: milliseconds since 1970})",
+        "last_stable_offset": 'use list_offsets({partition: "latest"}) with isolation_level="read_committed"',
+        "highwater": "use high_watermark(partition)",
+        "current_lag": "use lag(partition)",
+        "partitions_for_topic": "use partitions_for(topic)",
+        "topics": "use Cluster(bootstrap).topics()",
+        "list_topics": "use Cluster(bootstrap).topics()",
+        "consume": "use poll(seconds, max_records=count)",
+        "getmany": "use poll(seconds)",
+        "getone": 'use "async for record in consumer"',
+        "start": _CONNECT,
+        "stop": "use close()",
+        "commit_sync": "use commit(offsets)",
+        "store_offsets": "use commit(offsets), with enable_auto_commit=False",
+        "incremental_assign": "the consumer does it, and the listener is told",
+        "incremental_unassign": "the consumer does it, and the listener is told",
+        "enforce_rebalance": "use rejoin(reason)",
+        "wakeup": "use close() from another thread",
+        "memberid": "use group_metadata().member_id",
+        "metrics": "events(function) reports, lag(partition) tells",
+        "bootstrap_connected": _CONNECT,
+    },
+    "producer": {
+        "produce": "use send(topic, value, key)",
+        "send_and_wait": "use send(topic, value).result(); in asyncio: await (await send(topic, value))",
+        "poll": "nothing has to be polled: callbacks come by themselves, and flush(seconds) waits for all",
+        "partitions_for": "use Cluster(bootstrap).partitions(topic)",
+        "list_topics": "use Cluster(bootstrap).topics()",
+        "metrics": _NO_METRICS,
+        "purge": "use close(seconds)",
+        "start": _CONNECT,
+        "stop": "use close()",
+        "bootstrap_connected": _CONNECT,
+        "init_transactions": _TRANSACTIONS,
+        "begin_transaction": _TRANSACTIONS,
+        "commit_transaction": _TRANSACTIONS,
+        "abort_transaction": _TRANSACTIONS,
+        "send_offsets_to_transaction": _TRANSACTIONS,
+        "transaction": _TRANSACTIONS,
+    },
+    "cluster": {
+        "list_topics": "use topics()",
+        "describe_topics": "use metadata([topic, ...])",
+        "describe_cluster": "use metadata(), or request(DescribeClusterRequest(...))",
+        "brokers": "use metadata().brokers",
+        "list_groups": "use groups()",
+        "list_consumer_groups": "use groups()",
+        "consumer_groups": "use groups()",
+        "describe_groups": "use group(name)",
+        "describe_consumer_groups": "use group(name)",
+        "delete_consumer_groups": "use delete_groups([name, ...])",
+        "lag": "use group(name).lag",
+        "consumer_lag": "use group(name).lag",
+        "list_consumer_group_offsets": "use committed_offsets(group)",
+        "alter_consumer_group_offsets": "use commit_offsets(group, offsets)",
+        "beginning_offsets": 'use list_offsets({partition: "earliest"})',
+        "end_offsets": 'use list_offsets({partition: "latest"})',
+        "describe_configs": "use request(DescribeConfigsRequest(...))",
+        "alter_configs": "use request(IncrementalAlterConfigsRequest(...))",
+        "incremental_alter_configs": "use request(IncrementalAlterConfigsRequest(...))",
+        "delete_records": 'use request(DeleteRecordsRequest(...), ("leader", topic, partition))',
+        "create_acls": "use request(CreateAclsRequest(...))",
+        "describe_acls": "use request(DescribeAclsRequest(...))",
+        "delete_acls": "use request(DeleteAclsRequest(...))",
+        "start": _CONNECT,
+        "stop": "use close()",
+    },
+    "delivery": {
+        "get": "use result(seconds)",
+        "add_callback": "use add_done_callback(function): it is given the delivery",
+        "add_errback": "use add_done_callback(function): it is given the delivery, whose exception() tells",
+        "is_done": "use done()",
+        "succeeded": "use done() and exception()",
+        "failed": "use exception()",
+        "value": "use result(seconds)",
+    },
+}
+"""Whose -> method -> what there is."""
 
 
 ARGUMENTS: Final[Mapping[str, str]] = {
@@ -129,15 +188,48 @@ def unknown_argument(method: str, name: str, known: tuple[str, ...]) -> TypeErro
     return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {use}")
 
 
+def one_address(init: Callable[P, None]) -> Callable[P, None]:
+    """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do."""
+
+    @functools.wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        if len(args) > 2 or (len(args) == 2 and "bootstrap_servers" in kwargs):
+            name = type(args[0]).__name__
+            raise TypeError(
+                f'{name}("host:9092", option=value, ...) takes addresses, and all else by name; topics are '
+                "for subscribe([topic, ...]) and send(topic, value)"
+            )
+        init(*args, **kwargs)
+
+    return checked
+
+
+class Foreign:
+    """Another library's name for something: reading it is an AttributeError that says what there is."""
+
+    def __init__(self, name: str, use: str) -> None:
+        self._name = name
+        self._use = use
+
+    def __get__(self, one: object, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}; {self._use}")
+
+
 class Elsewhere:
     """Says what another library's method is called here; the error stays an AttributeError."""
+
+    # Whose names these are, in METHODS.
+    _what = "client"
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
             told = f"{type(self).__name__!r} object has no attribute {name!r}"
-            use = METHODS.get(plain)
+            use = METHODS.get(self._what, {}).get(plain)
             if use is not None and not name.startswith("_"):
                 raise AttributeError(f"{told}; {use}")
+            for other, names in METHODS.items():
+                if plain in names and other != "delivery":
+                    raise AttributeError(f"{told}; of a {other}: {names[plain]}")
             raise AttributeError(told, name=name, obj=self)

@@ -271,7 +271,7 @@ def _known(options: type[Any], given: Mapping[str, Any], what: str) -> dict[str,
     for name, value in given.items():
         if name not in names:
             plain = name.replace(".", "_")
-            if other := OPTIONS.get(plain) or unknown_hint(name):
+            if other := OPTIONS[what].get(plain) or unknown_hint(name):
                 raise ConfigError(name, shown(name, value), f"{what} has no such option; {other}")
             from difflib import get_close_matches
 

@@ -28,6 +28,8 @@ EXIT_SECONDS = 5.0
 class Sender(lifetimes.OfThisProcess):
     """An engine, and how it ends."""
 
+    _what = "producer"
+
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],

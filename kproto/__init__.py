@@ -85,9 +85,9 @@ def __getattr__(name: str) -> Any:
 
         value = getattr(import_module(f"{__name__}.{_HERE[name]}"), name)
     else:
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}; help(kproto) lists what there is"
-        )
+        from .renamed import unknown_name
+
+        raise unknown_name(__name__, name)
     globals()[name] = value
     return value
 

@@ -41,6 +41,9 @@ def __getattr__(name: str) -> Any:
     return ErrorCode
 
 
+_MOST_TOLD = 200  # characters of a wrong value
+
+
 class KprotoError(Exception):
     """Base of everything that kproto raises on purpose."""
 
@@ -110,7 +113,8 @@ class BatchFull(EncodeError):
 
 
 class UnsupportedVersion(KprotoError, ValueError):
-    """The message has no such version, or both sides have no version in common."""
+    """The message has no such version, or both sides have no version in common; `version` is -1 where a
+    broker doesn't know the message at all."""
 
     def __init__(self, message: str, version: int, allowed: str) -> None:
         super().__init__(message, version, allowed)
@@ -119,6 +123,8 @@ class UnsupportedVersion(KprotoError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
+        if self.version == -1:
+            return f"{self.message}: {self.allowed}"
         return f"{self.message}: version {self.version!r} is not supported; allowed: {self.allowed}"
 
 
@@ -132,7 +138,10 @@ class ConfigError(KprotoError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        return f"{self.option}={self.value!r} is not allowed; {self.allowed}"
+        told = repr(self.value)
+        if len(told) > _MOST_TOLD:
+            told = f"{told[:_MOST_TOLD]}... ({len(told)} characters)"
+        return f"{self.option}={told} is not allowed; {self.allowed}"
 
 
 class MissingExtra(KprotoError, ImportError):

@@ -23,6 +23,7 @@ from ..block import AsyncBlock
 from ..calls import call
 from ..cluster import ClusterCalls
 from ..consuming import ConsumerCalls
+from ..elsewhere import one_address
 from ..engine.requests import Offset
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
@@ -35,6 +36,7 @@ class AsyncConsumer(ConsumerCalls, Looped):
     Make it where you like; everything else belongs to one running event loop.
     """
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         super().__init__(bootstrap_servers, config)
 

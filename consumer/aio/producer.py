@@ -35,7 +35,7 @@ from ..door import (
     timestamp_ms,
     topic_name,
 )
-from ..elsewhere import unknown_argument
+from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.producing import step
 from ..engine.transport import GetToken, Open, Shut, Write
@@ -50,6 +50,7 @@ T = TypeVar("T")
 class AsyncProducer(Sender, AsyncBlock):
     """The asyncio twin of `Producer`: same options. Belongs to one running event loop."""
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
         try:
             self._loop = get_running_loop()
@@ -148,8 +149,10 @@ class AsyncProducer(Sender, AsyncBlock):
                 return found
             await self._wait(deadline, RequestTimedOut("send", self.options.max_block_ms, self._records.why))
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Sends everything now and waits until each delivery that is open has ended; see `Producer.flush`."""
+        if unknown:
+            raise unknown_argument("flush", min(unknown), ("timeout",))
         self._must_be_here()
         limit = self._flush_timeout(timeout)
         deadline = self._loop.time() + limit
@@ -226,8 +229,10 @@ class AsyncProducer(Sender, AsyncBlock):
 
     # ---- the end
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: float | None = None, **unknown: Never) -> None:
         """Flushes, within `timeout` seconds, and ends; see `Producer.close`."""
+        if unknown:
+            raise unknown_argument("close", min(unknown), ("timeout",))
         self._must_be_here()
         limit = self._flush_timeout(timeout)
         if self._closed:

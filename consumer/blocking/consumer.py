@@ -22,6 +22,7 @@ from kproto.group.subscription import TopicPartition
 
 from ..calls import call
 from ..consuming import ConsumerCalls
+from ..elsewhere import one_address
 from ..engine.requests import Offset
 from ..listener import RebalanceListener
 from ..options import ConsumerConfig
@@ -37,6 +38,7 @@ class Consumer(ConsumerCalls, Threaded):
     One thread at a time may use it; any thread may `close` it.
     """
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         super().__init__(bootstrap_servers, config)
 

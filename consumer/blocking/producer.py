@@ -39,7 +39,7 @@ from ..door import (
     timestamp_ms,
     topic_name,
 )
-from ..elsewhere import unknown_argument
+from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.batches import fate
 from ..engine.producing import step
@@ -60,6 +60,7 @@ class Producer(Sender, Block):
     were not delivered yet, and they get five more seconds. A fork leaves it to the parent process.
     """
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
         self._lock = threading.RLock()
         super().__init__(bootstrap_servers, config, self._lock)
@@ -186,12 +187,14 @@ class Producer(Sender, Block):
         finally:
             self._waiting -= 1
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Sends everything now and waits until each delivery that is open has ended.
 
         Raises RequestTimedOut after `timeout` seconds, and NotDelivered when records were not acknowledged
         since the last flush and nobody has looked at their deliveries.
         """
+        if unknown:
+            raise unknown_argument("flush", min(unknown), ("timeout",))
         limit = self._flush_timeout(timeout)
         deadline = time.monotonic() + limit
         self._may_wait()
@@ -272,12 +275,14 @@ class Producer(Sender, Block):
 
     # ---- the end
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None, **unknown: Never) -> None:
         """Flushes, within `timeout` seconds, and ends; a second call waits until the first has done that.
 
         Raises what `flush` raises, after the producer has ended: RequestTimedOut for records that stayed
         behind, NotDelivered for those that failed. Callbacks have been called then.
         """
+        if unknown:
+            raise unknown_argument("close", min(unknown), ("timeout",))
         limit = self._flush_timeout(timeout)
         end = time.monotonic() + limit
         self._may_wait()

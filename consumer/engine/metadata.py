@@ -62,6 +62,14 @@ class ClusterView:
         self.updated_at: int | None = None
         self.version = 0
 
+    def __repr__(self) -> str:
+        """One line: "<ClusterView 'abc': brokers 1, 2; controller 1; topics flights (3), t (1)>"."""
+        topics = [f"{name} ({len(topic.partitions)})" for name, topic in sorted(self.topics.items())]
+        shown = ", ".join(topics[:10]) + (f" and {len(topics) - 10} more" if len(topics) > 10 else "")
+        brokers = ", ".join(map(str, sorted(self.brokers))) or "none"
+        about = f"brokers {brokers}; controller {self.controller}; topics {shown or 'none'}"
+        return f"<ClusterView {self.cluster_id!r}: {about}>"
+
     def update(self, response: MetadataResponse, now: int, *, version: int, everything: bool) -> bool:
         """Takes an answer in; True when it told something new. `everything`: it lists all topics, so what is
         missing doesn't exist any more."""

@@ -36,7 +36,9 @@ class Handler(Protocol[S, C]):
 
 
 def check_handler(handler: object) -> None:
-    """Raises ConfigError for an object that lacks one of a handler's methods."""
+    """Raises ConfigError for an object that lacks one of a handler's methods, and for a class."""
+    if isinstance(handler, type):
+        raise ConfigError("handler", handler, f"an object, as {handler.__name__}(), and not its class")
     for name in ("setup", "consume_claim", "cleanup"):
         if not callable(getattr(handler, name, None)):
             allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"

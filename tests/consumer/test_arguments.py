@@ -15,9 +15,13 @@ import pytest
 from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, RebalanceListener, TopicPartition
 from consumer.arguments import TABLE
 from kproto.broker.server import running
-from kproto.errors import ConfigError, KprotoError
+from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
+from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.list_groups import ListGroupsRequest
+from kproto.records import Record, encode_batch
 
 P0 = TopicPartition("t", 0)
+BATCH = encode_batch([Record(0, 0, None, b"x")])
 
 
 class Foreign(RebalanceListener):
@@ -117,8 +121,11 @@ WRONG_FOR_CLUSTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("fetch", ({P0: "earliest"},), {}),
     ("fetch", ({P0: 0},), {"max_wait_ms": -1}),
     ("produce", (P0, "text"), {}),
-    ("produce", (P0, b""), {"acks": "all"}),
-    ("produce", (P0, b""), {"acks": 0}),
+    ("produce", (P0, b""), {}),
+    ("produce", (P0, BATCH[:-1]), {}),
+    ("produce", (P0, BATCH + BATCH), {}),
+    ("produce", (P0, BATCH), {"acks": "all"}),
+    ("produce", (P0, BATCH), {"acks": 0}),
     ("commit_offsets", ("g", {P0: None}), {}),
     ("committed_offsets", ("g", [0]), {}),
     ("group", ("",), {}),
@@ -188,6 +195,47 @@ def test_a_coroutine_is_no_callback_of_a_blocking_consumer(broker: str) -> None:
     consumer.kill()
 
 
+def test_two_batches_at_once_are_refused_with_what_brokers_take(broker: str) -> None:
+    with (
+        Cluster(broker) as cluster,
+        pytest.raises(ConfigError, match="more than one batch: one encoded record"),
+    ):
+        cluster.produce(P0, BATCH + BATCH)
+
+
+def test_the_keys_of_a_mapping_are_partitions(broker: str) -> None:
+    with Cluster(broker) as cluster, Consumer(broker, group_id="keys") as consumer:
+        assert cluster.committed_offsets("keys", {P0: 1}) == {P0: None}
+        consumer.assign([P0])
+        consumer.pause({P0: 5})
+        assert consumer.paused() == {P0}
+        assert consumer.committed({P0: 1}) == {P0: None}
+
+
+def test_a_wrong_value_is_not_told_at_length() -> None:
+    told = str(ConfigError("partitions", ["x" * 10_000] * 10, "a list of partitions"))
+    assert "... (100040 characters) is not allowed; a list of partitions" in told
+    assert len(told) < 300
+
+
+def test_a_request_that_a_broker_does_not_know_is_told_without_a_version(broker: str) -> None:
+    request = EndTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, committed=True)
+    with Cluster(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
+        cluster.request(request)
+    assert str(caught.value) == f"EndTxn: the broker at {broker} doesn't know this request"
+
+
+def test_what_is_known_of_a_cluster_can_be_read(broker: str) -> None:
+    with Cluster(broker) as cluster:
+        assert "brokers 1; controller 1; topics t (2)>" in repr(cluster.metadata())
+
+
+def test_an_answer_has_the_fields_of_its_request(broker: str) -> None:
+    with Cluster(broker) as cluster:
+        groups: list[Any] = cluster.request(ListGroupsRequest()).groups
+    assert isinstance(groups, list)
+
+
 ODD: list[Any] = [
     None, True, 0, -1, 2**70, 1.5, math.nan, math.inf, "", "x", "é" * 300, b"x", [], [1], ["x"], [None], [[]],
     (), ("t", 0), {}, {"x": 1}, {1: 2}, {P0: 1}, {P0: None}, {P0: "latest"}, {P0: -1}, {None: None}, set(),
@@ -209,7 +257,7 @@ RIGHT: dict[str, Any] = {
     "group": "g",
     "totals": {"t": 1},
     "names": ["g"],
-    "records": b"",
+    "records": BATCH,
     "plan": None,
 }
 

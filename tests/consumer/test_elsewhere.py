@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import inspect
 import re
 from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
-from consumer.elsewhere import METHODS, OPTIONS
+import consumer
+import kproto
+from consumer import (
+    AsyncCluster,
+    AsyncConsumer,
+    AsyncProducer,
+    Cluster,
+    Consumer,
+    Delivery,
+    Group,
+    GroupMetadata,
+    Producer,
+    TopicPartition,
+)
+from consumer.elsewhere import METHODS, OPTIONS, Foreign
+from consumer.engine.metadata import ClusterView
 from consumer.options import ConsumerConfig, ProducerConfig
 from kproto.errors import ConfigError
+from kproto.messages.index import API_NAMES
+from kproto.renamed import CLASSES
 
 NOWHERE = "127.0.0.1:1"
 OURS = {*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__}
@@ -41,8 +59,16 @@ def test_an_option_of_another_client_is_answered_with_what_there_is(
         (Consumer, "seekToBeginning", 'seek_to("earliest")'),
         (AsyncConsumer, "getmany", "poll(seconds)"),
         (Producer, "produce", "send(topic, value, key)"),
+        (Producer, "poll", "nothing has to be polled"),
+        (Producer, "partitions_for", "Cluster(bootstrap).partitions(topic)"),
+        (Producer, "metrics", "there are none; each delivery tells"),
         (AsyncProducer, "send_and_wait", "await (await send(topic, value))"),
-        (Cluster, "list_topics", "topics() of a Cluster"),
+        (Cluster, "list_topics", "use topics()"),
+        (Cluster, "listConsumerGroups", "use groups()"),
+        (Cluster, "lag", "use group(name).lag"),
+        (Cluster, "describe_cluster", "use metadata()"),
+        (Cluster, "produce_async", "has no attribute 'produce_async'"),
+        (Cluster, "seek_to_beginning", 'of a consumer: use seek_to("earliest")'),
     ],
 )
 def test_a_method_of_another_client_is_answered_with_what_there_is(
@@ -50,6 +76,41 @@ def test_a_method_of_another_client_is_answered_with_what_there_is(
 ) -> None:
     with pytest.raises(AttributeError, match=re.escape(told)):
         getattr(client.__new__(client), method)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("get", "use result(seconds)"),
+        ("add_callback", "use add_done_callback(function)"),
+        ("add_errback", "whose exception() tells"),
+    ],
+)
+def test_a_delivery_says_what_a_future_of_another_client_is_here(name: str, told: str) -> None:
+    nobodys: Any = None
+    delivery = Delivery(nobodys, 0)
+    with pytest.raises(AttributeError, match=re.escape(told)):
+        getattr(delivery, name)
+    assert not hasattr(delivery, name)
+
+
+@pytest.mark.parametrize("module", [kproto, consumer])
+def test_a_class_of_another_client_is_answered_with_ours(module: Any) -> None:
+    with pytest.raises(AttributeError, match="it is called Producer here"):
+        _ = module.KafkaProducer
+    with pytest.raises(ImportError, match=f"from {module.__name__} import Consumer"):
+        exec(f"from {module.__name__} import KafkaConsumer")
+    assert not hasattr(module, "KafkaConsumer")
+    assert all(hasattr(module, name) for name in CLASSES.values())
+
+
+@pytest.mark.parametrize("client", [Consumer, AsyncConsumer, Producer, AsyncProducer, Cluster, AsyncCluster])
+def test_who_gives_a_topic_first_reads_where_topics_go(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"topics are for subscribe\(\[topic, ...\]\)"):
+        client("t", bootstrap_servers=NOWHERE)
+    with pytest.raises(TypeError, match=rf'{client.__name__}\("host:9092", option=value'):
+        client("t", NOWHERE)
+    assert next(iter(inspect.signature(client).parameters)) == "bootstrap_servers"
 
 
 def test_a_name_that_nobody_has_is_an_attribute_error_as_ever() -> None:
@@ -76,17 +137,69 @@ def test_an_argument_that_there_is_not_is_answered_with_those_that_there_are(cal
         call(consumer)
 
 
-def test_what_is_told_exists_here() -> None:
-    known = OURS.union(*map(dir, (Consumer, Producer, Cluster)), {"add_done_callback", "result", "Cluster"})
-    for told in (*OPTIONS.values(), *METHODS.values()):
-        for name in re.findall(r"\b(\w+)\(|^use (\w+)", told):
-            found = next(filter(None, name))
-            assert found in known or found.endswith("Request"), told
+@pytest.mark.parametrize("method", ["flush", "close"])
+def test_a_producer_waits_for_seconds(method: str) -> None:
+    told = "'timeout_ms'; use timeout, in seconds"
+    with Producer(NOWHERE) as producer, pytest.raises(TypeError, match=told):
+        getattr(producer, method)(timeout_ms=100)
+
+    async def story() -> None:
+        async with AsyncProducer(NOWHERE) as producer:
+            with pytest.raises(TypeError, match=told):
+                await getattr(producer, method)(timeout_ms=100)
+
+    asyncio.run(story())
+
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "consumer": (Consumer, AsyncConsumer),
+    "producer": (Producer, AsyncProducer),
+    "cluster": (Cluster, AsyncCluster),
+    "delivery": (Delivery,),
+}
+RETURNED: dict[str, object] = {
+    "Cluster": Cluster,
+    "send": Delivery,
+    "metadata": ClusterView(),
+    "group": Group("g", "Empty"),
+    "group_metadata": GroupMetadata("g", 1, "m", None),
+}
+"""What has the name behind "name(...)."."""
+
+
+def missing(told: str, kind: type) -> list[str]:
+    """The names that a hint for `kind` says and that don't exist."""
+    absent: list[str] = []
+    for before, name, called in re.findall(r"(?:\b(\w+)\([^()]*\)\.)?\b(\w+)\b(\()?", told):
+        if name.endswith("Request"):
+            absent += [] if name.removesuffix("Request") in API_NAMES.values() else [name]
+        elif before or (called and name != "Cluster"):
+            absent += [] if hasattr(RETURNED.get(before, kind), name) else [name]
+    return absent
+
+
+def test_what_is_told_of_a_method_exists_in_the_class_it_is_told_for() -> None:
+    for kind, names in METHODS.items():
+        for told in names.values():
+            for client in KINDS[kind]:
+                assert missing(told, client) == [], (client, told)
+
+
+def test_what_is_told_of_an_option_exists_in_the_client_it_is_told_for() -> None:
+    for what, config in (("a consumer", ConsumerConfig), ("a producer", ProducerConfig)):
+        for told in OPTIONS[what].values():
+            for client in KINDS[what.removeprefix("a ")]:
+                assert missing(told, client) == [], (client, told)
+            option = re.match(r"use (\w+)", told)
+            assert option is None or option[1] in config.__annotations__, told
 
 
 def test_no_name_of_ours_is_told_to_be_another() -> None:
-    assert OURS.isdisjoint(OPTIONS)
-    assert not any(hasattr(client, name) for client in (Consumer, Producer) for name in METHODS)
+    assert not any(OURS & told.keys() for told in OPTIONS.values())
+    for kind, names in METHODS.items():
+        for client in KINDS[kind]:
+            found = [inspect.getattr_static(client, name, None) for name in names]
+            assert all(one is None or isinstance(one, Foreign) for one in found)
 
 
 def test_a_client_still_refuses_to_be_copied() -> None:

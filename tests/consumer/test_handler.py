@@ -443,6 +443,8 @@ def test_what_is_wrong_is_refused_at_the_door(server: Server) -> None:
     with ConsumerGroup(server.bootstrap, group_id="g") as group:
         with pytest.raises(ConfigError, match="setup, consume_claim and cleanup"):
             group.consume(["t"], print)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"an object, as Notes\(\), and not its class"):
+            group.consume(["t"], Notes)  # type: ignore[arg-type]
         for topics in ([], None, [1], ""):
             with pytest.raises(ConfigError, match="topics"):
                 group.consume(topics, Notes())  # type: ignore[arg-type]

@@ -16,10 +16,13 @@ from consumer import (
     Consumer,
     ConsumerGroup,
     ConsumerRecord,
+    Group,
+    ListedGroup,
     OffsetAt,
     TopicPartition,
 )
 from consumer.sarama import ThreadClaim, ThreadSession
+from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def threads_get_values(consumer: Consumer, cluster: Cluster, partition: TopicPartition) -> None:
@@ -37,6 +40,10 @@ def threads_get_values(consumer: Consumer, cluster: Cluster, partition: TopicPar
         assert_type(same, Consumer)
     assert_type(cluster.topics(), dict[str, int])
     assert_type(cluster.leader(partition), int)
+    assert_type(cluster.group("g"), Group)
+    assert_type(cluster.groups(), dict[str, ListedGroup])
+    answer: ListGroupsResponse = cluster.request(ListGroupsRequest())
+    assert_type(answer.groups[0].group_id, str)
 
 
 async def tasks_await_them(consumer: AsyncConsumer, cluster: AsyncCluster, partition: TopicPartition) -> None:
