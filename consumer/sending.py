@@ -78,10 +78,11 @@ class Sender(lifetimes.OfThisProcess):
         change = action.change
         log.warning("%s %s %s", self.options.client_id, change.kind, change.reason)
 
-    def _why(self) -> str:
-        """What a send waits for, and what stands behind it."""
+    def _no_room(self) -> RequestTimedOut:
+        """What a send waited for, and what stands behind it."""
         trouble = self._engine.metadata.trouble
-        return f"{self._records.why}; {trouble}" if trouble else self._records.why
+        why = f"{self._records.why}; {trouble}" if trouble else self._records.why
+        return RequestTimedOut("send", self.options.max_block_ms, why)
 
     def _flush_timeout(self, timeout: float | None) -> float:
         """Seconds. Raises ConfigError for what is no time."""

@@ -119,8 +119,7 @@ class AsyncProducer(Sender, AsyncBlock):
                 return delivery
             if deadline is None:
                 deadline = loop.time() + self.options.max_block_ms / 1000
-            timed_out = RequestTimedOut("send", self.options.max_block_ms, self._why())
-            await self._wait(deadline, timed_out)
+            await self._wait(deadline, self._no_room)
 
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
         """Queues the rows of a table; see `Producer.send_columns`."""
@@ -147,7 +146,7 @@ class AsyncProducer(Sender, AsyncBlock):
             self._happened(ev.Tick())
             if found is not None:
                 return found
-            await self._wait(deadline, RequestTimedOut("send", self.options.max_block_ms, self._records.why))
+            await self._wait(deadline, self._no_room)
 
     async def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Sends everything now and waits until each delivery that is open has ended; see `Producer.flush`."""
@@ -161,16 +160,17 @@ class AsyncProducer(Sender, AsyncBlock):
         self._happened(ev.Tick())
         while pending := unsettled(pending):
             self._changed.clear()
-            await self._wait(deadline, self._still_open(limit, pending))
+            await self._wait(deadline, partial(self._still_open, limit, pending))
         self._tell()
 
-    async def _wait(self, deadline: float, timed_out: RequestTimedOut) -> None:
+    async def _wait(self, deadline: float, timed_out: Callable[[], RequestTimedOut]) -> None:
+        """Until something happened; raises what `timed_out` says when it is too late for that."""
         left = deadline - self._loop.time()
         try:
             async with asyncio.timeout(max(0, left)):
                 await self._changed.wait()
         except TimeoutError:
-            raise timed_out from None
+            raise timed_out() from None
 
     # ---- deliveries
 

@@ -170,7 +170,7 @@ class Producer(Sender, Block):
         """Until something happened. The lock is held, and given up meanwhile."""
         left = deadline - time.monotonic()
         if left <= 0:
-            raise RequestTimedOut("send", self.options.max_block_ms, self._why())
+            raise self._no_room()
         self._wait(left)
 
     def _may_wait(self) -> None:

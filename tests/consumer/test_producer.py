@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -384,6 +385,21 @@ def test_a_second_asyncio_close_waits_for_the_first(server: Server) -> None:
         return ended
 
     assert asyncio.run(story())
+
+
+def test_a_send_that_waits_in_vain_says_what_stands_behind_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    told = rf"send: no answer within 1500 ms \(no metadata for topic 't' yet; no broker at {address}: "
+
+    async def story() -> None:
+        async with AsyncProducer(address, max_block_ms=1_500) as producer:
+            with pytest.raises(RequestTimedOut, match=told):
+                await producer.send("t", b"x")
+
+    asyncio.run(story())
+    with Producer(address, max_block_ms=1_500) as producer, pytest.raises(RequestTimedOut, match=told):
+        producer.send("t", b"x")
 
 
 def test_callbacks_are_called_where_no_thread_can_be_had(
