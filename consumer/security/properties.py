@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from kproto.errors import ConfigError, MissingExtra
 
 from .names import NAMES, SecurityConfig, shown, unknown_hint
+from .tls import is_pkcs12
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _JAAS: Final = re.compile(
@@ -129,7 +130,7 @@ _IGNORED: Final = frozenset(
 
 def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
     trust = left.pop("ssl.truststore.location", None)
-    kind = left.pop("ssl.truststore.type", _kind(trust)).upper()
+    kind = _kind(trust, left.pop("ssl.truststore.type", None))
     password = left.pop("ssl.truststore.password", None)
     pem = left.pop("ssl.truststore.certificates", None)
     if pem is not None:
@@ -138,7 +139,7 @@ def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
         _readable("ssl.truststore.type", trust, kind)
         found["ssl_cafile"] = _trusted(trust, password) if kind == "PKCS12" else trust
     own = left.pop("ssl.keystore.location", None)
-    kind = left.pop("ssl.keystore.type", _kind(own)).upper()
+    kind = _kind(own, left.pop("ssl.keystore.type", None))
     store_password = left.pop("ssl.keystore.password", None)
     key_password = left.pop("ssl.key.password", None)
     chain, key = left.pop("ssl.keystore.certificate.chain", None), left.pop("ssl.keystore.key", None)
@@ -153,11 +154,15 @@ def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
             found["ssl_password"] = wanted
 
 
-def _kind(path: str | None) -> str:
-    """What Java takes a store for when nobody says: JKS, which reads PKCS12, too; PEM by its name is ours."""
-    if path is not None and path.lower().endswith((".p12", ".pfx")):
+def _kind(path: str | None, said: str | None) -> str:
+    """The type of a store. JKS, which is Java's default, reads PKCS12, too, and so it is asked what it is."""
+    names = {"PKCS12": (".p12", ".pfx"), "PEM": (".pem", ".crt", ".cer", ".key")}
+    if said is None:
+        wanted = "PEM" if path is None else "JKS"
+        said = next((kind for kind, ends in names.items() if path and path.lower().endswith(ends)), wanted)
+    if said.upper() == "JKS" and path is not None and is_pkcs12(path):
         return "PKCS12"
-    return "PEM" if path is None or path.lower().endswith((".pem", ".crt", ".cer", ".key")) else "JKS"
+    return said.upper()
 
 
 def _readable(name: str, path: str, kind: str) -> None:

@@ -238,7 +238,7 @@ def identify(
     shown = "PEM text" if _PEM in certfile else certfile
     with contextlib.ExitStack() as stack:
         secret = password
-        if certfile.lower().endswith((".p12", ".pfx")):
+        if certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile):
             text, secret = _pkcs12(option, certfile, password), None
             cert, key = stack.enter_context(_as_file(text)), None
         else:
@@ -281,8 +281,20 @@ def _content(path: str) -> str:
 
 
 def _is_jks(given: str) -> bool:
+    return _begins(given, b"\xfe\xed\xfe\xed")
+
+
+def is_pkcs12(given: str) -> bool:
+    """Is it a store as keytool makes it since Java 9, whatever its name says? DER begins so, in version 3."""
+    return _begins(given, b"\x30", b"\x02\x01\x03")
+
+
+def _begins(given: str, first: bytes, within: bytes = b"") -> bool:
+    if _PEM in given:
+        return False
     with contextlib.suppress(OSError, ValueError), open(given, "rb") as file:
-        return file.read(4) == b"\xfe\xed\xfe\xed"
+        head = file.read(16)
+        return head.startswith(first) and within in head
     return False
 
 

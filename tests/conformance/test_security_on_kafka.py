@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
+from consumer.security.properties import from_java
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from kproto.messages.headers import encode_request
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -20,6 +23,7 @@ from kproto.messages.sasl_handshake import SaslHandshakeRequest
 from kproto.records import Record, encode_batch
 from kproto.security.plain import PlainClient
 from kproto.wire.frame import frame
+from tests.conformance import judges
 from tests.testing.test_driver import Member
 
 secured = pytest.importorskip("tests.conformance.secured")
@@ -123,6 +127,40 @@ def test_a_command_gets_in_by_its_file(kafka: Any, listener: str, mechanism: str
     member.until(f"R flights:0 {offset}")
     member.say("close")
     assert member.process.wait(60) == 0
+
+
+def keytool(*words: str) -> None:
+    subprocess.run([shutil.which("keytool") or judges.missing("keytool"), *words], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("name", ["store.p12", "store.jks"])
+def test_stores_that_keytool_makes_get_in(kafka: Any, name: str, tmp_path: Path) -> None:
+    """Since Java 9 it makes PKCS12, whatever they are called, and Java's clients read both as JKS."""
+    form = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    x509 = pytest.importorskip("cryptography.x509")
+    text = Path(kafka.certificates.client).read_bytes()
+    key, chain = form.load_pem_private_key(text, None), x509.load_pem_x509_certificates(text)
+    made, own, trust = tmp_path / "made.p12", tmp_path / name, tmp_path / f"trust-{name}"
+    how = form.BestAvailableEncryption(b"store-secret")
+    pkcs12 = pytest.importorskip("cryptography.hazmat.primitives.serialization.pkcs12")
+    made.write_bytes(pkcs12.serialize_key_and_certificates(b"own", key, chain[0], chain[1:], how))
+    secret = ["-srcstorepass", "store-secret", "-deststorepass", "store-secret"]
+    keytool("-importkeystore", "-srckeystore", str(made), "-destkeystore", str(own), *secret)
+    keytool(
+        *("-importcert", "-noprompt", "-alias", "ca", "-file", kafka.certificates.ca),
+        *("-keystore", str(trust), "-storepass", "store-secret"),
+    )
+    given = from_java(
+        {
+            "security.protocol": "SSL",
+            "ssl.truststore.location": str(trust),
+            "ssl.truststore.password": "store-secret",
+            "ssl.keystore.location": str(own),
+            "ssl.keystore.password": "store-secret",
+        }
+    )
+    with Cluster(kafka.places["MTLS"], **given) as cluster:
+        assert cluster.topics() == {}  # whom it names is let in, and may do nothing
 
 
 def test_sessions_are_renewed_without_losing_a_request(kafka: Any) -> None:

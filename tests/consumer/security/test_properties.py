@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from consumer.security.properties import client_properties, from_java, read_jaas, read_properties
 from kproto.errors import ConfigError
 
+trustme = pytest.importorskip("trustme")
 SCRAM = (
     'org.apache.kafka.common.security.scram.ScramLoginModule required username="al\\"ice" password="s=3;,";'
 )
@@ -68,6 +69,26 @@ def test_certificates_may_stand_in_the_file_itself() -> None:
         "ssl_keyfile": "-----BEGIN PRIVATE KEY-----",
         "ssl_password": "p",
     }
+
+
+def test_a_store_is_what_its_content_says_where_java_reads_both(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+    from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+    from cryptography.x509 import load_pem_x509_certificate
+
+    text = trustme.CA().cert_pem.bytes()
+    authority, how = load_pem_x509_certificate(text), BestAvailableEncryption(b"s")
+    store = serialize_key_and_certificates(b"ca", None, None, [authority], how)
+    (tmp_path / "trust.jks").write_bytes(store)
+    java = {
+        "security.protocol": "SSL",
+        "ssl.truststore.location": str(tmp_path / "trust.jks"),
+        "ssl.truststore.password": "s",
+    }
+    assert from_java(java)["ssl_cafile"] == text.decode()
+    (tmp_path / "trust.jks").write_bytes(b"\xfe\xed\xfe\xed" + store)
+    with pytest.raises(ConfigError, match="keytool -importkeystore"):
+        from_java(java)
 
 
 @pytest.mark.parametrize(
