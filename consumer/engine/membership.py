@@ -82,6 +82,7 @@ class Membership:
         self.uncommitted: KprotoError | None = None
         self._callbacks: deque[_Callback] = deque()
         self._running: _Callback | None = None
+        self._failure: KprotoError | None = None  # why the membership ended last
         self._letting_go: _Callback | None = None
         self._in_poll = False
         self._seeks: dict[TopicPartition, Callable[[PartitionState], None]] = {}
@@ -164,8 +165,12 @@ class Membership:
         self._alive()
 
     def _alive(self) -> None:
-        """Tells the member whether the application waits in poll, and in no callback of its own."""
-        waits = self._in_poll and self._running is None
+        """Tells the member whether the application waits in poll, and in no callback of its own.
+
+        The poll that raises why the membership ended is none: what it raises may be a reason to stop.
+        """
+        untold = self._failure is not None and self._failure in self._core.errors
+        waits = self._in_poll and self._running is None and not untold
         self.feed(machine.PollBegan() if waits else machine.PollEnded())
 
     def later(self, partition: TopicPartition, seek: Callable[[PartitionState], None]) -> None:
@@ -336,6 +341,7 @@ class Membership:
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case machine.Fatal(error=error, final=final):
                 self._standing.over = error if final else None
+                self._failure = error
                 core.fail(error)
             case machine.Left():
                 core.report("left")

@@ -160,6 +160,12 @@ class Told:
         when = act.stage.now if at is None else at
         act.moments.append(Moment(when - act.started, who, what, len(act.stage.seen)))
 
+    def grow(self, topic: str, partitions: int, which: str = "") -> None:
+        """A topic of the latest world gets more partitions; `which` is of several worlds' growths."""
+        stage = self.acts[-1].stage
+        self.moment(f"the topic grows to {partitions} partitions{which}", "operator")
+        stage.grow(topic, partitions)
+
     def result(self, name: str, value: object) -> None:
         self.results[name] = value
 

@@ -98,8 +98,7 @@ def crash_before_commit(told: Told) -> None:
         }
         members = [join(world, name, kind, **usual) for name in ("a", "b")]
         world.run(10_000)
-        told.moment(f"{kind}: the topic grows to 2 partitions", "operator")
-        world.grow("t", 2)
+        told.grow("t", 2, f" ({kind})")
         world.run(5_000)
         new = TopicPartition("t", 1)
         owner = next(one for one in members if new in one.owned)
@@ -141,8 +140,7 @@ def by_duration(told: Told) -> None:
             metadata_max_age_ms=5_000,
         )
         world.run(7_300)
-        told.moment(f"the topic grows to 4 partitions ({duration})", "operator")
-        world.grow("t", 4)
+        told.grow("t", 4, f" ({duration})")
         produce(world, "t", (2, 3), 100, 13_000)
         world.run(5_000)
         lost_by[duration], _ = lost_and_doubled(world, [member], NEW)

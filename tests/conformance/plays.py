@@ -81,10 +81,20 @@ class Member:
                 count -= line.startswith(start)
                 if count == 0:
                     return line
-            try:
-                self.lines.append(self.arrived.get(timeout=max(0.01, end - time.monotonic())))
-            except queue.Empty:
-                raise AssertionError(f"{self.name} did not say {start!r}: {self.lines[-12:]}") from None
+            self._next(start, end)
+
+    def until_read(self, count: int, patience: float = PATIENCE) -> None:
+        """Wait until it has read so much in all: records and callbacks may come on two channels."""
+        end = time.monotonic() + patience
+        while len(self.read()) < count:
+            self._next(f"{count} times 'R '", end)
+        self.at = len(self.lines)
+
+    def _next(self, wanted: str, end: float) -> None:
+        try:
+            self.lines.append(self.arrived.get(timeout=max(0.01, end - time.monotonic())))
+        except queue.Empty:
+            raise AssertionError(f"{self.name} did not say {wanted!r}: {self.lines[-12:]}") from None
 
     def close(self) -> None:
         self.say("close")
@@ -191,7 +201,7 @@ def join(stage: Stage) -> None:
     """One member joins, reads, commits by itself, closes."""
     stage.produce(20)
     a = stage.subscribed("A")
-    a.until("R ", 20)
+    a.until_read(20)
     stage.pause(1.0)
     a.close()
 
@@ -200,7 +210,7 @@ def second(stage: Stage) -> None:
     """A second member joins, and leaves again."""
     stage.produce(20)
     a = stage.subscribed("A")
-    a.until("R ", 20)
+    a.until_read(20)
     stage.pause(0.6)
     b = stage.subscribed("B")
     a.until("assigned")
@@ -215,7 +225,7 @@ def growth(stage: Stage) -> None:
     """The topic grows: who looks sees it, and joins again."""
     stage.produce(10)
     a = stage.subscribed("A")
-    a.until("R ", 10)
+    a.until_read(10)
     stage.pause(1.0)
     stage.grow(4)
     a.until("assigned")
@@ -227,7 +237,7 @@ def crash(stage: Stage) -> None:
     """A member dies; the other takes over when its session is over."""
     stage.produce(20)
     a = stage.subscribed("A")
-    a.until("R ", 20)
+    a.until_read(20)
     stage.pause(0.6)
     b = stage.subscribed("B")
     a.until("assigned")
@@ -242,7 +252,7 @@ def restart(stage: Stage) -> None:
     """A static member goes and comes back in time, however slowly its process starts."""
     stage.produce(10)
     a = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
-    a.until("R ", 10)
+    a.until_read(10)
     stage.pause(0.8)
     a.close()
     again = stage.subscribed("A", instance="one", session_ms=60_000, max_poll_ms=90_000)
@@ -254,7 +264,7 @@ def manual(stage: Stage) -> None:
     """Nothing is committed but by the application."""
     stage.produce(20)
     a = stage.subscribed("A", auto_commit=False)
-    a.until("R ", 20)
+    a.until_read(20)
     stage.pause(0.6)
     a.say("commit")
     a.until("done commit")
@@ -269,7 +279,7 @@ def heartbeat_errors(stage: Stage) -> None:
     """
     stage.produce(10)
     a = stage.subscribed("A", auto_commit=False)
-    a.until("R ", 10)
+    a.until_read(10)
     for code in (27, 22, 25, 15, 16):
         stage.pause(1.0)
         stage.inject("A", "Heartbeat", code)
@@ -281,7 +291,7 @@ def commit_errors(stage: Stage) -> None:
     """Each error that a commit of the application's can be answered with."""
     stage.produce(10)
     a = stage.subscribed("A", auto_commit=False)
-    a.until("R ", 10)
+    a.until_read(10)
     for code in (27, 14, 16):
         stage.pause(0.8)
         stage.inject("A", "OffsetCommit", code)
@@ -325,7 +335,7 @@ def unsubscribe(stage: Stage) -> None:
     """The application gives up its topics, and takes them again."""
     stage.produce(10)
     a = stage.subscribed("A")
-    a.until("R ", 10)
+    a.until_read(10)
     stage.pause(0.8)
     a.say("unsubscribe")
     a.until("done unsubscribe")
@@ -339,7 +349,7 @@ def cooperative(stage: Stage) -> None:
     """A second member joins, and only what it gets is taken away."""
     stage.produce(20)
     a = stage.subscribed("A", assignors=["cooperative-sticky"])
-    a.until("R ", 20)
+    a.until_read(20)
     stage.pause(0.6)
     b = stage.member("B", assignors=["cooperative-sticky"])
     b.say(f"subscribe {stage.topic}")
@@ -369,7 +379,7 @@ def fencing(stage: Stage) -> None:
     """
     stage.produce(10)
     a = stage.subscribed("A", instance="one", auto_commit=False)
-    a.until("R ", 10)
+    a.until_read(10)
     b = stage.member("B", instance="one", auto_commit=False)
     b.say(f"subscribe {stage.topic}")
     a.until("error")
@@ -383,7 +393,7 @@ def commit_while_joining(stage: Stage) -> None:
     """The application commits while the answer to its JoinGroup is held back."""
     stage.produce(10)
     a = stage.subscribed("A", auto_commit=False)
-    a.until("R ", 10)
+    a.until_read(10)
     stage.pause(0.6)
     stage.tap.hold(stage.name("A"), "JoinGroup", 1.5)
     b = stage.member("B", auto_commit=False)
@@ -406,7 +416,7 @@ def pattern(stage: Stage) -> None:
     a = stage.member("A")
     a.say(f"pattern ^{stage.topic}.*")
     a.until("assigned")
-    a.until("R ", 10)
+    a.until_read(10)
     stage.pause(0.6)
     stage.cluster.create_topics({f"{stage.topic}-too": 1})
     a.until("assigned")

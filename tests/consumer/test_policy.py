@@ -242,6 +242,24 @@ def test_a_fenced_member_raises_once_and_joins_again() -> None:
     assert story.member.owns() == {tp("t", 0)}
 
 
+def test_a_member_that_was_fenced_while_away_raises_before_it_joins_again() -> None:
+    """As Java's: whoever stops because of the error has not fenced the other one."""
+    world = World({"t": 1})
+    story = reading(world, **JAVA, group_instance_id="one")
+
+    def fence(client: Client, request: Any, version: int) -> Any:
+        return HeartbeatResponse(error_code=82) if isinstance(request, HeartbeatRequest) else None
+
+    story.member.pause_polling()
+    world.tamper = fence
+    world.run(2000)
+    joins = len(world.asked(story.member, JoinGroupRequest))
+    while not story.member.errors:
+        story.member.poll()
+        world.run(100)
+    assert len(world.asked(story.member, JoinGroupRequest)) == joins
+
+
 def test_the_callbacks_of_a_commit_that_hangs_are_called_in_the_end() -> None:
     world = World({"t": 2})
     story = reading(world, **JAVA, request_timeout_ms=1000)
