@@ -378,9 +378,15 @@ def fencing(stage: Stage) -> None:
     At once, however long the second one takes: Java's would join again, and fence the second one.
     """
     stage.produce(10)
-    a = stage.subscribed("A", instance="one", auto_commit=False)
+    conf: dict[str, Any] = {
+        "instance": "one",
+        "auto_commit": False,
+        "session_ms": 60_000,
+        "max_poll_ms": 90_000,
+    }
+    a = stage.subscribed("A", **conf)
     a.until_read(10)
-    b = stage.member("B", instance="one", auto_commit=False)
+    b = stage.member("B", **conf)
     b.say(f"subscribe {stage.topic}")
     a.until("error")
     a.kill()
