@@ -41,6 +41,8 @@ def _several(holds: Callable[[Any], bool], many: int | None = None) -> Callable[
 
 
 RULES: Final[Mapping[str, Rule]] = {
+    "Callable[[], Any]": (callable, "a function that takes nothing"),
+    "Callable[[], object]": (callable, "a function that takes nothing"),
     "Mapping[str, int]": (_named(_whole), 'names to whole numbers, as {"flights": 3}'),
     "Mapping[str, str]": (_named(_text), "names to texts"),
     "Mapping[str, str | int]": (

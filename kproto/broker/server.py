@@ -36,7 +36,7 @@ from .client import Client
 from .handlers.authorized import CAN_FAIL
 from .handlers.index import served
 from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, Truncate, step
-from .security.listeners import Listener
+from .security.listeners import Listener, not_listening
 from .security.pipe import Pipe
 from .security.users import Users
 from .settings import Settings, check_topic_config
@@ -352,7 +352,8 @@ def running(
     """A server in a thread and event loop of its own, for code that blocks; it stops with the block.
 
     The arguments are those of `Server`, but for one default: a new group does not wait the three seconds of
-    group.initial.rebalance.delay.ms for more members, unless `settings` says so.
+    group.initial.rebalance.delay.ms for more members, unless `settings` says so. Raises ConfigError also for
+    an address that is taken.
     """
     server = Server(
         topics,
@@ -382,7 +383,11 @@ def running(
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="kproto broker", daemon=True)
     thread.start()
     try:
-        end = started.result()
+        try:
+            end = started.result()
+        except OSError as error:
+            where = ", ".join(listen) or f"{host}:{port}"
+            raise ConfigError("listen", where, not_listening(error)) from None
         try:
             yield server
         finally:

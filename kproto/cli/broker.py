@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +78,7 @@ def _broker(options: argparse.Namespace) -> int:
     import time
     from contextlib import AsyncExitStack
 
-    from ..broker.security.listeners import Listener
+    from ..broker.security.listeners import Listener, not_listening
     from ..broker.server import Server
     from ..security.oauthbearer import unsecured
     from ..testing.proxy import Proxy
@@ -122,7 +121,7 @@ def _broker(options: argparse.Namespace) -> int:
         if teller is not None:
             teller.end()
     except OSError as error:
-        raise ConfigError("--listen", options.listen, _cure(error)) from None
+        raise ConfigError("--listen", options.listen, not_listening(error)) from None
     return 0
 
 
@@ -170,12 +169,3 @@ def _client_auth(settings: Mapping[str, str]) -> str:
     if auth not in ("none", "requested", "required"):
         raise ConfigError("ssl.client.auth", auth, "none, requested or required")
     return auth
-
-
-def _cure(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "somebody listens there already; 127.0.0.1:0 takes any free port"
-    unknown = error.errno is not None and error.errno < 0  # a code of getaddrinfo's
-    if error.errno == errno.EADDRNOTAVAIL or unknown:
-        return "an address of this machine, such as 127.0.0.1:9092 or, for all of its addresses, 0.0.0.0:9092"
-    return f"an address that can be listened on ({error.strerror or error})"

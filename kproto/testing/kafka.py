@@ -18,7 +18,7 @@ import inspect
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 # isort: off
 from .. import (
@@ -30,11 +30,17 @@ from consumer import ConsumerRecord, Group, RecordMetadata
 
 # isort: on
 
-from ..errors import IllegalState
+from ..arguments import checked
+from ..errors import IllegalState, UnknownTopic
 from ..group.subscription import TopicPartition
 
 if TYPE_CHECKING:
+    from consumer import AsyncCluster
+
     from ..broker.server import Server
+
+NOT_YET: Final = (AssertionError, UnknownTopic)
+"""What a condition may raise until it comes true."""
 
 # pytest shows where a test called, and not how a call here ended.
 __tracebackhide__ = True
@@ -69,15 +75,18 @@ class Kafka:
             self._cluster = Cluster(self._own)
         return self._cluster
 
+    @checked
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         """Makes a topic and returns when every partition has a leader."""
         self.cluster.create_topics({name: partitions}, configs=configs)
         self.created.append(name)
 
+    @checked
     def grow_topic(self, name: str, partitions: int) -> None:
         """Lets a topic have `partitions` in all."""
         self.cluster.create_partitions({name: partitions})
 
+    @checked
     def produce(
         self,
         topic: str,
@@ -102,6 +111,7 @@ class Kafka:
             ]
             return [delivery.result() for delivery in sent]
 
+    @checked
     def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[ConsumerRecord]:
         """Every record that is in the topic now, partition by partition, in the order of offsets."""
         partitions = self.cluster.partitions(topic)
@@ -120,32 +130,37 @@ class Kafka:
                         found[place].append(record)
         return [record for partition in partitions for record in found[partition]]
 
+    @checked
     def group(self, name: str) -> Group:
         """The group now: its state, members, what it committed and how far behind it is."""
         return self.cluster.group(name)
 
+    @checked
     def delete_group(self, name: str) -> None:
         """Forgets a group without members, and its commits."""
         self.cluster.delete_groups([name])
 
+    @checked
     def wait_until(
         self, condition: Callable[[], object], timeout: float = 10.0, what: str = "the condition"
     ) -> None:
-        """Returns when `condition()` is true; AssertionError naming `what` after `timeout` seconds.
+        """Returns when `condition()` is true; AssertionError naming `what` and what came last after `timeout`
+        seconds.
 
-        A condition that raises AssertionError is asked again, and its last error is shown.
+        A condition that raises AssertionError or UnknownTopic is asked again; one that only asserts must
+        return True in the end.
         """
         end = time.monotonic() + timeout
-        last: AssertionError | None = None
         while True:
+            last: object
             try:
-                if condition():
+                last = condition()
+                if last:
                     return
-                last = None
-            except AssertionError as error:
+            except NOT_YET as error:
                 last = error
             if time.monotonic() >= end:
-                raise AssertionError(f"{what} did not come true within {timeout} s") from last
+                raise _too_late(what, timeout, last)
             time.sleep(0.02)
 
     def clean(self) -> None:
@@ -165,6 +180,19 @@ def _encoded(text: bytes | str | None) -> bytes | None:
     return text.encode() if isinstance(text, str) else text
 
 
+def _too_late(what: str, timeout: float, last: object) -> AssertionError:
+    """The end of a wait, with what the condition did last."""
+    if last is None:
+        came = "the condition returned None; one that asserts returns True behind its asserts"
+    elif isinstance(last, Exception):
+        came = f"the last error was {type(last).__name__}: {last}"
+    else:
+        came = f"the last value was {last!r:.200}"
+    made = AssertionError(f"{what} did not come true within {timeout} s; {came}")
+    made.__cause__ = last if isinstance(last, AssertionError) else None
+    return made
+
+
 class AsyncKafka:
     """`Kafka` for tests that run in an event loop: the same calls, awaited; they don't block the loop."""
 
@@ -172,19 +200,30 @@ class AsyncKafka:
         self.bootstrap = kafka.bootstrap
         self._kafka = kafka
 
+    def __repr__(self) -> str:
+        return f"<AsyncKafka at {self.bootstrap}>"
+
+    @property
+    def cluster(self) -> AsyncCluster:
+        """As `Kafka.cluster`, awaited. It is closed with the test's broker."""
+        return cast("AsyncCluster", _InThreads(self._kafka.cluster))
+
     @property
     def server(self) -> Server:
         """As `Kafka.server`."""
         return self._kafka.server
 
+    @checked
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         await asyncio.to_thread(self._kafka.create_topic, name, partitions, configs)
 
+    @checked
     async def grow_topic(self, name: str, partitions: int) -> None:
         await asyncio.to_thread(self._kafka.grow_topic, name, partitions)
 
+    @checked
     async def produce(
         self,
         topic: str,
@@ -197,16 +236,20 @@ class AsyncKafka:
         produce = partial(self._kafka.produce, key=key, partition=partition, timestamp=timestamp)
         return await asyncio.to_thread(produce, topic, *values, headers=headers)
 
+    @checked
     async def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[ConsumerRecord]:
         records = self._kafka.records
         return await asyncio.to_thread(lambda: records(topic, isolation_level=isolation_level))
 
+    @checked
     async def group(self, name: str) -> Group:
         return await asyncio.to_thread(self._kafka.group, name)
 
+    @checked
     async def delete_group(self, name: str) -> None:
         await asyncio.to_thread(self._kafka.delete_group, name)
 
+    @checked
     async def wait_until(
         self, condition: Callable[[], Any], timeout: float = 10.0, what: str = "the condition"
     ) -> None:
@@ -214,9 +257,25 @@ class AsyncKafka:
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
         while True:
-            value = condition()
-            if await value if inspect.isawaitable(value) else value:
-                return
+            last: object
+            try:
+                value = condition()
+                last = await value if inspect.isawaitable(value) else value
+                if last:
+                    return
+            except NOT_YET as error:
+                last = error
             if loop.time() >= end:
-                raise AssertionError(f"{what} did not come true within {timeout} s")
+                raise _too_late(what, timeout, last)
             await asyncio.sleep(0.02)
+
+
+class _InThreads:
+    """An object whose calls are awaited: each has a thread until it is over."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._cluster, name)
+        return partial(asyncio.to_thread, found) if callable(found) else found

@@ -11,6 +11,7 @@ pytest_plugins = ["pytester"]
 
 TESTS = """
 import pytest
+from kproto.errors import ConfigError
 
 def test_a_group_reads_what_was_produced(kafka):
     kafka.create_topic("flights", 3)
@@ -64,15 +65,55 @@ def test_waiting_says_what_for(kafka):
     with pytest.raises(AssertionError, match="the rain did not come true within 0.05 s"):
         kafka.wait_until(lambda: False, 0.05, "the rain")
 
+def test_waiting_shows_what_came_last(kafka):
+    import re
+    def asserts():
+        assert kafka.group("g").state == "Dead"
+    for condition, says in (
+        (asserts, "returned None; one that asserts returns True"),
+        (lambda: [], re.escape("the last value was []")),
+        (lambda: kafka.records("nowhere"), "the last error was UnknownTopic"),
+    ):
+        with pytest.raises(AssertionError, match=says):
+            kafka.wait_until(condition, 0.05)
+
+def test_a_topic_that_comes_is_waited_for(kafka):
+    asked = []
+    def there():
+        if len(asked) == 1:
+            kafka.create_topic("later")
+        asked.append(1)
+        return not kafka.records("later")
+    kafka.wait_until(there)
+    assert len(asked) == 2
+
+def test_wrong_arguments_are_named(kafka):
+    for call, says in (
+        (lambda: kafka.create_topic(["a", "b"]), "name=.*a text"),
+        (lambda: kafka.wait_until(lambda: True, timeout="1"), "timeout='1'.*a number"),
+        (lambda: kafka.wait_until(True), "condition=True.*a function"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            call()
+
+def test_a_coordinator_that_moves_or_loads_is_waited_for(kafka):
+    for code in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"):
+        kafka.server.fail("DescribeGroups", code, 2)
+        assert kafka.group("g").state == "Dead"
+
 def test_the_twin_is_awaited(async_kafka):
     import asyncio
 
     async def main():
         await async_kafka.create_topic("t")
         await async_kafka.produce("t", "x")
+        assert await async_kafka.cluster.topics() == {"t": 1}
+        with pytest.raises(AssertionError, match="the last value was 0"):
+            await async_kafka.wait_until(lambda: 0, 0.05)
         return await async_kafka.records("t")
 
     assert [record.value for record in asyncio.run(main())] == [b"x"]
+    assert repr(async_kafka) == f"<AsyncKafka at {async_kafka.bootstrap}>"
 """
 
 
@@ -91,7 +132,7 @@ def _plugin(pytester: pytest.Pytester) -> list[str]:
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
-    run(pytester, "-q").assert_outcomes(passed=8)
+    run(pytester, "-q").assert_outcomes(passed=12)
 
 
 def test_a_broker_that_is_not_allowed_is_told(

@@ -5,6 +5,7 @@ listener = Listener.read("SASL_SSL://127.0.0.1:9093")
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +29,9 @@ class Listener:
         protocol, found, place = text.rpartition("://")
         host, colon, port = place.rpartition(":")
         protocol = protocol.upper() if found else "PLAINTEXT"
-        if protocol not in PROTOCOLS or not colon or not port.isdigit() or int(port) > 65535:
+        if port.isdecimal() and int(port) > 65535:
+            raise ConfigError("listen", text, "a port up to 65535; 0: any")
+        if protocol not in PROTOCOLS or not colon or not port.isdecimal():
             raise ConfigError("listen", text, _ALLOWED)
         return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
 
@@ -45,3 +48,13 @@ class Listener:
     @property
     def sasl(self) -> bool:
         return self.protocol.startswith("SASL")
+
+
+def not_listening(error: OSError) -> str:
+    """What is allowed, where an address can't be listened on."""
+    if error.errno == errno.EADDRINUSE:
+        return "somebody listens there already; 127.0.0.1:0 takes any free port"
+    unknown = error.errno is not None and error.errno < 0  # a code of getaddrinfo's
+    if error.errno == errno.EADDRNOTAVAIL or unknown:
+        return "an address of this machine, such as 127.0.0.1:9092 or, for all of its addresses, 0.0.0.0:9092"
+    return f"an address that can be listened on ({error.strerror or error})"
