@@ -62,6 +62,29 @@ class Dissection:
         """The offset at which reading ended."""
         return self.parts[-1].reading.end
 
+    @property
+    def wrong(self) -> bool:
+        """Whether anything is wrong with the bytes, also inside of a field, in front and behind."""
+        return self.error is not None or any(True for _ in self.faults())
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong although the message could be read to its end."""
+        if self.error is not None:
+            return
+        if self.start and int.from_bytes(self.data[:4], "big", signed=True) != len(self.data) - 4:
+            yield f"the size in front is not that of the {len(self.data) - 4} bytes here"
+        for part in self.parts:
+            for one in inside(part.message, part.reading.spans, self.data):
+                if one.reading.error is not None:
+                    yield f"in {'.'.join(one.path)}: {one.reading.error}"
+            for span in part.reading.spans:
+                if span.type == "records" and isinstance(span.value, bytes):
+                    error = _fault_of_records(span.value)
+                    if error is not None:
+                        yield f"in {'.'.join(span.path)}: {error}"
+        if self.end < len(self.data):
+            yield f"{len(self.data) - self.end} bytes are behind the end"
+
     def messages(self) -> Iterator[dict[str, Any]]:
         """What was read, in Kafka's JSON form: one object for the header, one for the body.
 
@@ -263,6 +286,19 @@ def record_lines(data: bytes, *, whole: bool = False) -> Iterator[str]:
     else:
         if end < len(data):
             yield f"{len(data) - end} bytes of a batch that is cut; readers ask for it again"
+
+
+def _fault_of_records(data: bytes) -> RecordError | None:
+    from .records import batches
+
+    try:
+        for batch in batches(data):
+            batch.records()
+    except RecordError as error:
+        return error
+    except MissingExtra:
+        pass  # what can't be looked at is not called wrong
+    return None
 
 
 _FEW = 10

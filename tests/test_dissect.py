@@ -8,6 +8,7 @@ import pytest
 
 from kproto.cli import main
 from kproto.dissect import dissect, dissect_message, lines, record_lines, split
+from kproto.group.subscription import Subscription
 from kproto.messages.headers import encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -26,6 +27,12 @@ def join(**tags: bytes) -> bytes:
     )
     request.protocols[0].__unknown_tags__ = {int(tag[1:]): data for tag, data in tags.items()}
     return encode_request(request, 9, 7, "me")
+
+
+def subscribed() -> bytes:
+    """`join`, with a subscription as consumers write it."""
+    body = Subscription(topics=("t",)).encode()
+    return join().replace(b"\x04abc", bytes([len(body) + 1]) + body)
 
 
 def test_the_spans_cover_every_byte_once() -> None:
@@ -179,7 +186,7 @@ def test_a_request_that_nobody_knows_is_pointed_at_in_its_header(frame: str, at:
 
 
 def test_the_command_prints_kafkas_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["decode", join().hex(), "--json"]) == 0
+    assert main(["decode", subscribed().hex(), "--json"]) == 0
     header, body = map(json.loads, capsys.readouterr().out.splitlines())
     assert (header["name"], body["json"]["groupId"]) == ("RequestHeader", "g")
 
@@ -189,9 +196,9 @@ def test_the_command_reads_base64_and_files(tmp_path: object, capsys: pytest.Cap
     from pathlib import Path
 
     raw = Path(str(tmp_path), "frame")
-    raw.write_bytes(join())
+    raw.write_bytes(subscribed())
     printed = set()
-    for argument in (join().hex(" "), base64.b64encode(join()).decode(), str(raw)):
+    for argument in (subscribed().hex(" "), base64.b64encode(subscribed()).decode(), str(raw)):
         assert main(["decode", argument]) == 0
         printed.add(capsys.readouterr().out)
     assert len(printed) == 1
@@ -200,6 +207,32 @@ def test_the_command_reads_base64_and_files(tmp_path: object, capsys: pytest.Cap
 def test_the_command_fails_on_a_wrong_byte(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["decode", join()[:-3].hex()]) == 1
     assert "<--" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (join().hex(), "topics at offset"),
+        (subscribed().hex() + "0000", "2 bytes"),
+        ((len(subscribed()) + 2).to_bytes(4, "big").hex() + subscribed().hex(), "size"),
+    ],
+)
+def test_the_command_fails_on_what_is_wrong_inside_behind_and_in_front(
+    data: str, why: str, form: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["decode", data, *form]) == 1
+    assert why in "".join(capsys.readouterr())
+
+
+def test_the_command_fails_on_a_wrong_byte_in_a_records_field(capsys: pytest.CaptureFixture[str]) -> None:
+    batch = encode_batch([Record(0, 0, None, b"x")])
+    topic = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+    asked = encode_request(ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic]), 7, 1, "me")
+    assert main(["decode", asked.hex()]) == 0
+    wrong = asked.replace(batch, batch[:-1] + b"y")
+    assert main(["decode", wrong.hex()]) == 1
+    assert "<-- " in capsys.readouterr().out
 
 
 def test_the_command_names_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .arguments import Commands, setting, topic, user
 from .getting_in import how_to
-from .watch import Teller, add_filters
+from .watch import Teller, add_shown
 
 if TYPE_CHECKING:
     import ssl
@@ -69,7 +69,7 @@ def add(commands: Commands) -> None:
         help=f"a broker setting under Kafka's name; {_JWKS}=file:///... checks tokens' signatures",
     )
     broker.add_argument("--trace", action="store_true", help="print a line for each request and its answer")
-    add_filters(broker.add_argument_group("with --trace"))
+    add_shown(broker.add_argument_group("with --trace"))
     broker.set_defaults(run=_broker)
 
 

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .arguments import Commands, api_version, message_version, port
 from .lines import answer
+from .watch import Teller, add_filters
 
 if TYPE_CHECKING:
+    from ..capture import Frame
     from ..dissect import Dissection
+    from ..show.exchanges import Conversation, Exchange
 
 _CAPTURES = ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "0a0d0d0a")
 """How pcap and pcapng files begin."""
@@ -61,6 +64,13 @@ def add(commands: Commands) -> None:
     decode.add_argument(
         "--port", type=port, default=9092, metavar="N", help="the broker's, in the capture (default: 9092)"
     )
+    of_captures = decode.add_argument_group("with --pcap")
+    of_captures.add_argument(
+        "--short",
+        action="store_true",
+        help="a line for each request and its answer, and at the end what was seen, as `kproto watch` does",
+    )
+    add_filters(of_captures)
     decode.add_argument("--hex", action="store_true", help="all bytes of each field, and all records")
     decode.add_argument("--json", action="store_true", help="Kafka's JSON form instead of fields")
     decode.add_argument(
@@ -77,6 +87,9 @@ def _decode(options: argparse.Namespace) -> int:
         return _decode_lines(options)
     if options.pcap:
         return _decode_capture(options)
+    for name in ("short", "api", "not_api", "client", "group", "all", "html"):
+        if getattr(options, name):
+            raise ConfigError(f"--{name.replace('_', '-')}", getattr(options, name), "with --pcap FILE")
     data = _bytes(" ".join(options.data) if options.data else "-")
     if options.records:
         return _decode_records(data, options)
@@ -114,7 +127,9 @@ def _tell(found: Dissection, options: argparse.Namespace) -> int:
             print(one_line(question))
     else:
         print(one_line({"error": str(found.error)}))
-    return 1 if found.error else 0
+    if found.wrong and found.error is None and options.json:
+        print(f"kproto decode: {'; '.join(found.faults())}", file=sys.stderr)
+    return 1 if found.wrong else 0
 
 
 def _decode_lines(options: argparse.Namespace) -> int:
@@ -140,31 +155,75 @@ def _decode_records(data: bytes, options: argparse.Namespace) -> int:
 
 
 def _decode_capture(options: argparse.Namespace) -> int:
+    from ..capture import frames
+
+    for name in ("all", "html"):
+        if getattr(options, name) and not options.short:
+            raise ConfigError(f"--{name}", getattr(options, name), "with --short")
+    teller = Teller(options)
+    filtered = bool(options.api or options.not_api or options.client or options.group)
+    talks: dict[str, Conversation] = {}
+    wrong = count = 0
+    for frame in frames(options.pcap, options.port):
+        count += 1
+        exchange, over = _exchange(talks, frame)
+        if filtered and (exchange is None or not teller.lets_through(exchange)):
+            continue
+        wrong += frame.dissection is None or frame.dissection.wrong
+        if not options.short:
+            _tell_frame(frame, options)
+        elif exchange is None:
+            teller.say(f"{frame.connection} {frame.title} {frame.note}".rstrip())
+        elif over:
+            teller.tell(exchange)
+    if options.short:
+        for exchange in sorted((one for talk in talks.values() for one in talk.ended()), key=_asked_at):
+            teller.tell(exchange)
+        teller.end()
+    elif not count:
+        print(f"kproto decode: the connections to port {options.port} carry no data here", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _asked_at(exchange: Exchange) -> int:
+    return exchange.asked_at
+
+
+def _exchange(talks: dict[str, Conversation], frame: Frame) -> tuple[Exchange | None, bool]:
+    """What a frame is a part of, None for what can't be read; and whether that is over now."""
+    from ..show.exchanges import Conversation
+
+    if frame.dissection is None:
+        return None, False
+    asking = " -> " in frame.connection
+    client, broker = frame.connection.split(" -> " if asking else " <- ")
+    name = f"{client} -> {broker}"
+    if name not in talks:
+        talks[name] = Conversation(client, len(talks) + 1, broker=broker)
+    now = int(frame.at * 1_000)
+    if asking:
+        return talks[name].asked(frame.dissection.data, now)
+    return talks[name].answered(frame.dissection.data, now), True
+
+
+def _tell_frame(frame: Frame, options: argparse.Namespace) -> None:
     from datetime import UTC, datetime
 
-    from ..capture import frames
     from ..dissect import lines
     from ..messages.json_form import one_line
 
-    wrong = 0
-    frame = None
-    for frame in frames(options.pcap, options.port):
-        found = frame.dissection
-        wrong += found is None or found.error is not None
-        if options.json:
-            parts = [] if found is None or found.error else list(found.messages())
-            error = {"error": frame.note if found is None else str(found.error)} if not parts else {}
-            told = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
-            print(one_line(told | error))
-        else:
-            at = f"{datetime.fromtimestamp(min(frame.at, _LAST), UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
-            note = f" ({frame.note})" if frame.note else ""
-            print(f"\n{at} {frame.connection} {frame.title}{note}")
-            if found is not None:
-                print("\n".join(lines(found, whole=options.hex)))
-    if frame is None:
-        print(f"kproto decode: the connections to port {options.port} carry no data here", file=sys.stderr)
-    return 1 if wrong else 0
+    found = frame.dissection
+    if options.json:
+        parts = [] if found is None or found.error else list(found.messages())
+        error = {"error": frame.note if found is None else str(found.error)} if not parts else {}
+        told = {"at": frame.at, "connection": frame.connection, "title": frame.title, "parts": parts}
+        print(one_line(told | error))
+        return
+    at = f"{datetime.fromtimestamp(min(frame.at, _LAST), UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+    note = f" ({frame.note})" if frame.note else ""
+    print(f"\n{at} {frame.connection} {frame.title}{note}")
+    if found is not None:
+        print("\n".join(lines(found, whole=options.hex)))
 
 
 def _bytes(text: str) -> bytes:

@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
         metavar="HOST:PORT",
         help="for the clients (default: 127.0.0.1:19092; port 0: any); other brokers get free ports",
     )
-    add_filters(watch)
+    add_shown(watch)
     watch.add_argument(
         "--tls", action="store_true", help="speak TLS to the cluster; clients speak none to here"
     )
@@ -59,8 +59,14 @@ def add(commands: Commands) -> None:
     watch.set_defaults(run=_watch)
 
 
-def add_filters(parser: Any) -> None:
+def add_shown(parser: Any) -> None:
     """What is shown, and in which form; `parser` may be a group of arguments, too."""
+    add_filters(parser)
+    parser.add_argument("--json", action="store_true", help="JSON lines, in Kafka's JSON form")
+
+
+def add_filters(parser: Any) -> None:
+    """What is shown, and the page at the end."""
     parser.add_argument(
         "--api", type=api, action="append", metavar="API", help="only this one; may be repeated"
     )
@@ -74,7 +80,6 @@ def add_filters(parser: Any) -> None:
         action="store_true",
         help="also heartbeats and fetches that bring nothing new, which are left out",
     )
-    parser.add_argument("--json", action="store_true", help="JSON lines, in Kafka's JSON form")
     parser.add_argument(
         "--html",
         type=Path,
@@ -212,7 +217,7 @@ class Teller:
         if self.began is None:
             self.began = exchange.asked_at
         self.lives.take(exchange)
-        if self.options.html is not None and self._named(exchange):
+        if self.options.html is not None and self.lets_through(exchange):
             self.picker.take(exchange)
         if exchange.ms is not None:
             self.counts.setdefault(exchange.api, []).append(exchange.ms)
@@ -226,9 +231,9 @@ class Teller:
         from ..show.exchange_lines import is_quiet
 
         options = self.options
-        return self._named(exchange) and (options.all or bool(options.api) or not is_quiet(exchange))
+        return self.lets_through(exchange) and (options.all or bool(options.api) or not is_quiet(exchange))
 
-    def _named(self, exchange: Exchange) -> bool:
+    def lets_through(self, exchange: Exchange) -> bool:
         """What the filters let through."""
         from ..show.exchange_lines import groups_of
 

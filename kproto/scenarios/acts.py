@@ -4,7 +4,8 @@ as requests and notes for a sequence diagram.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from ..clients.index import CLIENTS
@@ -129,12 +130,29 @@ def picked(act: Act) -> Picked | None:
     picker = Picker(lambda one: one.client, began=act.started)
     for exchange in exchanges(act):
         picker.take(exchange)
-    for one in moments_of(act):
-        if not _commits(one):  # that is a request
-            at = one.at + act.started
-            who = one.who if one.who in act.stage.clients else ""
-            picker.note(Note(at, who, _of(one, act), one.what in ("killed", "closed")))
+    for one in counted(one for one in moments_of(act) if not _commits(one)):  # commits are requests
+        at = one.at + act.started
+        who = one.who if one.who in act.stage.clients else ""
+        picker.note(Note(at, who, _of(one, act), one.what in ("killed", "closed")))
     return picker.picked()
+
+
+def counted(found: Iterable[Moment]) -> list[Moment]:
+    """Of what one client says again and again the first and the last, which counts those between."""
+    told: list[list[Moment]] = []
+    last: dict[str, list[Moment]] = {}
+    for one in found:
+        run = last.get(one.who)
+        if run is None or run[0].what != one.what:
+            run = last[one.who] = []
+            told.append(run)
+        run.append(one)
+    ends = [
+        replace(run[-1], what=f"... {len(run) - 2} more; {run[-1].what}" if len(run) > 2 else run[-1].what)
+        for run in told
+        if len(run) > 1
+    ]
+    return [*(run[0] for run in told), *ends]
 
 
 def _of(one: Moment, act: Act) -> str:

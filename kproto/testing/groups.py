@@ -222,8 +222,8 @@ class Group(RuleBasedStateMachine):
             self.join(0)
         rest(world)
         check(world)
-        for claim in self.claims:
-            claim(world)
+        if self.claims:
+            check(world, *self.claims)
 
     # ---- inside
 

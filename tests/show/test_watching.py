@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproto.cli import main
-from kproto.cli.watch import Teller, add_filters
+from kproto.cli.watch import Teller, add_shown
 from kproto.errors import ConfigError
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -17,7 +17,7 @@ from kproto.show.exchanges import Exchange
 
 def teller(*words: str) -> Teller:
     parser = argparse.ArgumentParser()
-    add_filters(parser)
+    add_shown(parser)
     return Teller(parser.parse_args(words))
 
 

@@ -25,7 +25,7 @@ from .change import (
     a_cooperative_rebalance_moves_no_more_than_it_must,
     a_cooperative_rebalance_takes_two_rounds,
 )
-from .looking import GRACE_MS, Broken, Claim
+from .looking import GRACE_MS, Broken, Claim, raised
 from .moment import a_fenced_member_is_silent, no_partition_has_two_owners
 from .rest import (
     every_record_was_delivered,
@@ -111,6 +111,15 @@ AT_REST: Final[tuple[Claim, ...]] = (
 
 
 def check(world: World, *claims: Claim) -> None:
-    """Look at these claims, or at all that can be made of a world that has come to rest (`rest`)."""
-    for claim in claims or (*ALWAYS, *OF_THE_STORY, *AT_REST):
-        claim(world)
+    """Look at these claims, or at all that can be made of a world that has come to rest (`rest`).
+
+    Raises `Broken`, which also says what each client raised last: that may be why.
+    """
+    try:
+        for claim in claims or (*ALWAYS, *OF_THE_STORY, *AT_REST):
+            claim(world)
+    except Broken as found:
+        told = raised(world)
+        if told:
+            raise Broken(f"{found}; {told}") from found
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -26,6 +27,16 @@ def broken(world: World, who: str, why: str, seen: Seen | None = None) -> Broken
     """That a claim doesn't hold: of whom, why, and when."""
     when = f"turn {seen.turn}, {seen.at} ms" if seen else f"turn {world.turns}, {world.now} ms"
     return Broken(f"{who}: {why} ({when} of World(seed={world.seed}))")
+
+
+def raised(world: World) -> str:
+    """What each client raised last, and how often it raised; empty where nobody did."""
+    times = Counter(seen.who for seen in world.seen if seen.what == "raised")
+    last = {seen.who: seen for seen in world.seen if seen.what == "raised"}
+    return "; ".join(
+        f"{who} raised {times[who]} times, the last: {seen.detail!r} ({seen.at} ms)"
+        for who, seen in last.items()
+    )
 
 
 def consumers(world: World) -> list[Consumer]:

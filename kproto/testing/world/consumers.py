@@ -272,8 +272,11 @@ class Consumer(Client):
             self._over(self._round)
             return
         after = len(self.records), len(self.batches), len(self.errors), len(self.calls)
-        if after[:3] != before[:3]:
-            self._over(self._round, self.works_ms if after[:2] != before[:2] else max(1, self.works_ms))
+        if after[:2] != before[:2]:
+            self.read_something()
+            self._over(self._round, self.works_ms)
+        elif after[2] != before[2]:
+            self._over(self._round, max(self.pause_after(self.errors[-1]), self.works_ms))
         elif after[3] != before[3]:
             self._look_soon()
 

@@ -196,7 +196,10 @@ class World(Operator, Exchange):
 
     def _enter(self, client: C) -> C:
         if client.name in self.clients:
-            raise ConfigError("name", client.name, "a name that no other client of this world has")
+            allowed = (
+                "a name that no other client of this world has or had: journal and claims tell them by it"
+            )
+            raise ConfigError("name", client.name, f"{allowed}; such as {self._next(client.name)!r}")
         self.clients[client.name] = client
         client.plan()
         return client
@@ -205,7 +208,10 @@ class World(Operator, Exchange):
         given = options.get("client_id")
         if given is not None and given not in self.clients:
             return str(given)
-        return next(name for n in count(1) if (name := f"{given or kind}-{n}") not in self.clients)
+        return self._next(str(given or kind), 1)
+
+    def _next(self, name: str, first: int = 2) -> str:
+        return next(one for n in count(first) if (one := f"{name}-{n}") not in self.clients)
 
     # ---- time
 

@@ -1,0 +1,108 @@
+"""What an application does that is told errors, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kproto.clients
+from kproto.errors import ConfigError, Fenced
+from kproto.group.assignors import Assignor
+from kproto.scenarios.acts import counted
+from kproto.scenarios.frame import Moment
+from kproto.scenarios.life import page
+from kproto.testing.invariants import Broken, check
+from kproto.testing.schedules import rest
+from kproto.testing.world import Consumer, World
+
+STATIC: dict[str, Any] = {"topics": ["t"], "group_id": "g", "group_instance_id": "seat"}
+
+
+def fenced() -> tuple[World, Consumer]:
+    """A static member whose place another one has taken, twenty seconds ago."""
+    world = World({"t": 2})
+    member = world.join("a", **STATIC)
+    world.run(5_000)
+    world.join("b", **STATIC)
+    world.run(20_000)
+    return world, member
+
+
+def boom(partitions: Any, members: Any, racks: Any) -> Any:
+    raise KeyError("no seat")
+
+
+def with_boom() -> World:
+    world = World({"t": 2})
+    strategy = Assignor("boom", boom)
+    world.join(
+        "a", topics=["t"], group_id="g", auto_offset_reset="earliest", partition_assignment_strategy=strategy
+    )
+    world.write("t", 0, "x")
+    return world
+
+
+def test_an_application_that_is_told_the_same_error_again_and_again_comes_back_later_each_time() -> None:
+    _, member = fenced()
+    assert all(isinstance(error, Fenced) for error in member.errors)
+    assert 10 < len(member.errors) < 40
+
+
+def test_it_comes_back_at_once_after_an_error_that_is_another_one() -> None:
+    _, member = fenced()
+    assert [member.pause_after(KeyError(n)) for n in (1, 1, 1, 2, 2)] == [1, 2, 4, 1, 2]
+
+
+def test_it_stays_away_for_no_more_than_a_second() -> None:
+    _, member = fenced()
+    assert max(member.pause_after(KeyError(1)) for _ in range(20)) == 1_000
+
+
+def test_an_assignor_that_always_fails_is_asked_less_and_less_often() -> None:
+    world = with_boom()
+    world.run(20_000)
+    assert 10 < len(world.clients["a"].errors) < 40  # type: ignore[attr-defined]
+
+
+def test_a_client_of_another_kind_comes_back_later_too() -> None:
+    world = World({"t": 2})
+    member = world.join("a", kproto.clients.java, topics=["t"], group_id="g", instance="seat")
+    world.run(5_000)
+    world.join("b", kproto.clients.java, topics=["t"], group_id="g", instance="seat")
+    world.run(20_000)
+    assert 10 < len(member.errors) < 40
+
+
+def test_a_page_counts_what_a_client_raises_again_and_again() -> None:
+    world, member = fenced()
+    drawn = page(world)
+    assert f"... {len(member.errors) - 2} more; poll raises" in drawn
+    assert len(drawn) < 100_000
+
+
+def test_what_two_clients_say_in_turns_is_counted_for_each() -> None:
+    found = [Moment(at, "ab"[at % 2], "poll raises it") for at in range(8)]
+    told = [(one.at, one.who, one.what) for one in counted(found)]
+    assert told == [
+        (0, "a", "poll raises it"),
+        (1, "b", "poll raises it"),
+        (6, "a", "... 2 more; poll raises it"),
+        (7, "b", "... 2 more; poll raises it"),
+    ]
+
+
+def test_a_broken_claim_says_what_the_clients_raised() -> None:
+    world = with_boom()
+    rest(world)
+    with pytest.raises(
+        Broken, match=r"was given to nobody .*; a raised \d+ times, the last: .*'boom' failed: .*no seat"
+    ):
+        check(world)
+
+
+def test_the_name_of_who_died_stays_its_own_and_another_one_is_offered() -> None:
+    world, member = fenced()
+    world.kill(member)
+    with pytest.raises(ConfigError, match="such as 'a-2'"):
+        world.join("a", **STATIC)
