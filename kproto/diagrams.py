@@ -15,7 +15,7 @@ from .group.subscription import TopicPartition
 from .show.picking import Picked
 from .show.sequence import COLOURS, NARROW, WIDE, drawing
 from .show.sequence import STYLE as SEQUENCE
-from .timeline import GroupEvent, Standstill, cause, ownerships, shared, standstills
+from .timeline import GroupEvent, Standstill, cause, ownerships, places, shared, standstills
 
 _COLOURS = (
     *("#3b7dd8", "#e07b39", "#3a9e6e", "#b8529b", "#c9a227"),
@@ -231,14 +231,21 @@ class _Drawing:
 
 
 def _table(events: Sequence[GroupEvent], partitions: Sequence[TopicPartition]) -> str:
-    still: dict[int, dict[TopicPartition, Standstill]] = {}
+    still: dict[int, list[Standstill]] = {}
     for one in standstills(events):
-        still.setdefault(one.generation, {})[one.partition] = one
+        if one.after == one.before:
+            still.setdefault(one.generation, []).append(one)
+    generations = {e.generation for e in events if e.kind == "assigned" and e.generation >= 0}
+    # By generation; in each what began it first, then who took a place in it, in the order of time.
+    told = {(one, -1, cause(events, one)): still.get(one, []) for one in generations} | places(events)
     rows: list[str] = []
-    for generation in sorted({e.generation for e in events if e.kind == "assigned" and e.generation >= 0}):
-        found = [still.get(generation, {}).get(partition) for partition in partitions]
-        cells = [f"<td>{one.ms} ms{' (new)' if one.found else ''}" if one else "<td>·" for one in found]
-        rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(cause(events, generation))}</tr>")
+    for (generation, _, why), found in sorted(told.items(), key=lambda row: row[0]):
+        by = {one.partition: one for one in found}
+        cells = [
+            f"<td>{by[one].ms} ms{' (new)' if by[one].found else ''}" if one in by else "<td>·"
+            for one in partitions
+        ]
+        rows.append(f"<tr><td>{generation}{''.join(cells)}<td>{escape(why)}</tr>")
     overlaps = len(shared(ownerships(events)))
     verdict = (
         f"{overlaps} times two members owned one partition"

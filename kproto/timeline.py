@@ -8,7 +8,8 @@ Rules
 3. A partition stands still from `releasing`, when its owner stops delivering and begins to let go (or from
    the end of the ownership, where nobody told that), to the start of the next ownership. A partition that
    its member kept through a rebalance has not stood still: that is what cooperative is for.
-4. A partition's standstill belongs to the generation that ended it.
+4. A partition's standstill belongs to the generation that ended it. Where that began before it, a member
+   took another one's place without a rebalance, as a static member does that comes back: see `places`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class Standstill:
     start: int
     end: int
     found: bool = False
+    before: str = ""
+    after: str = ""
+    """Who had it before, and who afterwards, where both had it in one generation."""
 
     @property
     def ms(self) -> int:
@@ -112,7 +116,14 @@ def standstills(events: Sequence[GroupEvent]) -> list[Standstill]:
             first = several[0]
             still.append(Standstill(partition, first.generation, grown[partition], first.start, found=True))
         still += [
-            Standstill(partition, after.generation, _stopped(before, releases), after.start)
+            Standstill(
+                partition,
+                after.generation,
+                _stopped(before, releases),
+                after.start,
+                before=before.member if before.generation == after.generation >= 0 else "",
+                after=after.member if before.generation == after.generation >= 0 else "",
+            )
             for before, after in itertools.pairwise(several)
             if after.start >= before.end
         ]
@@ -175,3 +186,17 @@ def cause(events: Sequence[GroupEvent], generation: int) -> str:
                 case "assigned" | "releasing" | "revoked" | "lost" | "ended":
                     pass
     return "; ".join(dict.fromkeys(told or followed))
+
+
+def places(events: Sequence[GroupEvent]) -> dict[tuple[int, int, str], list[Standstill]]:
+    """The standstills that no new generation ended, by generation, their end, and who took whose place."""
+    gone = {event.member: event.kind for event in events if event.kind in ("left", "killed")}
+    told = {"left": "leaves; ", "killed": "is killed; "}
+    found: dict[tuple[int, int, str], list[Standstill]] = {}
+    for one in standstills(events):
+        if one.after and one.after != one.before:
+            end = told.get(gone.get(one.before, ""))
+            why = f"{one.before} {end}{one.after} takes its place" if end else ""
+            why = why or f"{one.after} takes the place of {one.before}"
+            found.setdefault((one.generation, one.end, why), []).append(one)
+    return found

@@ -8,7 +8,7 @@ import pytest
 
 from kproto.diagrams import timeline
 from kproto.group.subscription import TopicPartition
-from kproto.timeline import GroupEvent, Kind, Ownership, cause, ownerships, shared, standstills
+from kproto.timeline import GroupEvent, Kind, Ownership, cause, ownerships, places, shared, standstills
 
 T0, T1, T2 = (TopicPartition("t", p) for p in range(3))
 
@@ -142,3 +142,38 @@ def test_generations_a_moment_apart_share_a_label() -> None:
 def test_no_events_are_no_picture() -> None:
     with pytest.raises(ValueError, match="at least one event"):
         timeline([], "empty")
+
+
+def restarted(*between: GroupEvent) -> list[GroupEvent]:
+    """b has t-0 in generation 2, which began with a's joining, and b2 takes it over in the same one."""
+    return [
+        event(0, "started", "a"),
+        event(10, "assigned", "b", T0, generation=2),
+        *between,
+        event(4_000, "assigned", "b2", T0, generation=2),
+        event(5_000, "ended", "", generation=-1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("between", "ms", "why"),
+    [
+        ([event(1_000, "killed", "b")], 3_000, "b is killed; b2 takes its place"),
+        ([event(1_000, "left", "b")], 3_000, "b leaves; b2 takes its place"),
+        ([event(3_000, "lost", "b", T0)], 1_000, "b2 takes the place of b"),
+    ],
+)
+def test_who_takes_anothers_place_without_a_rebalance_has_a_row_of_its_own(
+    between: list[GroupEvent], ms: int, why: str
+) -> None:
+    rows = re.findall(r"<tr><td>(\d+)(.*?)</tr>", timeline(restarted(*between), "a restart"))
+    assert rows == [("2", "<td>·<td>a joins"), ("2", f"<td>{ms} ms<td>{why}")]
+
+
+def test_a_new_generation_is_no_taking_of_a_place() -> None:
+    events = [
+        event(10, "assigned", "b", T0),
+        event(20, "killed", "b"),
+        event(90, "assigned", "c", T0, generation=2),
+    ]
+    assert places(events) == {}

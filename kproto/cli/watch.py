@@ -253,7 +253,7 @@ class Teller:
             took = self.counts.get(name, [])
             middle, most = (f"{median(took):.0f}", str(max(took))) if took else ("-", "-")
             rows.append(f"{name:<28}{len(took):>8}{self.failed.get(name, 0):>6}{middle:>11}{most:>9}")
-        self.say("\n" + "\n".join([*rows, *self.lives.lines()]))
+        self.say("\n" + "\n".join([*rows, *self.lives.lines(self.began or 0)]))
         if self.options.html is not None:
             write("--html", self.options.html, self._page())
             self.say(f"the groups' life, and who asked what: {self.options.html}")

@@ -35,11 +35,10 @@ class Lives:
         if read is not None and exchange.request is not None:
             read(exchange, exchange.request, exchange.response)
 
-    def lines(self) -> list[str]:
-        """Each group's events, a line each."""
+    def lines(self, began: int) -> list[str]:
+        """Each group's events, a line each; their times are seconds since `began` (ms)."""
         found: list[str] = []
         for group, events in sorted(self.events.items()):
-            began = min(event.at for event in events)
             found += ["", f"group {group}"]
             for event in sorted(events, key=lambda event: event.at):
                 which = " ".join(map(str, event.partitions))

@@ -166,4 +166,4 @@ def test_a_life_is_what_the_syncs_gave_and_an_error_took() -> None:
     lives.take(talk(beat, 4, HeartbeatResponse(error_code=25))[1])
     told = [(event.kind, event.member, event.partitions) for event in lives.events["g"]]
     assert told == [("assigned", "me", (TopicPartition("t", 0),)), ("lost", "me", (TopicPartition("t", 0),))]
-    assert "UNKNOWN_MEMBER_ID" in "\n".join(lives.lines())
+    assert "UNKNOWN_MEMBER_ID" in "\n".join(lives.lines(0))

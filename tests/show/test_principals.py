@@ -79,7 +79,7 @@ def test_who_was_let_in_is_told_from_then_on(mechanism: str) -> None:
     assert to_json(found)["principal"] == f"User:{NAME}"
     lives = Lives()
     lives.take(found)
-    assert f"rejoining  as User:{NAME}" in "\n".join(lives.lines())
+    assert f"rejoining  as User:{NAME}" in "\n".join(lives.lines(0))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

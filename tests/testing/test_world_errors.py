@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -65,13 +66,13 @@ def test_an_assignor_that_always_fails_is_asked_less_and_less_often() -> None:
     assert 10 < len(world.clients["a"].errors) < 40  # type: ignore[attr-defined]
 
 
-def test_a_client_of_another_kind_comes_back_later_too() -> None:
+def test_a_page_counts_what_a_client_of_another_kind_raises_too() -> None:
     world = World({"t": 2})
-    member = world.join("a", kproto.clients.java, topics=["t"], group_id="g", instance="seat")
-    world.run(5_000)
-    world.join("b", kproto.clients.java, topics=["t"], group_id="g", instance="seat")
-    world.run(20_000)
-    assert 10 < len(member.errors) < 40
+    member = world.join("a", kproto.clients.java, topics=["t"], group_id="g", assignors=("range",))
+    for number in range(500):
+        world.saw(member, "raised", detail=("KafkaException", "the same"))
+        world.run(number % 3)
+    assert re.search(r"\.\.\. 4\d\d more; poll raises", page(world))
 
 
 def test_a_page_counts_what_a_client_raises_again_and_again() -> None:

@@ -38,7 +38,6 @@ class Client:
         self.slowest_ms = 0
         """How long the slowest callback took so far."""
         self.close_timeout_ms = 30_000
-        self._raised, self._pause_ms = "", 0
         self._held: deque[tuple[Any, tuple[Any, ...]]] = deque()
         self._due: int | None = None
         """When the engine wanted its next tick when it was asked last."""
@@ -111,21 +110,6 @@ class Client:
             self.guarded(self.tick)
         else:
             self._wake_up()
-
-    # ---- its application
-
-    def pause_after(self, error: object) -> int:
-        """How long (ms) an application stays away after an error: for the same one again and again twice as
-        long each time, up to a second.
-        """
-        said = repr(error)
-        self._pause_ms = min(2 * self._pause_ms, 1_000) if said == self._raised else 1
-        self._raised = said
-        return self._pause_ms
-
-    def read_something(self) -> None:
-        """What was raised before is over."""
-        self._raised = ""
 
     # ---- the process
 

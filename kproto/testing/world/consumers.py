@@ -71,6 +71,7 @@ class Consumer(Client):
         self._round = 0  # the poll that is open: a timeout of an older one means nothing
         self._again: int | None = None
         self._looking = False
+        self._raised, self._pause_ms = "", 0
         self._returning = False  # the poll is over as soon as the callback is
         self._ending: set[object] = (
             set()
@@ -273,12 +274,21 @@ class Consumer(Client):
             return
         after = len(self.records), len(self.batches), len(self.errors), len(self.calls)
         if after[:2] != before[:2]:
-            self.read_something()
+            self._raised = ""
             self._over(self._round, self.works_ms)
         elif after[2] != before[2]:
             self._over(self._round, max(self.pause_after(self.errors[-1]), self.works_ms))
         elif after[3] != before[3]:
             self._look_soon()
+
+    def pause_after(self, error: Exception) -> int:
+        """How long (ms) the application stays away after an error: for the same one again and again twice as
+        long each time, up to a second.
+        """
+        said = repr(error)
+        self._pause_ms = min(2 * self._pause_ms, 1_000) if said == self._raised else 1
+        self._raised = said
+        return self._pause_ms
 
     def _end(self) -> None:
         """The consumer is closed, and so is what its application did: the process ends."""

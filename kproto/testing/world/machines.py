@@ -254,14 +254,11 @@ class Member(Client):
         for partition, offsets in found.items():
             self.positions[partition] = offsets[-1] + 1
             self.saw("delivered", (partition,), tuple(offsets))
-        away = self.works_ms if records else 0
         if error is not None:
             self.errors.append(error)
             self.saw("raised", detail=error)
-            away = away or self.pause_after(error)
-        elif records:
-            self.read_something()
         if self._wanted:
+            away = self.works_ms if records else 1 if error is not None else 0
             self.world.push(self.world.now + away, self.guarded, self._loop)
 
     def _loop(self) -> None:
