@@ -91,7 +91,7 @@ def memory(bootstrap: str, gigabytes: float, settings: dict[str, str]) -> None:
     rows = int(gigabytes * 1e9 / size)
     topic = topic_of(1, size)
     fill(bootstrap, topic, rows, size, 1, 900_000)
-    spark = session("memory", settings={**settings, "spark.executor.pyspark.memory": "512m"})
+    spark = session("memory", settings=settings)
     frame = spark.read.format("kproto").option("kafka.bootstrap.servers", bootstrap)
     frame = frame.option("subscribe", topic).load()
     done, peaks = threading.Event(), dict[int, int]()
@@ -103,7 +103,7 @@ def memory(bootstrap: str, gigabytes: float, settings: dict[str, str]) -> None:
         assert found == rows * size, found
         took, most = time.perf_counter() - began, max(peaks.values()) / 1e6
         print(f"{rows / 1e6:.1f} M rows of {size} B in one partition: {took:.0f} s, ", end="")
-        print(f"a worker has {most:.0f} MB at its peak (limit: 512 MB of addresses)", flush=True)
+        print(f"a worker has {most:.0f} MB at its peak", flush=True)
     finally:
         done.set()
         watcher.join()
