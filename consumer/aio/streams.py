@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
     from ..security.tokens import TokenSource
 
-TLS_ROOM = 64 * 1024
-"""Bytes of TLS that are read at once."""
+TLS_ROOM = 256 * 1024
+"""Bytes of TLS that are read at once, whatever the connection: they are opened before the next are read."""
 
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 """What opening a connection may raise: no file, a name or port that is none, no thread to ask."""
@@ -63,10 +63,10 @@ class _Protocol(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError):  # dead already: connection_lost comes next
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def begin(self, pipe: Pipe) -> None:
+    def begin(self, pipe: Pipe, room: memoryview) -> None:
         """Shakes hands; `Opened` is told when that is over."""
         self.pipe = pipe
-        self._room = memoryview(bytearray(TLS_ROOM))
+        self._room = room
         assert self.transport is not None
         self.transport.write(pipe.begin())
 
@@ -159,6 +159,7 @@ class Streams:
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._failures = Failures()
+        self._room: memoryview | None = None
 
     def perform(self, action: NetworkAction) -> None:
         match action:
@@ -215,7 +216,9 @@ class Streams:
             self._tell(Opened(key))
             return
         try:
-            protocol.begin(tls.pipe(host))
+            if self._room is None:
+                self._room = memoryview(bytearray(TLS_ROOM))
+            protocol.begin(tls.pipe(host), self._room)
         except (ValueError, TlsFailed) as error:
             self._shut(key)
             self._tell(Broken(key, str(error), True))

@@ -363,17 +363,22 @@ class Sockets:
         if len(events) > before:
             known.said = float("inf")
         elif size:
-            at = time.monotonic()
-            if at >= known.said + COMING_S:
-                events.append(Data(key, b""))
-                known.said = at
-            known.said = min(known.said, at)
+            self._coming(key, known, events)
+
+    def _coming(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
+        """Part of an answer came, and no whole one."""
+        at = time.monotonic()
+        if at >= known.said + COMING_S:
+            events.append(Data(key, b""))
+            known.said = at
+        known.said = min(known.said, at)
 
     def _read_tls(
         self, key: int, known: _Socket, pipe: Pipe, sock: socket.socket, events: list[NetworkEvent]
     ) -> None:
         if self._room is None:
             self._room = memoryview(bytearray(TLS_ROOM))
+        before = len(events)
         try:
             size = sock.recv_into(self._room)
             if not size:
@@ -391,7 +396,7 @@ class Sockets:
                 with known.gathered.room() as room:
                     size = pipe.read_into(room)
                 if not size:
-                    return
+                    break
                 events.extend(Answer(key, body) for body in known.gathered.took(size))
         except BlockingIOError:
             return
@@ -404,6 +409,10 @@ class Sockets:
         except (OSError, MemoryError) as error:
             if key in self._sockets:
                 self._broke(key, reason(error), events)
+        if len(events) > before:
+            known.said = float("inf")
+        elif pipe.secured:
+            self._coming(key, known, events)
 
     # ---- the end
 

@@ -20,7 +20,7 @@ import os
 import re
 import ssl
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -60,7 +60,7 @@ class Tls:
 class Pipe:
     """One connection's TLS."""
 
-    __slots__ = ("_host", "_in", "_out", "_ssl", "_tls", "secured")
+    __slots__ = ("_host", "_in", "_out", "_ssl", "_tls", "_wrong", "secured")
 
     def __init__(self, tls: Tls, host: str) -> None:
         self._tls = tls
@@ -70,6 +70,7 @@ class Pipe:
             self._in, self._out, server_hostname=host, session=tls.sessions.get(host)
         )
         self.secured = False
+        self._wrong: ssl.SSLError | None = None
 
     def begin(self) -> bytes:
         """The first bytes to send."""
@@ -93,18 +94,29 @@ class Pipe:
         return self._out.read()
 
     def read_into(self, room: memoryview) -> int:
-        """How many bytes of the application's came into `room`; 0 when there are no more now."""
+        """How many bytes of the application's came into `room`, which is filled if there are enough; 0 when
+        there are no more now. Raises TlsFailed, behind the bytes in front of what is wrong."""
         if not self.secured:
             return 0
-        try:
-            # Into a buffer it returns a number, whatever typeshed says.
-            return cast("int", self._ssl.read(len(room), cast("bytearray", room)))
-        except ssl.SSLWantReadError:
-            return 0
-        except ssl.SSLZeroReturnError:
-            raise TlsFailed(CLOSED, final=False) from None
-        except ssl.SSLError as error:
-            raise self._failed(error) from None
+        # A record is 16 KiB at most, and so is what one read brings: into a buffer it returns their number,
+        # whatever typeshed says.
+        read = cast("Callable[[int, memoryview], int]", self._ssl.read)
+        at, size = 0, len(room)
+        if self._wrong is None:
+            try:
+                while at < size and (came := read(size - at, room[at:])):
+                    at += came
+                if at < size:  # 0 bytes are the other side's goodbye
+                    self._wrong = ssl.SSLZeroReturnError()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                self._wrong = error
+        if at or self._wrong is None:
+            return at
+        if isinstance(self._wrong, ssl.SSLZeroReturnError):
+            raise TlsFailed(CLOSED, final=False)
+        raise self._failed(self._wrong)
 
     def seal(self, data: bytes) -> bytes:
         """`data` as it travels."""

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -21,10 +22,14 @@ from consumer.aio.streams import Streams
 from consumer.blocking.sockets import Sockets
 from consumer.engine.transport import Answer, Broken, Data, NetworkEvent, Open, Opened, Shut, Write
 from consumer.resolving import in_order
+from consumer.security.tls import Tls, context
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
 from kproto.records import Record, encode_batch
 from kproto.wire.frame import frame
+
+trustme = pytest.importorskip("trustme")
+CA = trustme.CA()
 
 Script = Callable[[socket.socket], object]
 
@@ -474,22 +479,30 @@ def dripping(sock: socket.socket) -> None:
     hears(sock)
 
 
-def test_a_long_answer_on_its_way_is_said_meanwhile() -> None:
-    with serving(dripping) as place:
-        port = int(place.rpartition(":")[2])
-        events = told(
-            lambda sockets: sockets.perform(Open(1, "127.0.0.1", port)), lambda events: len(events) > 2
-        )
+def dripping_tls(sock: socket.socket) -> None:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    CA.issue_cert("127.0.0.1").configure_cert(made)
+    with made.wrap_socket(sock, server_side=True) as sealed:
+        dripping(sealed)
+
+
+def opening(place: str, tls: bool) -> Open:
+    secured = Tls(context(cafile=CA.cert_pem.bytes().decode())) if tls else None
+    return Open(1, "127.0.0.1", int(place.rpartition(":")[2]), secured)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_a_long_answer_on_its_way_is_said_meanwhile(tls: bool) -> None:
+    with serving(dripping_tls if tls else dripping) as place:
+        events = told(lambda sockets: sockets.perform(opening(place, tls)), lambda events: len(events) > 2)
     assert events[:2] == [Opened(1), Data(1, b"")]
 
 
-def test_a_long_answer_on_its_way_is_said_to_a_loop_too() -> None:
-    with serving(dripping) as place:
-        port = int(place.rpartition(":")[2])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+def test_a_long_answer_on_its_way_is_said_to_a_loop_too(tls: bool) -> None:
+    with serving(dripping_tls if tls else dripping) as place:
         events = asyncio.run(
-            told_async(
-                lambda streams: streams.perform(Open(1, "127.0.0.1", port)), lambda events: len(events) > 2
-            )
+            told_async(lambda streams: streams.perform(opening(place, tls)), lambda events: len(events) > 2)
         )
     assert events[:2] == [Opened(1), Data(1, b"")]
 

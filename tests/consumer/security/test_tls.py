@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from consumer.security.failures import TlsFailed
+from consumer.security.failures import CLOSED, TlsFailed
 from consumer.security.tls import Pipe, Tls, context
 from kproto.errors import ConfigError
 
@@ -97,6 +98,39 @@ def test_what_one_side_says_the_other_hears() -> None:
     room = memoryview(bytearray(100))
     assert bytes(room[: client.read_into(room)]) == b"answer"
     assert client.read_into(room) == 0
+
+
+def test_a_room_is_filled_by_many_records() -> None:
+    client, server = trusting().pipe("kafka"), Server()
+    shake(client, server)
+    for number in range(50):
+        server.tls.write(bytes([number]) * 1000)
+    client.feed(server.outgoing.read())
+    room = memoryview(bytearray(30_000))
+    assert [client.read_into(room) for _ in range(3)] == [30_000, 20_000, 0]
+    assert bytes(room[:20_000]) == b"".join(bytes([number]) * 1000 for number in range(30, 50))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_came_before_the_end_is_read_before_that_is_told(broken: bool) -> None:
+    client, server = trusting().pipe("kafka"), Server()
+    shake(client, server)
+    server.tls.write(b"answer")
+    client.feed(server.outgoing.read())
+    if broken:
+        server.tls.write(b"another")
+        sealed = bytearray(server.outgoing.read())
+        sealed[-1] ^= 1
+        client.feed(sealed)
+    else:
+        with suppress(ssl.SSLWantReadError):
+            server.tls.unwrap()
+        client.feed(server.outgoing.read())
+    room = memoryview(bytearray(100))
+    assert bytes(room[: client.read_into(room)]) == b"answer"
+    for _ in range(2):
+        with pytest.raises(TlsFailed, match="BAD RECORD MAC|bad record mac" if broken else CLOSED):
+            client.read_into(room)
 
 
 def test_bytes_may_come_one_by_one() -> None:
