@@ -166,7 +166,8 @@ class ConsumerCalls(Polling):
 
     @waits
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """The offset of the next record to be returned; waits until it is known."""
+        """The offset of the next record to be returned; waits until it is known. Raises what a poll would
+        raise meanwhile, as the same may be why it isn't."""
         self._give_back()
         limit = self._milliseconds(timeout)
         deadline = now() + limit
@@ -181,6 +182,8 @@ class ConsumerCalls(Polling):
                     raise state.error
                 if state.known:
                     return state.position
+                if errors := self._engine.core.errors:
+                    raise errors.popleft()
             if not await self._wait(seen, deadline):
                 raise RequestTimedOut("position", limit, str(partition))
 

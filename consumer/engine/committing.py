@@ -34,6 +34,7 @@ from kproto.errors import (
     Fenced,
     IllegalState,
     KprotoError,
+    NoOffsetForPartition,
     RequestTimedOut,
     Retriable,
 )
@@ -367,6 +368,8 @@ class Committer:
             state = core.partitions.get(partition)
             if codes.get(partition) == ErrorCode.NONE and state is not None:
                 state.committed_at(offset)
+                if isinstance(state.error, NoOffsetForPartition):
+                    state.find_committed()  # it has one now
         bad = {partition: code for partition, code in codes.items() if code}
         sent_as = commit.sent_as
         overtaken = ErrorCode.ILLEGAL_GENERATION in bad.values() and self._standing.identity != sent_as

@@ -504,6 +504,18 @@ def test_no_commit_without_a_policy_is_an_error() -> None:
     assert str(a.errors[0]).startswith("t-0: no committed offset, and the policy is none")
 
 
+def test_who_commits_where_there_was_no_commit_begins_there() -> None:
+    """As Java's, which asks the group again with each poll."""
+    world = World({"t": 2})
+    world.write("t", 0, *numbers(0, 10))
+    a = world.consumer(**{**GROUP, "auto_offset_reset": "none"})
+    a.subscribe("t")
+    assert world.run(2000, until=lambda: bool(a.errors))
+    a.do(ev.Commit("mine", {tp("t", 0): (7, None, "")}, 1000))
+    assert world.run(2000, until=lambda: a.values("t", 0) == numbers(7, 10))
+    assert {str(error)[:3] for error in a.errors[-3:]} == {"t-1"}
+
+
 def test_by_duration_starts_at_the_first_record_that_young() -> None:
     world = World({"t": 1})
     for at in range(10):

@@ -363,6 +363,23 @@ def test_a_consumer_whose_cluster_was_never_there_says_so_in_poll() -> None:
             consumer.poll(20.0)
 
 
+def test_a_position_that_nobody_can_tell_says_so() -> None:
+    with Consumer("127.0.0.1:1", group_id="g") as consumer:
+        consumer.assign([P0])
+        with pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"):
+            consumer.position(P0)
+
+
+def test_a_position_that_nobody_can_tell_says_so_to_asyncio() -> None:
+    async def play() -> None:
+        async with AsyncConsumer("127.0.0.1:1", group_id="g") as consumer:
+            consumer.assign([P0])
+            with pytest.raises(ConnectionFailed, match=r"^no broker at 127\.0\.0\.1:1"):
+                await consumer.position(P0)
+
+    asyncio.run(play())
+
+
 def test_a_silent_cluster_ends_with_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
