@@ -318,8 +318,7 @@ class Fetcher:
             )
         except RecordError as error:
             if state.chunks:  # what is before it is handed out first
-                state.rest(core.now + core.backoff.after(state.failures))
-                state.failures += 1
+                self._rest(state)
             else:
                 state.fail(error)
                 core.wake()
@@ -327,6 +326,12 @@ class Fetcher:
         if chunk.end > state.fetch_offset:
             state.took(chunk)
             core.wake()
+        else:
+            self._rest(state)  # nothing of it is new
+
+    def _rest(self, state: PartitionState) -> None:
+        state.rest(self._core.now + self._core.backoff.after(state.failures))
+        state.failures += 1
 
     def _refused(self, node: int, state: PartitionState, entry: PartitionData) -> None:
         core = self._core

@@ -36,6 +36,7 @@ from kproto.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kproto.records import Record, encode_batch
 from tests.consumer.world import Client, Consumer, World, tp
 
 GROUP: dict[str, Any] = {
@@ -419,6 +420,29 @@ def test_what_was_fetched_before_an_answer_that_can_not_be_read_is_handed_out_fi
     assert a.values() == numbers(0, 10)
     assert isinstance(a.errors[0], RecordError)
     assert len(world.asked(a, FetchRequest)) <= 12
+
+
+def test_a_leader_that_brings_what_is_behind_again_and_again_is_asked_less_and_less() -> None:
+    world = filled()
+    old = encode_batch([Record(offset=0, timestamp=0, key=None, value=b"old")])
+
+    def repeat(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        entry = PartitionData(
+            partition_index=0, error_code=0, high_watermark=10, aborted_transactions=None, records=old
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.tamper = repeat
+    a = world.consumer()
+    a.assign({tp("t", 0): 5})
+    world.run(10_000)
+    assert len(world.asked(a, FetchRequest)) <= 30
+    assert a.values() == []
+    world.tamper = None
+    assert world.run(2000, until=lambda: a.values() == numbers(5, 10))
 
 
 def test_a_static_member_before_an_old_broker_is_told_the_version() -> None:
