@@ -182,8 +182,8 @@ class ConsumerCalls(Polling):
                     raise state.error
                 if state.known:
                     return state.position
-                if errors := self._engine.core.errors:
-                    raise errors.popleft()
+                if (error := self._engine.core.next_error()) is not None:
+                    raise error
             if not await self._wait(seen, deadline):
                 raise RequestTimedOut("position", limit, str(partition))
 

@@ -90,6 +90,7 @@ class Engine:
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
         self._topic_ids: dict[str, object] = {}
+        self._raised = False  # the last poll that brought something raised
 
     # ---- to look at
 
@@ -169,17 +170,25 @@ class Engine:
         self._look()
         if self._serve() or self.group.busy:
             return
-        error = core.errors.popleft() if core.errors else self.deliveries.error(again=False)
+        # Errors and records in turn: neither hides the other, however many there are.
+        error = None if self._raised else self._error(again=False)
         if error is None:
             rows = [] if event.columns else self.deliveries.rows(event.limit)
             columns = self.deliveries.columns() if event.columns else []
             if rows or columns:
+                self._raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
             self._look()
-            error = self.standing.over or self.deliveries.error(again=True)
+            error = self._error(again=True)
         if error is not None:
+            self._raised = True
             core.actions.append(Raise(error))
+
+    def _error(self, *, again: bool) -> KprotoError | None:
+        """What wasn't told yet, or (`again`) still stands in the way."""
+        error = self.core.next_error() or (self.standing.over if again else None)
+        return error or self.deliveries.error(again=again)
 
     def serve_listener(self, event: ev.ServeListener) -> None:
         self._serve()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
@@ -71,7 +71,7 @@ class Core(Generic[Options]):
         self.standing = Standing()
         self.actions: list[Action] = []
         # Raised by the next poll, each once.
-        self.errors: deque[KprotoError] = deque()
+        self.errors: OrderedDict[tuple[type, str], KprotoError] = OrderedDict()
 
     @property
     def view(self) -> ClusterView:
@@ -103,9 +103,12 @@ class Core(Generic[Options]):
 
     def fail(self, error: KprotoError) -> None:
         """The application must know: its next poll raises this."""
-        if not any(type(known) is type(error) and str(known) == str(error) for known in self.errors):
-            self.errors.append(error)
+        self.errors.setdefault((type(error), str(error)), error)
         self.wake()
+
+    def next_error(self) -> KprotoError | None:
+        """What the application must know and wasn't told yet; it is told now."""
+        return self.errors.popitem(last=False)[1] if self.errors else None
 
     def wake(self) -> None:
         if not any(isinstance(action, Wake) for action in self.actions):

@@ -346,7 +346,7 @@ class ProducerEngine:
         """Draws the consequences of what happened; with `look` also of the time. Answers come first: in a
         process that stood still they have waited longer than the deadlines."""
         core = self.core
-        for error in core.errors:
+        for error in core.errors.values():
             if isinstance(error, AuthenticationFailed):
                 self._let_in_nowhere(error)
         core.errors.clear()  # who sends is told, from what the metadata says

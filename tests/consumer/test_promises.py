@@ -29,6 +29,12 @@ from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordin
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.leave_group import LeaveGroupRequest
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.offset_commit import (
     OffsetCommitRequest,
@@ -395,6 +401,38 @@ def test_a_commit_that_is_refused_is_told_however_much_there_is_to_read() -> Non
     assert world.run(until=lambda: bool(a.errors))
     assert isinstance(a.errors[0], NotAuthorized)
     assert len(a.records) <= 50
+
+
+def test_however_many_partitions_are_refused_the_others_are_read() -> None:
+    world = World({"t": 1, "secret": 100})
+    world.write("t", 0, *numbers(0, 100))
+
+    def refuse(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, ListOffsetsRequest) or request.topics[0].name != "secret":
+            return None
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsPartitionResponse(
+                            partition_index=one.partition_index,
+                            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        )
+                        for one in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    world.tamper = refuse
+    a = world.consumer(auto_offset_reset="earliest")
+    a.limit, a.works_ms = 1, 50
+    a.assign({tp("t", 0): 0, **{tp("secret", index): None for index in range(100)}})
+    world.run(8_000)
+    assert len(a.records) >= 50
+    assert len(a.errors) >= 50
 
 
 def test_what_was_fetched_before_an_answer_that_can_not_be_read_is_handed_out_first() -> None:

@@ -278,7 +278,7 @@ def every_error_has_an_exit(world: World) -> None:
     """What went wrong is raised, in a future, or in a report: nothing waits where nobody looks."""
     for consumer in consumers(world):
         if consumer.alive and consumer.is_polling and not consumer.engine.closed:
-            waiting = list(consumer.engine.core.errors)
+            waiting = list(consumer.engine.core.errors.values())
             if waiting:
                 raise broken(world, consumer.name, f"polls, and is never told {waiting[0]!r}")
             for partition, state in consumer.engine.partitions.items():
