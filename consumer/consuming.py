@@ -149,8 +149,8 @@ class ConsumerCalls(Polling):
         """The next records, at most max_poll_records; an empty list after `timeout` seconds.
 
         What earlier polls returned counts as processed from now on. Raises what went wrong: BrokerError and
-        its kin, RecordError for a broken batch (again and again, until a seek passes it), and what a
-        rebalance listener raised.
+        its kin, RecordError for a broken batch (again and again, until a seek passes it; the records of other
+        partitions come in between), and what a rebalance listener raised.
         """
         limit = self.options.max_poll_records if max_records is None else max_records
         delivered = await self._poll(ev.Take(limit), timeout)

@@ -71,7 +71,7 @@ class Core(Generic[Options]):
         self.standing = Standing()
         self.actions: list[Action] = []
         # Raised by the next poll, each once.
-        self.errors: OrderedDict[tuple[type, str], KprotoError] = OrderedDict()
+        self.errors: OrderedDict[tuple[type[KprotoError], str], KprotoError] = OrderedDict()
 
     @property
     def view(self) -> ClusterView:
