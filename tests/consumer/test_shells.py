@@ -181,6 +181,7 @@ def test_close_ends_in_its_time_when_the_broker_is_gone() -> None:
         consumer.subscribe("t")
         while not consumer.assignment():
             consumer.poll(0.1)
+        consumer.position(P0)  # else close says that the start could not be committed
         consumer.commit()
     start = time.monotonic()
     consumer.close(timeout=0.5)
