@@ -73,7 +73,7 @@ class Kafka:
     def topic(self) -> str:
         name = f"t-{uuid4().hex[:12]}"
         given = {k.removeprefix("kafka."): v for k, v in self.options().items() if "bootstrap" not in k}
-        with Cluster(self.places["SASL_SSL"], **Access.read(given).options) as cluster:
+        with Cluster(self.places["SASL_SSL"], timeout=60, **Access.read(given).options) as cluster:
             cluster.create_topics({name: 2})
         return name
 
