@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from .arguments import rule_of
-from .elsewhere import unknown_argument
+from .elsewhere import too_many, unknown_argument
 
 if TYPE_CHECKING:
     from .aio.loops import Looped
@@ -129,13 +129,13 @@ def _door(story: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any
     annotations = {name: said for name, said in story.__annotations__.items() if name != "return"}
     rules = {name: rule_of(name, said) for name, said in annotations.items()}
     names = tuple(rules)
+    most = story.__code__.co_argcount - 1  # without self
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if args:
-            args = (
-                tuple([rules[name](name, value) for name, value in zip(names, args, strict=False)])
-                + args[len(names) :]
-            )
+            if len(args) > most:
+                raise too_many(story.__name__.lstrip("_"), args, names[:most])
+            args = tuple([rules[name](name, value) for name, value in zip(names, args, strict=False)])
         if kwargs:
             if not kwargs.keys() <= rules.keys():
                 raise unknown_argument(story.__name__.lstrip("_"), min(kwargs.keys() - rules.keys()), names)

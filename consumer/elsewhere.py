@@ -188,6 +188,16 @@ def unknown_argument(method: str, name: str, known: tuple[str, ...]) -> TypeErro
     return TypeError(f"{method}() got an unexpected keyword argument {name!r}; {use}")
 
 
+def too_many(method: str, given: tuple[object, ...], known: tuple[str, ...]) -> TypeError:
+    """What Python says of more arguments than there are, and how several go into one."""
+    several = next((name for name in known if name in ("partitions", "topics")), None)
+    use = f"several {several} are one list: {method}([a, b])" if several else f"they are {', '.join(known)}"
+    return TypeError(
+        f"{method}() takes {len(known) or 'no'} positional arguments but {len(given)} were given"
+        + (f"; {use}" if known else "")
+    )
+
+
 def one_address(init: Callable[P, None]) -> Callable[P, None]:
     """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do."""
 

@@ -130,6 +130,12 @@ def test_a_name_that_nobody_has_is_an_attribute_error_as_ever() -> None:
             lambda consumer: consumer.seek(partition=TopicPartition("t", 0), position=3),
             "'position'; it has partition, offset",
         ),
+        (
+            lambda consumer: consumer.pause(TopicPartition("t", 0), TopicPartition("t", 1)),
+            r"but 2 were given; several partitions are one list: pause\(\[a, b\]\)",
+        ),
+        (lambda consumer: consumer.seek("t", 0, 5), "but 3 were given; they are partition, offset"),
+        (lambda consumer: consumer.assignment(1), "takes no positional arguments but 1 were given$"),
     ],
 )
 def test_an_argument_that_there_is_not_is_answered_with_those_that_there_are(call: Any, told: str) -> None:
