@@ -140,9 +140,9 @@ def _refuse(options: argparse.Namespace, name: str, takes: Sequence[str], never:
     if said.client is not None and said.client not in clients():
         raise ConfigError("--client", said.client, f"allowed: {', '.join(clients())}")
     for option in never:
-        if getattr(options, option[2:]):
+        if given := getattr(options, option[2:]):
             raise ConfigError(
-                option, "", f"it tells a single story, such as kproto scenario S1-20 {option} ..."
+                option, str(given), f"it tells a single story, such as kproto scenario S1-20 {option} ..."
             )
 
 
@@ -160,7 +160,7 @@ def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:
     _refuse(options, "a list", (), FORMS)
     for found in several:
         if options.json:
-            takes = [OPTIONS[one] for one in found.takes]
+            takes = [OPTIONS[one] for one in (*found.takes, "seed")]
             print(one_line({"id": found.id, "title": found.title, "takes": takes}))
         else:
             print(teller.line(found))
@@ -212,6 +212,14 @@ def _loss(options: argparse.Namespace) -> int:
             "\nformula: rate x new partitions x the time until they were assigned; nothing where those start "
             "at their\nbeginning; everything where they are never seen"
         )
+        said = _parameters(options)
+        print(
+            f"assumed: one member, whose topic grows from 2 partitions to 4 after "
+            f"{(said.grow_at_ms or matrices.GROW_AT_MS) / 1000:g} s; {said.rate or matrices.RATE} records a "
+            f"second go\ninto each new one; metadata is refreshed every "
+            f"{(said.refresh_ms or matrices.REFRESH_MS) / 1000:g} s, heartbeats go out every "
+            f"{matrices.HEARTBEAT_MS / 1000:g} s"
+        )
     return 0 if safe else 1
 
 
@@ -235,6 +243,11 @@ def _stop_the_world(options: argparse.Namespace) -> int:
     if not options.json:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")
         print("\n".join(teller.grid(head, rows)))
+        print(
+            "\nassumed: one member more comes to a group with two partitions for each; heartbeats go out "
+            f"every {matrices.HEARTBEAT_MS} ms, and\nthe application of each needs "
+            f"{matrices.CALLBACK_MS} ms to let go; bytes travel for 1 to 5 ms"
+        )
     return 0
 
 

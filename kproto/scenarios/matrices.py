@@ -16,6 +16,8 @@ from .frame import Parameters, clients, join, lost_and_doubled, produce
 DETECTING = {"kafka-go": ("watched", "unwatched"), "sarama-cluster": ("unwatched",)}
 """How a client may see that a topic grew; the others always look."""
 MOST_RECORDS = 500_000
+REFRESH_MS, GROW_AT_MS, RATE, HEARTBEAT_MS, CALLBACK_MS = 5_000, 7_300, 100, 500, 200
+"""What is assumed unless said otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,9 @@ def loss(
     *,
     reset: str = "latest",
     watch: bool = True,
-    refresh_ms: int = 5_000,
-    rate: int = 100,
-    grow_at_ms: int = 7_300,
+    refresh_ms: int = REFRESH_MS,
+    rate: int = RATE,
+    grow_at_ms: int = GROW_AT_MS,
     after_ms: int | None = None,
     settle_ms: int = 10_000,
     seed: int = 7,
@@ -93,7 +95,7 @@ def loss(
         reset=reset,
         metadata_ms=refresh_ms,
         session_ms=10_000,
-        heartbeat_ms=500,
+        heartbeat_ms=HEARTBEAT_MS,
         auto_commit=True,
         auto_commit_ms=1_000,
         **options,
@@ -129,9 +131,9 @@ def losses(parameters: Parameters) -> Iterable[Loss]:
                     kind,
                     reset=reset,
                     watch=watch,
-                    refresh_ms=said.refresh_ms or 5_000,
-                    rate=said.rate or 100,
-                    grow_at_ms=said.grow_at_ms or 7_300,
+                    refresh_ms=said.refresh_ms or REFRESH_MS,
+                    rate=said.rate or RATE,
+                    grow_at_ms=said.grow_at_ms or GROW_AT_MS,
                     seed=said.seed,
                 )
 
@@ -148,7 +150,9 @@ class Standstill:
     mean_ms: float
 
 
-def stop_the_world(members: int, protocol: str, *, callback_ms: int = 200, seed: int = 7) -> Standstill:
+def stop_the_world(
+    members: int, protocol: str, *, callback_ms: int = CALLBACK_MS, seed: int = 7
+) -> Standstill:
     """A stable group of kproto's members gets one more; each needs `callback_ms` to let go."""
     count = members * 2
     world = World({"t": count}, seed=seed, trace=False, latency=(1, 5))
@@ -160,7 +164,7 @@ def stop_the_world(members: int, protocol: str, *, callback_ms: int = 200, seed:
             group_id="g",
             partition_assignment_strategy=assignors,
             auto_offset_reset="earliest",
-            heartbeat_interval_ms=500,
+            heartbeat_interval_ms=HEARTBEAT_MS,
         )
         for number in range(members)
     ]
@@ -177,7 +181,7 @@ def stop_the_world(members: int, protocol: str, *, callback_ms: int = 200, seed:
         group_id="g",
         partition_assignment_strategy=assignors,
         auto_offset_reset="earliest",
-        heartbeat_interval_ms=500,
+        heartbeat_interval_ms=HEARTBEAT_MS,
     )
     world.run(120_000, until=lambda: bool(newcomer.owned))
     world.run(10_000)

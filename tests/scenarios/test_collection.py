@@ -228,10 +228,10 @@ def test_a_page_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.Ca
         ("nothing-like-it", "stories of the documents S0, S1, S2, S3"),
         ("loss --members 3", "loss takes --client, --reset, --refresh, --rate, --grow-at, --seed"),
         ("loss --client nobody", "allowed: java, java-2.6"),
-        ("loss --html x.html", "it tells a single story"),
+        ("loss --html x.html", "--html='x.html' is not allowed; it tells a single story"),
         ("stop-the-world --rate 3/s", "stop-the-world takes --members, --seed"),
         ("--client sarama", "a list takes --seed"),
-        ("S1 --svg x.svg", "it tells a single story"),
+        ("S1 --svg x.svg", "--svg='x.svg' is not allowed; it tells a single story"),
         ("S9-1", "did you mean S"),
         ("S1-23 --polls 3", "--polls='3' is not allowed; S1-23 takes --seed"),
     ],
@@ -243,3 +243,29 @@ def test_words_that_are_off(words: str, says: str, capsys: pytest.CaptureFixture
         code = end.code
     assert code == 2
     assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_list_for_programs_names_every_parameter_that_a_story_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["scenario", "S1", "--json"]) == 0
+    assert all(json.loads(line)["takes"][-1] == "--seed" for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_table_says_what_it_assumes_as_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--client kproto --reset latest --rate 20/s --refresh 3s --grow-at 9s"
+    assert main(["scenario", "loss", *words.split()]) == 0
+    told = capsys.readouterr().out
+    for part in ("to 4 after 9 s", "20 records a second", "refreshed every 3 s", "go out every 0.5 s"):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    ("client", "why"),
+    [("sarama", "Two tickers"), ("kproto", "the member joins again"), ("kafka-go", "the watcher asks")],
+)
+def test_why_the_new_partitions_are_found_is_said_of_the_client_that_played(
+    client: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scenario", "S1-2", "--client", client]) == 0
+    assert why in " ".join(capsys.readouterr().out.split())
