@@ -88,6 +88,8 @@ class AsyncConsumerGroup(AsyncBlock):
         self._session: Session | None = None
         self._next: Session | None = None
         self._marks: dict[TopicPartition, _Mark] = {}
+        # Assigned to us, as far as the callbacks told: the consumer's assignment is ahead of them.
+        self._told_of: set[TopicPartition] = set()
         self._lock = threading.Lock()
         self._committed_at = 0.0
         self.told: Outlet[Exception] = Outlet()
@@ -113,9 +115,9 @@ class AsyncConsumerGroup(AsyncBlock):
             if names != self._topics or not names:  # which subscribe() refuses
                 self.consumer.subscribe(names, self._listener)
                 self._topics = names
-            elif self._next is None and self.consumer.assignment():
+            elif self._next is None and self._told_of:
                 self._next = Session(self)
-                for place in self.consumer.assignment():
+                for place in self._told_of:
                     self._next.by_partition[place] = Claim(self.consumer, place)
             await self._run()
         finally:
@@ -245,6 +247,7 @@ class AsyncConsumerGroup(AsyncBlock):
         session = self._session
         if session is None or session.over:
             session = self._next = self._next or Session(self)
+        self._told_of.update(places)
         for place in places:
             self._marks.pop(place, None)
             session.by_partition[place] = claim = Claim(self.consumer, place)
@@ -253,6 +256,7 @@ class AsyncConsumerGroup(AsyncBlock):
 
     async def gone(self, places: Sequence[TopicPartition], *, commit: bool) -> None:
         """Claims that are taken away; with the last of them the session ends."""
+        self._told_of.difference_update(places)
         for session in (self._session, self._next):
             if session is None or session.over:
                 continue

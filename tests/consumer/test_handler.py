@@ -435,6 +435,34 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_goes_on(server: Serve
     assert [record.offset for record in notes.records] == list(range(10))
 
 
+def test_partitions_that_came_between_two_sessions_have_one_handler_each(server: Server) -> None:
+    """The assignment is known before its callback runs, and the next consume may begin in between."""
+    notes, second = AsyncNotes(), Notes()
+
+    async def main() -> None:
+        async with AsyncConsumerGroup(
+            server.bootstrap, group_id="g", partition_assignment_strategy="range", **FAST
+        ) as group:
+            task = asyncio.ensure_future(group.consume("t", notes))
+            while len(notes.claims) < 4:
+                await asyncio.sleep(0.02)
+            server.slow(0.4)  # the poll in which the claims end is over before the group has gathered
+            with Loop(server, second, partition_assignment_strategy="range"):
+                await task
+                while len(group.consumer.assignment()) != 2:
+                    await asyncio.sleep(0.02)
+                server.slow(0)
+                task = asyncio.ensure_future(group.consume("t", notes))
+                while len(second.claims) < 2 or len(notes.claims) < 6:
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0.2)
+                assert len(notes.claims) == 6
+                await group.close()
+        await task
+
+    run(main())
+
+
 def test_what_is_wrong_is_refused_at_the_door(server: Server) -> None:
     with pytest.raises(ConfigError, match="group_id"):
         ConsumerGroup(server.bootstrap)
