@@ -28,7 +28,7 @@ import pytest
 from kproto import running
 from kproto.cli import main
 from kproto.testing.certificates import certificates
-from kproto.testing.kafka import Kafka
+from kproto.testing.kafka import AsyncKafka, Kafka
 from kproto.testing.secured import secured
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -106,11 +106,11 @@ def _call(test: Callable[..., object]) -> None:
             files = certificates(Path(folder))
             test(lambda *given, **named: stack.enter_context(secured(*given, files, **named)))
         return
-    assert wanted == "kafka"
+    assert wanted in ("kafka", "async_kafka")
     with running(settings={"group.min.session.timeout.ms": "100"}) as server:
         kafka = Kafka(server.bootstrap)
         try:
-            test(kafka)
+            test(kafka if wanted == "kafka" else AsyncKafka(kafka))
         finally:
             kafka.close()
 
