@@ -28,7 +28,8 @@ def started(folder: Path, *words: str, protocol: str, password: str = PASSWORD) 
         "--listen",
         f"PLAINTEXT://127.0.0.1:0,{protocol}://localhost:0",
     ]
-    order += ["--tls-self-signed", str(folder), "--user", f"alice:{password}", "--topic", "flights:1", *words]
+    order += ["--tls-self-signed", str(folder), "--topic", "flights:1", *words]
+    order += ["--user", f"alice:{password}"] if protocol.startswith("SASL") else []
     with subprocess.Popen(order, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -83,6 +84,14 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode nothing-of-the-kind!", "allowed: hex"),
         ("decode --lines 00", "the lines come from stdin"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
+        ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each name once: a:1"),
+        ("broker --user alice:secret", "--user='alice' is not allowed; with a listener of SASL"),
+        ("broker --group g", "--group='g' is not allowed; with --trace"),
+        ("broker --json", "--json=True is not allowed; with --trace"),
+        ("broker --port 9092", "usage: kproto broker"),
+        ("broker --port 9092", "unrecognized arguments: --port 9092"),
+        ("broker --listen 127.0.0.1:99999", "a port up to 65535"),
+        ("watch 127.0.0.1:99999", "the port of '127.0.0.1:99999' is above 65535"),
         ("demo --records x", "a number of at least 1"),
         ("demo --seconds 0", "0 is not a number of seconds above 0"),
         ("demo --seconds -1", "-1 is not a number of seconds above 0"),
@@ -222,3 +231,20 @@ def test_a_demo_without_its_packages_is_told_the_extra(
     monkeypatch.delitem(sys.modules, "kproto.demo.story", raising=False)
     assert main(["demo"]) == 1
     assert "pip install 'kproto[demo]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_broker_in_the_background_with_its_page(number: int, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN);"
+        "from kproto.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["broker", "--listen", "127.0.0.1:0", "--trace", "--html", str(page)]
+    with subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert "listening on" in process.stdout.readline()
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "</html>" in page.read_text()

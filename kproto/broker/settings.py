@@ -56,7 +56,10 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
     "unclean.leader.election.enable": "false",
 }
 
-ACTED_ON: Final = frozenset({"max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.type"})
+# Of cleanup.policy only that a compacted topic's records must have keys: nothing is compacted.
+ACTED_ON: Final = frozenset(
+    {"cleanup.policy", "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.type"}
+)
 
 # The lowest values that Kafka 4.3.1 allows, where it has a bound.
 _LOWEST: Final[Mapping[str, int]] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
 
 from .. import __version__
@@ -26,7 +26,7 @@ _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = _parser()
+    parser, commands = _parser()
     if not words:
         parser.print_help()
         return 0
@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_NAMES)}"
         print(f"kproto: there is no command {words[0]!r}; {hint}", file=sys.stderr)
         return 2
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     run: Callable[[argparse.Namespace], int] = options.run
     out: object = sys.stdout
     if isinstance(out, TextIOWrapper):  # whatever a terminal can't show is escaped, and JSON is UTF-8
@@ -53,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
+    """The parser, and those of its commands by name."""
     parser = argparse.ArgumentParser(
         prog="kproto",
         description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables.",
@@ -62,4 +65,4 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kproto {__version__}")
     for command in _COMMANDS:
         command.add(commands)
-    return parser
+    return parser, commands.choices

@@ -135,7 +135,9 @@ def message_version(text: str) -> tuple[str, int]:
 
 def address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if port.isdecimal() and int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"the port of {text!r} is above 65535")
+    if not colon or not host or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
     return host, int(port)
 

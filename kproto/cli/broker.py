@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .arguments import Commands, setting, topic, user
 from .getting_in import how_to
-from .watch import Teller, add_shown
+from .watch import Teller, add_shown, ended_by_signals
 
 if TYPE_CHECKING:
     import ssl
@@ -87,7 +87,7 @@ def _broker(options: argparse.Namespace) -> int:
         async with AsyncExitStack() as stack:
             # With a trace, what listens is the proxy of `kproto watch`, and the broker stands behind it.
             server = Server(
-                dict(options.topic),
+                topics,
                 settings,
                 listen=[f"{listeners[0].protocol}://127.0.0.1:0"]
                 if options.trace
@@ -113,10 +113,19 @@ def _broker(options: argparse.Namespace) -> int:
     settings = dict(options.set)
     if options.trace and (len(listeners) > 1 or listeners[0].tls):
         raise ConfigError("--trace", options.listen, "one listener, without TLS")
+    topics = _topics(options.topic)
+    if options.user and not any(listener.sasl for listener in listeners):
+        allowed = "with a listener of SASL, as --listen SASL_PLAINTEXT://127.0.0.1:9092"
+        raise ConfigError("--user", options.user[0][0], allowed)
+    if not options.trace:
+        for name in ("api", "not_api", "client", "group", "all", "json", "html"):
+            if given := getattr(options, name):
+                raise ConfigError(f"--{name.replace('_', '-')}", given, "with --trace")
     made, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
     teller = Teller(options) if options.trace else None
     try:
-        asyncio.run(serve())
+        with ended_by_signals():
+            asyncio.run(serve())
     except KeyboardInterrupt:
         if teller is not None:
             teller.end()
@@ -162,6 +171,15 @@ def _tls(
         allowed = "a PEM certificate with its key, and --tls-ca where clients are asked for theirs"
         raise ConfigError("--tls-cert", str(cert), f"{allowed} ({error})") from None
     return None, context
+
+
+def _topics(given: Sequence[tuple[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, partitions in given:
+        if name in found:
+            raise ConfigError("--topic", f"{name}:{partitions}", f"each name once: {name}:{found[name]}")
+        found[name] = partitions
+    return found
 
 
 def _client_auth(settings: Mapping[str, str]) -> str:

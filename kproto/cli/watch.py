@@ -111,7 +111,8 @@ def _watch(options: argparse.Namespace) -> int:
                 await asyncio.Event().wait()
 
     try:
-        asyncio.run(serve())
+        with ended_by_signals():
+            asyncio.run(serve())
     except KeyboardInterrupt:
         teller.end()
         if options.pcap is not None:
@@ -159,6 +160,28 @@ def captured(path: Path) -> Generator[Frames]:
     finally:
         with contextlib.suppress(OSError):  # said already
             file.close()
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """SIGTERM ends it as Ctrl-C does; so does SIGINT where it was ignored, as shells start what runs in the
+    background.
+    """
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT)),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _context(options: argparse.Namespace) -> ssl.SSLContext | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.machine import Truncate
+from kproto.broker.machine import CreateTopic, Truncate
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
-from kproto.records import batches, rows
+from kproto.records import batches, encode_batch, rows
 from kproto.records.record import Record
 from tests.broker.stage import Client, Stage, batch_of
 
@@ -48,6 +48,19 @@ def test_acks_of_one_and_of_all_are_the_same(client: Client, acks: int) -> None:
 def test_other_acks_are_refused(stage: Stage, client: Client) -> None:
     assert client.produce(batch_of(b"a"), acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert stored(stage) == []
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_records_without_keys_have_no_place_in_a_compacted_topic(policy: str, compression: str) -> None:
+    stage = Stage()
+    stage.step(CreateTopic("t", 1, stage.random_id(), {"cleanup.policy": policy}))
+    records = [Record(n, 1000, key, b"x") for n, key in enumerate((b"k", None, b"", None))]
+    answer = stage.client().produce(encode_batch(records, compression=compression), version=9)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+    assert [one.batch_index for one in answer.record_errors] == [1, 3]
+    assert stored(stage) == []
+    assert stage.client().produce(encode_batch([records[0]]), version=9).error_code == 0
 
 
 def silent(client: Client, batch: bytes, topic: str = "t") -> None:

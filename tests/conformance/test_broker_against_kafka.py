@@ -46,6 +46,7 @@ from kproto.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.records import Record, encode_batch
 from kproto.wire.message import Message
 from tests.broker.sockets import Socket
 from tests.broker.stage import batch_of, fetching, wanted
@@ -255,6 +256,32 @@ def test_records_are_produced_and_refused_alike(both: Both) -> None:
     both.agree(producing(both.topic, fresh(b"a"), acks=2), 12)
     for version in range(3, 13):
         both.agree(producing(both.topic, fresh(b"a"), 1), version)
+
+
+def test_records_without_keys_are_refused_alike_by_compacted_topics(both: Both) -> None:
+    both.create(1)
+    change = AlterableConfig(name="cleanup.policy", config_operation=0, value="compact")
+    resource = AlterConfigsResource(resource_type=2, resource_name=both.topic, configs=[change])
+    both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+    time.sleep(0.1)  # Kafka's broker hears of it from its controller
+    late = NOW + 86_400_000
+    for times, keys in [
+        ((NOW, NOW, NOW), (b"k", None, None)),
+        ((NOW, NOW), (b"k", b"")),
+        ((late, NOW), (None, b"k")),
+        ((NOW, late), (None, b"k")),
+    ]:
+        records = [Record(n, at, key, b"x") for n, (at, key) in enumerate(zip(times, keys, strict=True))]
+        batch = encode_batch(records, compression="gzip")
+        for version in (7, 9, 12):
+            both.agree(producing(both.topic, batch), version)
+        kafka, ours = both.answers(producing(both.topic, batch), 12)
+        blamed = [
+            [one.batch_index for one in answer.responses[0].partition_responses[0].record_errors]
+            for answer in (kafka, ours)
+        ]
+        assert blamed[0] == blamed[1] or late in times
+    both.agree(producing(both.topic, batch[:-1] + bytes([batch[-1] ^ 1])), 9)
 
 
 def test_idempotent_producers_are_judged_alike(both: Both) -> None:

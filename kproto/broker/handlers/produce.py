@@ -5,16 +5,19 @@ Rules, as Kafka's ReplicaManager.appendRecords and LogValidator:
     connection is closed, which is all that a producer can be told.
   * A partition gets exactly one batch of magic 2, no control batch, not larger than `max.message.bytes`.
   * Batches of a transaction are refused: this broker has no transactions.
-  * What the CRC covers is taken as it is; records are not decoded to see whether they are well formed.
+  * What the CRC covers is taken as it is; records are not decoded to see whether they are well formed, but
+    in a compacted topic, where each must have a key (validateKey).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ...error_codes import ErrorCode
-from ...errors import RecordError
+from ...errors import MissingExtra, RecordError
 from ...messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -86,11 +89,14 @@ def _append(
                 data.index, ErrorCode.INVALID_RECORD, "clients may not write control batches", start
             )
         batch = found[0]
+        stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
+        if "compact" in topic.config("cleanup.policy") and (keyless := _keyless(batch)):
+            why = f"records without a key, in a compacted topic: {len(keyless)}"
+            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start, keyless)
         latest = call.now + int(topic.config("message.timestamp.after.max.ms"))
         if append_time is None and batch.max_timestamp > latest:
             why = f"a record is of {batch.max_timestamp} ms, and none may be later than {latest} ms"
             return _refused(data.index, ErrorCode.INVALID_TIMESTAMP, why, start)
-        stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
     except RecordError as error:
         corrupt = error.field in ("crc", "size")
         code = ErrorCode.CORRUPT_MESSAGE if corrupt else ErrorCode.INVALID_RECORD
@@ -143,9 +149,31 @@ def _accepted(index: int, base_offset: int, append_time: int, log_start: int) ->
     )
 
 
+def _keyless(batch: Batch) -> list[BatchIndexAndErrorMessage]:
+    """Which records of the batch have no key; none where it can't be decompressed here."""
+    try:
+        records = batch.records()
+    except MissingExtra:
+        return []
+    return [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="it has no key")
+        for index, record in enumerate(records)
+        if record.key is None
+    ]
+
+
 def _refused(
-    index: int, error: ErrorCode, message: str | None, log_start: int = -1
+    index: int,
+    error: ErrorCode,
+    message: str | None,
+    log_start: int = -1,
+    records: Sequence[BatchIndexAndErrorMessage] = (),
 ) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=index, error_code=error, base_offset=-1, log_start_offset=log_start, error_message=message
+        index=index,
+        error_code=error,
+        base_offset=-1,
+        log_start_offset=log_start,
+        record_errors=list(records),
+        error_message=message,
     )
