@@ -15,6 +15,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -29,6 +30,19 @@ KAFKA: Final = "4.3.1"
 """The Kafka that is started unless another version is named."""
 
 _LOG4J = "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3"
+
+# Its stdin ends without a word where the process that started it was killed.
+_WATCH: Final = """
+import os, shutil, sys, time
+if not sys.stdin.read():
+    try:
+        os.kill(int(sys.argv[1]), 9)
+    except OSError:
+        pass
+    for _ in range(5):
+        time.sleep(0.2)
+        shutil.rmtree(sys.argv[2], ignore_errors=True)
+"""
 
 # Linux, macOS and Windows take those of outgoing connections above.
 _PORTS: Final = range(10_240, 32_768)
@@ -140,9 +154,10 @@ def jars(
         made = subprocess.run(tool, capture_output=True, text=True)
         if made.returncode:
             raise BrokerMissing(f"a real Kafka: {made.stdout[-300:]}{made.stderr[-300:]}")
-        with open(Path(scratch, "broker.log"), "w+") as log:
+        with open(Path(scratch, "broker.log"), "w+") as log, contextlib.ExitStack() as stack:
             broker = subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=log, stderr=log)
             try:
+                stack.enter_context(ends_with_us(broker, scratch))
                 if not _answers(f"127.0.0.1:{port}", broker):
                     log.seek(0)
                     raise BrokerMissing(f"a real Kafka: it did not start: {log.read()[-500:]}")
@@ -154,6 +169,20 @@ def jars(
                 except subprocess.TimeoutExpired:
                     broker.kill()
                     broker.wait()
+
+
+@contextlib.contextmanager
+def ends_with_us(process: subprocess.Popen[Any], folder: str) -> Generator[None]:
+    """Ends another process and deletes its folder where this one is killed: a third one waits for that."""
+    order = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid), folder]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(
+        order, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+    ) as watcher:
+        try:
+            yield
+        finally:
+            watcher.communicate(b"over")
 
 
 @contextlib.contextmanager

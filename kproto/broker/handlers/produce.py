@@ -90,10 +90,12 @@ def _append(
             )
         batch = found[0]
         stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
-        if "compact" in topic.config("cleanup.policy") and (keyless := _keyless(batch)):
-            why = f"records without a key, in a compacted topic: {len(keyless)}"
-            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start, keyless)
         latest = call.now + int(topic.config("message.timestamp.after.max.ms"))
+        if "compact" in topic.config("cleanup.policy"):
+            keyless = _keyless(batch, latest if append_time is None else None)
+            if keyless:
+                why = f"records without a key, in a compacted topic: {len(keyless)}"
+                return _refused(data.index, ErrorCode.INVALID_RECORD, why, start, keyless)
         if append_time is None and batch.max_timestamp > latest:
             why = f"a record is of {batch.max_timestamp} ms, and none may be later than {latest} ms"
             return _refused(data.index, ErrorCode.INVALID_TIMESTAMP, why, start)
@@ -149,11 +151,15 @@ def _accepted(index: int, base_offset: int, append_time: int, log_start: int) ->
     )
 
 
-def _keyless(batch: Batch) -> list[BatchIndexAndErrorMessage]:
-    """Which records of the batch have no key; none where it can't be decompressed here."""
+def _keyless(batch: Batch, latest: int | None) -> list[BatchIndexAndErrorMessage]:
+    """Which records of the batch have no key; none where it can't be decompressed here, or where one with a
+    key is later than `latest`: of the two that is what Kafka tells.
+    """
     try:
         records = batch.records()
     except MissingExtra:
+        return []
+    if latest is not None and any(one.key is not None and one.timestamp > latest for one in records):
         return []
     return [
         BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message="it has no key")

@@ -1,0 +1,56 @@
+"""Brokers of their own process: what is left of them when a test run is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLED = """
+import subprocess, sys, time
+from kproto.testing.brokers import ends_with_us
+
+broker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+with ends_with_us(broker, sys.argv[1]):
+    print("begun", flush=True)
+    {then}
+broker.kill()
+"""
+
+
+def begun(folder: Path, then: str) -> subprocess.Popen[str]:
+    folder.mkdir()
+    (folder / "log").write_text("x")
+    order = [sys.executable, "-c", KILLED.format(then=then), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.Popen(order, stdout=subprocess.PIPE, text=True, env=environment)
+    assert run.stdout is not None
+    assert run.stdout.readline() == "begun\n"
+    return run
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
+def test_a_run_that_is_killed_leaves_neither_broker_nor_folder(number: str, tmp_path: Path) -> None:
+    folder = tmp_path / "broker"
+    run = begun(folder, "time.sleep(600)")
+    run.send_signal(getattr(signal, number))
+    run.communicate(timeout=60)  # until the broker, too, has let go of stdout
+    until = time.monotonic() + 60
+    while folder.exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_run_that_ends_by_itself_keeps_its_folder_until_it_deletes_it(tmp_path: Path) -> None:
+    folder = tmp_path / "broker"
+    with begun(folder, "pass") as run:
+        run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert folder.exists()
