@@ -173,9 +173,13 @@ def ended_by_signals() -> Generator[None]:
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield
         return
+
+    def as_ctrl_c(number: int, frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
     before = {
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT)),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, as_ctrl_c),
     }
     try:
         yield
