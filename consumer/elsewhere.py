@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
 
 P = ParamSpec("P")
 
@@ -198,18 +198,18 @@ def too_many(method: str, given: tuple[object, ...], known: tuple[str, ...]) -> 
     )
 
 
-def one_address(init: Callable[P, None]) -> Callable[P, None]:
+def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do."""
 
     @functools.wraps(init)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
-        if len(args) > 2 or (len(args) == 2 and "bootstrap_servers" in kwargs):
-            name = type(args[0]).__name__
+    def checked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if len(args) > 1 or (args and "bootstrap_servers" in kwargs):
+            name = type(self).__name__
             raise TypeError(
                 f'{name}("host:9092", option=value, ...) takes addresses, and all else by name; topics are '
                 "for subscribe([topic, ...]) and send(topic, value)"
             )
-        init(*args, **kwargs)
+        init(self, *args, **kwargs)
 
     return checked
 

@@ -31,5 +31,6 @@ def unknown_name(module: str, name: str) -> AttributeError | ImportError:
             f"module {module!r} has no attribute {name!r}; help({module}) lists what there is"
         )
     told = f"module {module!r} has no {name!r}; it is called {other} here: from {module} import {other}"
-    importing = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
+    caller = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    importing = caller.f_globals.get("__name__") == "importlib._bootstrap"
     return ImportError(told, name=module) if importing else AttributeError(told)
