@@ -152,7 +152,7 @@ def counted(found: Iterable[Moment]) -> list[Moment]:
         for run in told
         if len(run) > 1
     ]
-    return [*(run[0] for run in told), *ends]
+    return sorted([*(run[0] for run in told), *ends], key=lambda one: (one.at, one.order))
 
 
 def _of(one: Moment, act: Act) -> str:
