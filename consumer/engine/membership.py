@@ -169,7 +169,8 @@ class Membership:
 
         The poll that raises why the membership ended is none: what it raises may be a reason to stop.
         """
-        untold = self._failure is not None and self._failure in self._core.errors
+        failure = self._failure
+        untold = failure is not None and (type(failure), str(failure)) in self._core.errors
         waits = self._in_poll and self._running is None and not untold
         self.feed(machine.PollBegan() if waits else machine.PollEnded())
 
