@@ -231,7 +231,7 @@ def commands() -> str:
     """What `kproto COMMAND --help` prints, command by command."""
     from kproto import cli
 
-    parser = cli._parser()
+    parser, _ = cli._parser()
     of = next(part for part in parser._actions if isinstance(part, argparse._SubParsersAction))
     parts = [
         "# The command line",
