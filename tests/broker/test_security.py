@@ -312,9 +312,17 @@ def test_nothing_shows_a_password() -> None:
     assert PASSWORD not in f"{stage.users!r} {stage.broker.connections!r}"
 
 
-@pytest.mark.parametrize("text", ["SASL_SSL://a", "TLS://a:1", "a:70000", "SSL://:x"])
-def test_wrong_listeners_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="PROTOCOL://HOST:PORT"):
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("SASL_SSL://a", "PROTOCOL://HOST:PORT"),
+        ("TLS://a:1", "PROTOCOL://HOST:PORT"),
+        ("SSL://:x", "PROTOCOL://HOST:PORT"),
+        ("a:70000", "a port up to 65535"),
+    ],
+)
+def test_wrong_listeners_are_refused(text: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=allowed):
         Listener.read(text)
 
 
