@@ -24,6 +24,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from ..clients.contract import OURS
 from ..clients.index import available, client
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
@@ -275,25 +276,12 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
     Raises ConfigError for a client that this release doesn't have.
     """
     if kind == "kproto":
-        options = {_OWN.get(key, key): value for key, value in config.items() if key in _OWN}
+        options = {OURS[key]: value for key, value in config.items() if key in OURS}
         return world.join(name, topics=list(topics), group_id="g", **options)
     if kind not in available():
         raise ConfigError("client", kind, f"allowed: {', '.join(clients())}")
     machine: Any = client(kind)
     return world.join(name, machine, topics=list(topics), group_id="g", **config)
-
-
-_OWN: Final[Mapping[str, str]] = {
-    "assignors": "partition_assignment_strategy",
-    "instance": "group_instance_id",
-    "session_ms": "session_timeout_ms",
-    "heartbeat_ms": "heartbeat_interval_ms",
-    "max_poll_ms": "max_poll_interval_ms",
-    "auto_commit": "enable_auto_commit",
-    "auto_commit_ms": "auto_commit_interval_ms",
-    "reset": "auto_offset_reset",
-    "metadata_ms": "metadata_max_age_ms",
-}
 
 
 def read(member: Any, topic: str | None = None, partition: int | None = None) -> list[TopicPartition]:
