@@ -20,7 +20,7 @@ from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConfigError, IllegalState, RequestTimedOut
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest
-from kproto.messages.metadata import MetadataRequest, MetadataResponse
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.testing.faults import Proxy
 from kproto.testing.strategies import Drawn, requests
@@ -94,6 +94,13 @@ def test_a_group_request_hears_that_error(request_: Any, version: int) -> None:
     stage.step(Fail(request_.__api_key__, ErrorCode.COORDINATOR_NOT_AVAILABLE, 1))
     answer = stage.client().ask(request_, version)
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE in codes(answer)
+
+
+def test_a_version_that_asks_by_id_too_early_hears_it_too() -> None:
+    stage = Stage({"t": 1})
+    stage.step(Fail(FAILING["Metadata"], BUSY, 1))
+    answer = stage.client().ask(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 11)
+    assert codes(answer) == {0, BUSY}
 
 
 def test_failing_ends_when_it_is_told_to() -> None:

@@ -64,6 +64,7 @@ from ..security.acls import CLUSTER_NAME, Operation, Resource
 from ..topics import NO_ID, Topic
 from .configs import BROKER
 from .lookup import NOT_ASKED
+from .metadata import asks_by_id_too_early
 from .produce import produce
 
 TOPIC_FAILED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -227,6 +228,8 @@ def _leader_epochs(may: May, request: Any) -> Gated:
 
 
 def _metadata(may: May, request: Any) -> Gated:
+    if asks_by_id_too_early(request, may.call.version):
+        return may.call
     everything = request.topics is None or (may.call.version == 0 and not request.topics)
     allowed, denied = may.parted(Op.DESCRIBE, request.topics or [])
     if request.allow_auto_topic_creation and not may.cluster(Op.CREATE):

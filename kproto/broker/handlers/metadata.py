@@ -44,7 +44,7 @@ def metadata(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, MetadataRequest)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    if call.version < BY_ID_SINCE and any(_by_id(one) for one in request.topics or ()):
+    if asks_by_id_too_early(request, call.version):
         return _refused(request)
     # Version 0 has no null: there the empty list asks for all topics.
     everything = request.topics is None or (call.version == 0 and not request.topics)
@@ -93,8 +93,10 @@ def _asked(
     return MetadataResponseTopic(error_code=error, name=name, partitions=[])
 
 
-def _by_id(asked: MetadataRequestTopic) -> bool:
-    return asked.name is None or asked.topic_id != NO_ID
+def asks_by_id_too_early(request: MetadataRequest, version: int) -> bool:
+    """Whether a version that has ids and can't use them asks by one: Kafka refuses that as a whole."""
+    topics = request.topics or ()
+    return version < BY_ID_SINCE and any(one.name is None or one.topic_id != NO_ID for one in topics)
 
 
 def _refused(request: MetadataRequest) -> MetadataResponse:
