@@ -81,6 +81,10 @@ VERSIONS: dict[int, int] = {
 }
 SEES_GROWTH = False
 """Its leader doesn't look for new partitions: `loops`."""
+SILENT_WHEN_FENCED = False
+"""What is fetched goes on to the application until the main loop releases the partitions, and after a
+rebalance before "assigned": partitions and notifications are goroutines of their own (consumer.go, nextTick).
+"""
 
 
 CLOSED = ConsumerState.closed

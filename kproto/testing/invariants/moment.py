@@ -39,31 +39,19 @@ def _was_not_given(group: Group, client: Client, partition: TopicPartition) -> b
     librdkafka's does: when its topics grow while its application is being assigned partitions, it joins
     without a REVOKE (rd_kafka_cgrp_revoke_all_rejoin).
     """
-    return isinstance(client, Member) and partition not in _given(group, client)
-
-
-def _given(group: Group, client: Client) -> tuple[TopicPartition, ...]:
-    """What the group's generation gave this member of it."""
     plan = group.members[client.member_id].assignment
-    return Assignment.decode(plan).partitions if plan else ()
-
-
-def _is_given(world: World, client: Client, partition: TopicPartition) -> bool:
-    """Whether a partition is this client's by the generation that it is in."""
-    group = world.cluster.coordinator.groups.get(client.group or "")
-    present = group is not None and client.member_id in group and client.generation == group.generation
-    return present and group is not None and partition in _given(group, client)
+    return isinstance(client, Member) and partition not in Assignment.decode(plan).partitions
 
 
 def a_fenced_member_is_silent(world: World) -> None:
-    """I3: who hears that it is no member any more hands out nothing until it is assigned something anew.
-
-    sarama-cluster hands out before it tells its application of the assignment (its loop sends the
-    notification when it has subscribed), so another client that is a member again may hand out what it was
-    given.
+    """I3: who hears that it is no member any more hands out nothing until it is assigned something anew; but
+    for sarama-cluster, which does.
     """
     last = world.seen[-1] if world.seen else None
     if last is None or last.what != "delivered":
+        return
+    client = world.clients[last.who]
+    if isinstance(client, Member) and not client.is_silent_when_fenced:
         return
     for seen in reversed(world.seen):
         if seen.who != last.who:
@@ -71,7 +59,4 @@ def a_fenced_member_is_silent(world: World) -> None:
         if seen.what in ("assigned", "subscribed"):
             return
         if seen.what == "fenced":
-            client = world.clients[last.who]
-            if isinstance(client, Member) and all(_is_given(world, client, one) for one in last.partitions):
-                return
             raise broken(world, last.who, f"was fenced ({seen.detail}) and hands out {last.partitions}", last)

@@ -112,6 +112,11 @@ class Member(Client):
         return getattr(self.machine, "SEES_GROWTH", True) is True
 
     @property
+    def is_silent_when_fenced(self) -> bool:
+        """Whether it hands out nothing between hearing that it is no member and its next assignment."""
+        return getattr(self.machine, "SILENT_WHEN_FENCED", True) is True
+
+    @property
     def is_polling(self) -> bool:
         return self._wanted and self.frozen_until is None
 
