@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import math
 import secrets
 import socket
 import threading
@@ -275,9 +276,13 @@ class Server:
         """Let each answer take so much longer; 0 ends that, also for answers that are held. With `math.inf`
         the broker is silent: it takes requests and does what they ask, and says nothing.
         """
-        if not seconds >= 0:
+        try:
+            lag = float(seconds)
+        except OverflowError:
+            lag = math.inf
+        if not lag >= 0:
             raise ConfigError("seconds", seconds, "0 or more")
-        self._operate(lambda shell: shell.slow(seconds))
+        self._operate(lambda shell: shell.slow(lag))
 
     @checked
     def advertise(self, place: str) -> None:
@@ -285,6 +290,8 @@ class Server:
         advertised.listeners). It is that of the first listener; `bootstrap` stays what it is.
         """
         listener = Listener.read(place)
+        if not listener.port:
+            raise ConfigError("place", place, "the port where somebody listens; 0 is none")
         told = listener.host, listener.port
         self._operate(lambda _: self._told.update({self._listeners[0].protocol: told}))
 
@@ -293,7 +300,9 @@ class Server:
         self._wait(self.stop)
 
     def up(self) -> None:
-        """Start again where it was, with its records, offsets and groups, after `down`."""
+        """Start again where it was, with its records, offsets and groups, after `down`. Answers are not slow
+        any more. Raises OSError when somebody else has the port now.
+        """
         self._wait(self.start)
 
     def drop_connections(self) -> None:
@@ -309,6 +318,8 @@ class Server:
         """Let the broker's thread do what takes its time, and wait for it."""
         if self._loop is None:
             raise IllegalState("the broker was not started yet")
+        if self._loop.is_closed():
+            raise IllegalState("the broker's thread has ended, with its block")
         if self._is_here():
             raise IllegalState("this is the broker's own event loop: await stop() and start()")
         asyncio.run_coroutine_threadsafe(what(), self._loop).result(CALL_TIMEOUT)

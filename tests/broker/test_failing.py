@@ -198,6 +198,23 @@ def test_a_broker_that_was_down_has_what_it_had() -> None:
         assert kept.result(30).offset == 1
 
 
+def test_what_is_no_address_no_time_and_no_broker_is_told() -> None:
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        with pytest.raises(ConfigError, match="0 is none"):
+            server.advertise("127.0.0.1:0")
+        with pytest.raises(ConfigError, match="0 or more"):
+            server.slow(math.nan)
+        server.slow(10**400)  # as good as silent
+        client.send(MetadataRequest(topics=[]), 12)
+        server.slow(0)
+        assert client.answer(MetadataResponse, 12).brokers
+        server.down()
+        with pytest.raises(IllegalState, match="not running"):
+            server.fail("Produce", "UNKNOWN_SERVER_ERROR")
+    with pytest.raises(IllegalState, match="has ended"):
+        server.up()
+
+
 def test_a_brokers_own_loop_can_not_wait_for_itself() -> None:
     async def inside() -> None:
         async with Server() as server:
