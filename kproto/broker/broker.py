@@ -18,7 +18,7 @@ from ..messages.headers import encode_response
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster
-from .failing import say
+from .failing import fail
 from .security.acls import Acls
 from .security.door import ANONYMOUS, Door
 from .security.users import Users
@@ -127,7 +127,7 @@ class Broker:
         if call.amend is not None:
             response = call.amend(response)
         if call.failing is not None:
-            say(response, call.failing)
+            fail(response, call.failing, call.version)
         header = call.envelope.header
         self.actions.append(Reply(conn, encode_response(response, call.version, header.correlation_id)))
 
