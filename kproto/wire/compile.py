@@ -227,7 +227,7 @@ class DecoderSource(_Source):
         """An expression for a new object with these values, and defaults for what isn't among them."""
         last = max((number for number, f in enumerate(cls.__fields__) if f.name in values), default=-1)
         arguments = [values.get(f.name) or self.default(f) for f in cls.__fields__[: last + 1]]
-        return f"{self.name(cls.__name__, cls)}({', '.join(arguments)})"
+        return f"{self.name(cls.__name__, cls.__make__)}({', '.join(arguments)})"
 
     def default(self, f: Field) -> str:
         if f.is_made_late:
@@ -373,7 +373,7 @@ class DecoderSource(_Source):
     ) -> str | None:
         """An expression for all structs at once; None where their values don't come as they are needed."""
         if tuple(plain) == cls.__fields__[: len(plain)] and "16s" not in codes:
-            return f"[*starmap({self.name(cls.__name__, cls)}, {rows})]"
+            return f"[*starmap({self.name(cls.__name__, cls.__make__)}, {rows})]"
         return None
 
     def layouts(self, cls: type[Struct]) -> Layouts | None:

@@ -201,13 +201,40 @@ class _Doc(str):
         return self.__get__(None, self.owner)
 
 
+class _Explaining(msgspec.StructMeta):
+    """The class of messages: who calls one with what it can't take is told its name and its fields."""
+
+    def __call__(cls, *values: Any, **named: Any) -> Any:
+        try:
+            return super().__call__(*values, **named)
+        except TypeError as error:
+            raise TypeError(_misfit(cls, values, named) or str(error)) from None
+
+
+def _misfit(cls: Any, values: tuple[object, ...], named: Mapping[str, object]) -> str:
+    """What is wrong with the arguments of a struct, or nothing that is known."""
+    from difflib import get_close_matches
+
+    name, fields = cls.__name__, cls.__options__
+    if values:
+        return f"{name}: {len(values)} values have no name; fields are given by name: {', '.join(fields)}"
+    for key in named:
+        if key not in fields:
+            near = get_close_matches(key, fields, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields) or 'none'}"
+            return f"{name} has no field {key!r}; {hint}"
+    missing = [key for key, options in fields.items() if options.default is REQUIRED and key not in named]
+    return f"{name} needs {' and '.join(missing)}, too" if missing else ""
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class _Declaring(msgspec.StructMeta):
     """The class of `Struct` and `Message`: makes msgspec's structs out of the declarations that extend them.
 
     What it makes isn't of this class itself, nor does it have such classes among its bases, but a plain twin
     of them: in Python 3.11 a call of a class is half as slow again if the class of that class is written in
-    Python, and decoding is mostly such calls. `isinstance` and `issubclass` don't notice.
+    Python, and decoding is mostly such calls. `isinstance` and `issubclass` don't notice. Only messages are
+    `_Explaining`: there is one of them in an answer, and who writes them by hand begins with them.
     """
 
     __plain__: Any
@@ -231,7 +258,9 @@ class _Declaring(msgspec.StructMeta):
         namespace |= {"_tags": None, "__annotations__": annotations}
         namespace["__doc__"] = _Doc(namespace.get("__doc__", ""))
         namespace |= {"__options__": options, "__resolved__": None}
-        cls: Any = msgspec.StructMeta(name, plain, namespace, gc=False)
+        kind = _Explaining if keywords else msgspec.StructMeta
+        cls: Any = kind(name, plain, namespace, gc=False)
+        cls.__make__ = msgspec.StructMeta.__call__.__get__(cls) if keywords else cls
         if keywords:
             _set_versions(cls, **keywords)
         for key, given in options.items():
@@ -299,6 +328,8 @@ class Struct(_Slots, metaclass=_Declaring):
     __fields__ = _Fields()
     __options__: ClassVar[dict[str, _Options]]
     __resolved__: ClassVar[tuple[Field, ...] | None]
+    __make__: ClassVar[Callable[..., Any]]
+    """What decoders call, with values in declared order; it explains nothing."""
 
     def __init_subclass__(cls) -> None:
         if any(vars(base).get("__options__") for base in cls.__bases__):

@@ -9,13 +9,14 @@ import pickle
 import pytest
 
 from kproto.errors import UnsupportedVersion
+from kproto.messages.join_group import JoinGroupRequest
 from kproto.wire import FRESH, Int32, Message, String, Struct, Versions, field
 from kproto.wire.types import Primitive
 from tests.wire.declared import Cursor, Header, Leaf, Nullable, Point, Ranges, Tagged, TaggedItem
 
 
 def test_a_field_without_a_default_has_to_be_given() -> None:
-    with pytest.raises(TypeError, match=r"Ranges\(\) missing 1 required keyword-only argument: 'always'"):
+    with pytest.raises(TypeError, match=r"^Ranges needs always, too$"):
         Ranges()  # type: ignore[call-arg]
 
 
@@ -29,6 +30,17 @@ def test_an_unknown_field_is_refused() -> None:
         Point(x=1, y=2, up=True, wrong=3)  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         Point(x=1, y=2, up=True).wrong = 3  # type: ignore[attr-defined]
+
+
+def test_a_field_that_is_misspelled_is_guessed_and_values_need_names() -> None:
+    with pytest.raises(TypeError, match=r"^JoinGroupRequest has no field 'group'; did you mean group_id\?$"):
+        JoinGroupRequest(group="orders")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Ranges has no field 'wrong'; there are always, "):
+        Ranges(always=1, wrong=3)  # type: ignore[call-arg]
+    with pytest.raises(
+        TypeError, match=r"^Ranges: 99 values have no name; fields are given by name: always, "
+    ):
+        Ranges(*range(99))  # type: ignore[call-arg]
 
 
 def test_default_lists_and_structs_are_new_for_every_object() -> None:
