@@ -215,7 +215,8 @@ def _misfit(cls: Any, values: tuple[object, ...], named: Mapping[str, object]) -
     """What is wrong with the arguments of a struct, or nothing that is known."""
     from difflib import get_close_matches
 
-    name, fields = cls.__name__, cls.__options__
+    name = cls.__name__
+    fields: dict[str, _Options] = cls.__options__
     if values:
         return f"{name}: {len(values)} values have no name; fields are given by name: {', '.join(fields)}"
     for key in named:
