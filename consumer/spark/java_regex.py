@@ -17,113 +17,18 @@ After the documentation of java.util.regex.Pattern (Java 17).
 from __future__ import annotations
 
 import re
-import string
-import unicodedata
 from collections.abc import Callable
 
 from kproto.errors import ConfigError
 
-NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+from .java_characters import DIGITS, LETTERS, NAME_CHARACTERS, NOTHING, property_named
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_LETTERS = frozenset(string.ascii_letters)
-_LOWER, _UPPER = frozenset(string.ascii_lowercase), frozenset(string.ascii_uppercase)
-_DIGITS = frozenset(string.digits)
-_PUNCTUATION = frozenset("._-")
-_NOTHING = frozenset[str]()
-
-# \p{NAME}: POSIX's, the methods of java.lang.Character, Unicode's binary properties, scripts and blocks.
-_PROPERTIES: dict[str, frozenset[str]] = {
-    "lower": _LOWER,
-    "upper": _UPPER,
-    "ascii": NAME_CHARACTERS,
-    "alpha": _LETTERS,
-    "digit": _DIGITS,
-    "alnum": _LETTERS | _DIGITS,
-    "punct": _PUNCTUATION,
-    "graph": NAME_CHARACTERS,
-    "print": NAME_CHARACTERS,
-    "blank": _NOTHING,
-    "cntrl": _NOTHING,
-    "xdigit": frozenset(string.hexdigits),
-    "space": _NOTHING,
-    "javalowercase": _LOWER,
-    "javauppercase": _UPPER,
-    "javatitlecase": _NOTHING,
-    "javaalphabetic": _LETTERS,
-    "javaletter": _LETTERS,
-    "javadigit": _DIGITS,
-    "javaletterordigit": _LETTERS | _DIGITS,
-    "javaideographic": _NOTHING,
-    "javawhitespace": _NOTHING,
-    "javaspacechar": _NOTHING,
-    "javamirrored": _NOTHING,
-    "javaisocontrol": _NOTHING,
-    "javadefined": NAME_CHARACTERS,
-    "javajavaidentifierstart": _LETTERS | {"_"},
-    "javajavaidentifierpart": _LETTERS | _DIGITS | {"_"},
-    "javaunicodeidentifierstart": _LETTERS,
-    "javaunicodeidentifierpart": _LETTERS | _DIGITS | {"_"},
-    "isalphabetic": _LETTERS,
-    "isideographic": _NOTHING,
-    "isletter": _LETTERS,
-    "islowercase": _LOWER,
-    "isuppercase": _UPPER,
-    "istitlecase": _NOTHING,
-    "ispunctuation": _PUNCTUATION,
-    "iscontrol": _NOTHING,
-    "iswhite_space": _NOTHING,
-    "isdigit": _DIGITS,
-    "ishex_digit": frozenset(string.hexdigits),
-    "isjoin_control": _NOTHING,
-    "isnoncharacter_code_point": _NOTHING,
-    "isassigned": NAME_CHARACTERS,
-    "islatin": _LETTERS,
-    "iscommon": NAME_CHARACTERS - _LETTERS,
-    "inbasic_latin": NAME_CHARACTERS,
-    "inbasiclatin": NAME_CHARACTERS,
-}
-# Names whose case Java minds: POSIX's, the methods', general categories.
-_EXACT = {
-    **{name: name.capitalize() for name in list(_PROPERTIES)[:13]},
-    "ascii": "ASCII",
-    "xdigit": "XDigit",
-    "javalowercase": "javaLowerCase",
-    "javauppercase": "javaUpperCase",
-    "javatitlecase": "javaTitleCase",
-    "javaalphabetic": "javaAlphabetic",
-    "javaletter": "javaLetter",
-    "javadigit": "javaDigit",
-    "javaletterordigit": "javaLetterOrDigit",
-    "javaideographic": "javaIdeographic",
-    "javawhitespace": "javaWhitespace",
-    "javaspacechar": "javaSpaceChar",
-    "javamirrored": "javaMirrored",
-    "javaisocontrol": "javaISOControl",
-    "javadefined": "javaDefined",
-    "javajavaidentifierstart": "javaJavaIdentifierStart",
-    "javajavaidentifierpart": "javaJavaIdentifierPart",
-    "javaunicodeidentifierstart": "javaUnicodeIdentifierStart",
-    "javaunicodeidentifierpart": "javaUnicodeIdentifierPart",
-}
-# With (?i), Java takes these for each other.
-_CASES = _words(
-    "Lu Ll Lt lower upper javalowercase javauppercase javatitlecase islowercase isuppercase istitlecase"
-)
-_CATEGORIES = _words(
-    "Cn Lu Ll Lt Lm Lo Mn Me Mc Nd Nl No Zs Zl Zp Cc Cf Co Cs Pd Ps Pe Pc Po Sm Sc Sk So Pi Pf "
-    "L M N Z C P S LC LD L1 all"
-)
 _CLASSES = {
-    "d": _DIGITS,
-    "w": _LETTERS | _DIGITS | {"_"},
-    "s": _NOTHING,
-    "h": _NOTHING,
-    "v": _NOTHING,
+    "d": DIGITS,
+    "w": LETTERS | DIGITS | {"_"},
+    "s": NOTHING,
+    "h": NOTHING,
+    "v": NOTHING,
 }
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _FLAGS = "idmsuxU"
@@ -401,14 +306,10 @@ class _Reader:
                 name = f"In{value}"
             else:
                 raise self.refuse(f"is an unknown property {name!r}", at)
-        category = name.removeprefix("Is")
-        if category in _CATEGORIES:
-            return _LETTERS if self.ignore_case and category in _CASES else _of_category(category)
-        lower = name.lower()
-        exact = _EXACT.get(lower, name[:2].capitalize() + name[2:])
-        if lower not in _PROPERTIES or name != exact:
+        found = property_named(name, self.ignore_case)
+        if found is None:
             raise self.refuse(f"is a property {name!r} that isn't known for topics' names", at)
-        return _LETTERS if self.ignore_case and lower in _CASES else _PROPERTIES[lower]
+        return found
 
     def character(self) -> str:
         """One character, which an escape may stand for."""
@@ -502,13 +403,13 @@ class _Reader:
 
     def cased(self, found: frozenset[str]) -> frozenset[str]:
         if self.ignore_case:
-            found = found | {c.swapcase() for c in found if c in _LETTERS}
+            found = found | {c.swapcase() for c in found if c in LETTERS}
         return found & NAME_CHARACTERS
 
     # ---- writing
 
     def literal(self, char: str) -> str:
-        if self.ignore_case and char in _LETTERS:
+        if self.ignore_case and char in LETTERS:
             return self.one_of(frozenset((char.lower(), char.upper())))
         return re.escape(char)
 
@@ -519,8 +420,3 @@ class _Reader:
 
 
 _ALL_ASCII = tuple(map(chr, range(128)))
-
-
-def _of_category(name: str) -> frozenset[str]:
-    wanted = {"LC": ("Lu", "Ll", "Lt"), "LD": ("L", "Nd"), "L1": ("",), "all": ("",)}.get(name, (name,))
-    return frozenset(c for c in NAME_CHARACTERS if unicodedata.category(c).startswith(wanted))

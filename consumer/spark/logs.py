@@ -26,9 +26,10 @@ from kproto.group.subscription import TopicPartition
 from ..blocking.cluster import Cluster
 from ..engine.metadata import TopicView
 from ..errors import broker_error
+from .chosen import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
 from .java_regex import matcher
 from .offsets import Positions, View, exactly, inside
-from .options import Assigned, Bound, Each, Everywhere, Options, Pattern, Since, Topics
+from .options import Options
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -18,84 +18,21 @@ The names are those of Spark's own Kafka source, so that a query moves over by c
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal
 
 from kproto.errors import ConfigError
-from kproto.group.subscription import TopicPartition
 
 from ..security.names import shown
 from . import values as decoding
 from .access import PLAINTEXT, PREFIXES, Access
-from .java_regex import matcher
+from .chosen import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_edge
+from .texts import boolean, duration_ms, one_of, text, whole
 
 log = logging.getLogger(__name__)
-
-Edge: TypeAlias = Literal["earliest", "latest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Everywhere:
-    """Every partition from (or to) the same edge of its log."""
-
-    edge: Edge
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """Every partition from (or to) its own offset, or edge of its log. Must name exactly the partitions
-    read.
-    """
-
-    offsets: Mapping[TopicPartition, int | Edge]
-
-
-@dataclass(frozen=True, slots=True)
-class Since:
-    """Every partition from (or to) the first record that is not older than this time, in ms since 1970."""
-
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class SinceEach:
-    """As `Since`, with a time for each partition. Must name exactly the partitions read."""
-
-    timestamps_ms: Mapping[TopicPartition, int]
-
-
-Bound: TypeAlias = Everywhere | Each | Since | SinceEach
-
-
-@dataclass(frozen=True, slots=True)
-class Topics:
-    """``subscribe``: whole topics by name."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """``subscribePattern``: all topics whose whole name matches, in Java's syntax, also those made later.
-    Never internal ones.
-    """
-
-    regex: str
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """``assign``: exactly these partitions."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-Choice: TypeAlias = Topics | Pattern | Assigned
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +93,8 @@ class Options:
             )
         if isinstance(self.ending, Everywhere) and self.ending.edge == "earliest":
             raise ConfigError("endingOffsets", "earliest", 'a batch would read nothing; use "latest" or JSON')
-        _refuse_edge("startingOffsets", self.starting, "latest", -1)
-        _refuse_edge("endingOffsets", self.ending, "earliest", -2)
+        refuse_edge("startingOffsets", self.starting, "latest", -1)
+        refuse_edge("endingOffsets", self.ending, "earliest", -2)
         return self
 
     def for_stream(self) -> Options:
@@ -223,7 +160,7 @@ def parse(options: Mapping[str, str]) -> Options:
         attribute: read(name, given[name]) for name, (attribute, read) in _PLAIN.items() if name in given
     }
     access = {name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)}
-    choice = _choice(given)
+    choice = choice_of(given)
     return Options(
         bootstrap_servers=servers.strip(),
         client=_client(client),
@@ -231,171 +168,10 @@ def parse(options: Mapping[str, str]) -> Options:
         given=frozenset(given),
         choice=choice,
         formats=decoding.asked(given, choice.names if isinstance(choice, Topics) else ()),
-        starting=_bound(given, "starting"),
-        ending=_bound(given, "ending"),
+        starting=bound_of(given, "starting"),
+        ending=bound_of(given, "ending"),
         **values,
     )
-
-
-# What the values look like ---------------------------------------------------------------------------
-
-
-def _boolean(name: str, value: str) -> bool:
-    if value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    raise ConfigError(name, value, 'allowed: "true" or "false"')
-
-
-def _whole(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
-    def read(name: str, value: str) -> int:
-        if re.fullmatch(r"[+-]?[0-9]+", value.strip()) and least <= int(value) <= most:
-            return int(value)
-        limit = f"from {least} to {most}" if most < (1 << 63) - 1 else f"of at least {least}"
-        raise ConfigError(name, value, f"allowed: a whole number {limit}")
-
-    return read
-
-
-def _one_of(*allowed: str) -> Callable[[str, str], str]:
-    def read(name: str, value: str) -> str:
-        if value.strip().lower() in allowed:
-            return value.strip().lower()
-        raise ConfigError(name, value, f"allowed: {', '.join(allowed)}")
-
-    return read
-
-
-def _text(name: str, value: str) -> str:
-    if value.strip():
-        return value.strip()
-    raise ConfigError(name, value, "it must not be empty")
-
-
-_UNITS_MS = {
-    "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
-}  # fmt: skip
-
-
-def _duration_ms(name: str, value: str) -> int:
-    """A time as Spark writes it: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; a bare number is ms."""
-    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower())
-    if match and match[2] in _UNITS_MS:
-        return int(match[1]) * _UNITS_MS[match[2]]
-    raise ConfigError(name, value, "allowed: a time such as 500ms, 30s, 15m, 2h or 1d")
-
-
-def _json_object(name: str, value: str, shape: str) -> dict[str, object]:
-    try:
-        read: object = json.loads(value, object_pairs_hook=_no_twice)
-    except ValueError as e:
-        raise ConfigError(name, value, f"allowed: JSON such as {shape} ({e})") from None
-    if not isinstance(read, dict):
-        raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-    return cast("dict[str, object]", read)
-
-
-def _no_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{name!r} is there twice")
-    return dict(pairs)
-
-
-def _each_partition(name: str, value: str, shape: str) -> dict[TopicPartition, int]:
-    """``{"flights": {"0": 5}}`` as a map of partitions. Offsets copied from a query's progress carry topic
-    topics' ids and where newcomers began under keys that begin with ``@``: these are skipped.
-    """
-    found: dict[TopicPartition, int] = {}
-    for topic, partitions in _json_object(name, value, shape).items():
-        if topic.startswith("@"):
-            continue
-        if not isinstance(partitions, dict):
-            raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-        for partition, number in cast("dict[str, object]", partitions).items():
-            digits = partition.isascii() and partition.isdigit()
-            if not digits or isinstance(number, bool) or not isinstance(number, int):
-                raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-            found[TopicPartition(topic, int(partition))] = number
-    return found
-
-
-# Which partitions --------------------------------------------------------------------------------------
-
-
-def _choice(given: Mapping[str, str]) -> Choice | None:
-    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
-    if len(chosen) > 1:
-        raise ConfigError(chosen[1], given[chosen[1]], f"only one of {' and '.join(chosen)} may be given")
-    if not chosen:
-        return None
-    name, value = chosen[0], given[chosen[0]]
-    if name == "subscribe":
-        names = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-        if not names:
-            raise ConfigError(name, value, "give at least one topic, several with commas between")
-        return Topics(names)
-    if name == "subscribePattern":
-        _text(name, value)
-        matcher(value)
-        return Pattern(value)
-    return Assigned(_assigned(name, value))
-
-
-def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
-    shape = '{"flights": [0, 1]}'
-    found: set[TopicPartition] = set()
-    for topic, partitions in _json_object(name, value, shape).items():
-        if not isinstance(partitions, list):
-            raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-        for partition in cast("list[object]", partitions):
-            if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
-                raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-            found.add(TopicPartition(topic, partition))
-    if not found:
-        raise ConfigError(name, value, f"give at least one partition, such as {shape}")
-    return tuple(sorted(found))
-
-
-# From where to where --------------------------------------------------------------------------------------
-
-
-def _bound(given: Mapping[str, str], end: Literal["starting", "ending"]) -> Bound | None:
-    """One time for all beats a time for each, and that beats offsets, as in Spark's own source. All are
-    checked.
-    """
-    found: list[Bound] = []
-    if (name := f"{end}Timestamp") in given:
-        found.append(Since(_whole(0)(name, given[name])))
-    if (name := f"{end}OffsetsByTimestamp") in given:
-        times = _each_partition(name, given[name], '{"flights": {"0": 1700000000000}}')
-        for time in times.values():
-            _whole(0)(name, str(time))
-        found.append(SinceEach(times))
-    if (name := f"{end}Offsets") in given:
-        found.append(_offsets(name, given[name]))
-    return found[0] if found else None
-
-
-def _offsets(name: str, value: str) -> Bound:
-    edge = value.strip().lower()
-    if edge in ("earliest", "latest"):
-        return Everywhere("earliest" if edge == "earliest" else "latest")
-    shape = '"earliest", "latest" or {"flights": {"0": 23, "1": -2}} (-2 is earliest, -1 latest)'
-    offsets: dict[TopicPartition, int | Edge] = {}
-    for partition, number in _each_partition(name, value, shape).items():
-        if number < -2:
-            raise ConfigError(name, value, f"allowed: {shape}; {number} is not an offset")
-        offsets[partition] = "earliest" if number == -2 else "latest" if number == -1 else number
-    return Each(offsets)
-
-
-def _refuse_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
-    if isinstance(bound, Each):
-        for partition, where in bound.offsets.items():
-            if where == edge:
-                why = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge} ({number})"
-                raise ConfigError(name, f"{partition.topic}-{partition.partition}: {number}", why)
 
 
 # kafka.*: our own client -----------------------------------------------------------------------------
@@ -464,54 +240,54 @@ def _acks(name: str, value: str) -> str:
 _INT32 = (1 << 31) - 1
 
 _CLIENT: dict[str, Callable[[str, str], object]] = {
-    "client.id": _text,
-    "client.rack": _text,
-    "isolation.level": _one_of("read_uncommitted", "read_committed"),
-    "check.crcs": _boolean,
-    "fetch.min.bytes": _whole(0, _INT32),
-    "fetch.max.bytes": _whole(1, _INT32),
-    "fetch.max.wait.ms": _whole(0, _INT32),
-    "max.partition.fetch.bytes": _whole(1, _INT32),
-    "request.timeout.ms": _whole(1, _INT32),
-    "default.api.timeout.ms": _whole(1, _INT32),
-    "retry.backoff.ms": _whole(1, _INT32),
-    "retry.backoff.max.ms": _whole(1, _INT32),
-    "reconnect.backoff.ms": _whole(1, _INT32),
-    "reconnect.backoff.max.ms": _whole(1, _INT32),
-    "socket.connection.setup.timeout.ms": _whole(1, _INT32),
-    "allow.auto.create.topics": _boolean,
-    "metadata.max.age.ms": _whole(1, _INT32),
+    "client.id": text,
+    "client.rack": text,
+    "isolation.level": one_of("read_uncommitted", "read_committed"),
+    "check.crcs": boolean,
+    "fetch.min.bytes": whole(0, _INT32),
+    "fetch.max.bytes": whole(1, _INT32),
+    "fetch.max.wait.ms": whole(0, _INT32),
+    "max.partition.fetch.bytes": whole(1, _INT32),
+    "request.timeout.ms": whole(1, _INT32),
+    "default.api.timeout.ms": whole(1, _INT32),
+    "retry.backoff.ms": whole(1, _INT32),
+    "retry.backoff.max.ms": whole(1, _INT32),
+    "reconnect.backoff.ms": whole(1, _INT32),
+    "reconnect.backoff.max.ms": whole(1, _INT32),
+    "socket.connection.setup.timeout.ms": whole(1, _INT32),
+    "allow.auto.create.topics": boolean,
+    "metadata.max.age.ms": whole(1, _INT32),
     "acks": _acks,
-    "compression.type": _one_of("none", "gzip", "snappy", "lz4", "zstd"),
-    "compression.gzip.level": _whole(-1, 9),
-    "compression.lz4.level": _whole(1, 17),
-    "compression.zstd.level": _whole(-131072, 22),
-    "linger.ms": _whole(0, _INT32),
-    "batch.size": _whole(0, _INT32),
-    "enable.idempotence": _boolean,
-    "delivery.timeout.ms": _whole(1, _INT32),
-    "max.request.size": _whole(1, _INT32),
-    "max.block.ms": _whole(0, _INT32),
-    "buffer.memory": _whole(1),
-    "max.in.flight.requests.per.connection": _whole(1, _INT32),
+    "compression.type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
+    "compression.gzip.level": whole(-1, 9),
+    "compression.lz4.level": whole(1, 17),
+    "compression.zstd.level": whole(-131072, 22),
+    "linger.ms": whole(0, _INT32),
+    "batch.size": whole(0, _INT32),
+    "enable.idempotence": boolean,
+    "delivery.timeout.ms": whole(1, _INT32),
+    "max.request.size": whole(1, _INT32),
+    "max.block.ms": whole(0, _INT32),
+    "buffer.memory": whole(1),
+    "max.in.flight.requests.per.connection": whole(1, _INT32),
 }
 
 # Our own options: documented name -> (attribute of Options, reader) ---------------------------------------
 
 _PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    "startingOffsetsByTimestampStrategy": ("starting_without_match", _one_of("error", "latest")),
-    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _whole(1)),
-    "minOffsetsPerTrigger": ("min_offsets_per_trigger", _whole(1)),
-    "maxTriggerDelay": ("max_trigger_delay_ms", _duration_ms),
-    "minPartitions": ("min_partitions", _whole(1, _INT32)),
-    "maxRecordsPerPartition": ("max_records_per_partition", _whole(1)),
-    "failOnDataLoss": ("fail_on_data_loss", _boolean),
-    "includeHeaders": ("include_headers", _boolean),
-    "kafkaConsumer.pollTimeoutMs": ("poll_timeout_ms", _whole(1)),
-    "fetchOffset.numRetries": ("fetch_offset_retries", _whole(0, _INT32)),
-    "fetchOffset.retryIntervalMs": ("fetch_offset_retry_interval_ms", _whole(0, _INT32)),
-    "commitGroupId": ("commit_group_id", _text),
-    "topic": ("topic", _text),
+    "startingOffsetsByTimestampStrategy": ("starting_without_match", one_of("error", "latest")),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", whole(1)),
+    "minOffsetsPerTrigger": ("min_offsets_per_trigger", whole(1)),
+    "maxTriggerDelay": ("max_trigger_delay_ms", duration_ms),
+    "minPartitions": ("min_partitions", whole(1, _INT32)),
+    "maxRecordsPerPartition": ("max_records_per_partition", whole(1)),
+    "failOnDataLoss": ("fail_on_data_loss", boolean),
+    "includeHeaders": ("include_headers", boolean),
+    "kafkaConsumer.pollTimeoutMs": ("poll_timeout_ms", whole(1)),
+    "fetchOffset.numRetries": ("fetch_offset_retries", whole(0, _INT32)),
+    "fetchOffset.retryIntervalMs": ("fetch_offset_retry_interval_ms", whole(0, _INT32)),
+    "commitGroupId": ("commit_group_id", text),
+    "topic": ("topic", text),
 }
 
 _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "includeHeaders"} | {

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from .chosen import Everywhere
 from .logs import Logs
 from .offsets import bounded, split
-from .options import Everywhere, Options
+from .options import Options
 from .schema import checked
 from .slices import Slice
 

@@ -39,9 +39,10 @@ from pyspark.sql.types import StructType
 from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
+from .chosen import Everywhere
 from .logs import Logs
 from .offsets import Changes, DataLoss, Offsets, View, advance, changes, ranges, split, waiting, waits
-from .options import Everywhere, Options
+from .options import Options
 from .schema import checked
 from .slices import Slice
 

@@ -6,17 +6,8 @@ import pickle
 
 import pytest
 
-from consumer.spark.options import (
-    Assigned,
-    Each,
-    Everywhere,
-    Options,
-    Pattern,
-    Since,
-    SinceEach,
-    Topics,
-    parse,
-)
+from consumer.spark.chosen import Assigned, Each, Everywhere, Pattern, Since, SinceEach, Topics
+from consumer.spark.options import Options, parse
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 

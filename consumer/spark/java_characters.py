@@ -1,0 +1,125 @@
+r"""Which of the characters of topics' names belong to Java's ``\p{NAME}``.
+
+A topic's name consists of ``a-z A-Z 0-9 . _ -``: of every property, whatever its syntax, only those 65
+characters matter. After the documentation of java.util.regex.Pattern and java.lang.Character (Java 17).
+"""
+
+from __future__ import annotations
+
+import string
+import unicodedata
+
+NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+LETTERS = frozenset(string.ascii_letters)
+_LOWER, _UPPER = frozenset(string.ascii_lowercase), frozenset(string.ascii_uppercase)
+DIGITS = frozenset(string.digits)
+_PUNCTUATION = frozenset("._-")
+NOTHING = frozenset[str]()
+
+# \p{NAME}: POSIX's, the methods of java.lang.Character, Unicode's binary properties, scripts and blocks.
+_PROPERTIES: dict[str, frozenset[str]] = {
+    "lower": _LOWER,
+    "upper": _UPPER,
+    "ascii": NAME_CHARACTERS,
+    "alpha": LETTERS,
+    "digit": DIGITS,
+    "alnum": LETTERS | DIGITS,
+    "punct": _PUNCTUATION,
+    "graph": NAME_CHARACTERS,
+    "print": NAME_CHARACTERS,
+    "blank": NOTHING,
+    "cntrl": NOTHING,
+    "xdigit": frozenset(string.hexdigits),
+    "space": NOTHING,
+    "javalowercase": _LOWER,
+    "javauppercase": _UPPER,
+    "javatitlecase": NOTHING,
+    "javaalphabetic": LETTERS,
+    "javaletter": LETTERS,
+    "javadigit": DIGITS,
+    "javaletterordigit": LETTERS | DIGITS,
+    "javaideographic": NOTHING,
+    "javawhitespace": NOTHING,
+    "javaspacechar": NOTHING,
+    "javamirrored": NOTHING,
+    "javaisocontrol": NOTHING,
+    "javadefined": NAME_CHARACTERS,
+    "javajavaidentifierstart": LETTERS | {"_"},
+    "javajavaidentifierpart": LETTERS | DIGITS | {"_"},
+    "javaunicodeidentifierstart": LETTERS,
+    "javaunicodeidentifierpart": LETTERS | DIGITS | {"_"},
+    "isalphabetic": LETTERS,
+    "isideographic": NOTHING,
+    "isletter": LETTERS,
+    "islowercase": _LOWER,
+    "isuppercase": _UPPER,
+    "istitlecase": NOTHING,
+    "ispunctuation": _PUNCTUATION,
+    "iscontrol": NOTHING,
+    "iswhite_space": NOTHING,
+    "isdigit": DIGITS,
+    "ishex_digit": frozenset(string.hexdigits),
+    "isjoin_control": NOTHING,
+    "isnoncharacter_code_point": NOTHING,
+    "isassigned": NAME_CHARACTERS,
+    "islatin": LETTERS,
+    "iscommon": NAME_CHARACTERS - LETTERS,
+    "inbasic_latin": NAME_CHARACTERS,
+    "inbasiclatin": NAME_CHARACTERS,
+}
+# Names whose case Java minds: POSIX's, the methods', general categories.
+_EXACT = {
+    **{name: name.capitalize() for name in list(_PROPERTIES)[:13]},
+    "ascii": "ASCII",
+    "xdigit": "XDigit",
+    "javalowercase": "javaLowerCase",
+    "javauppercase": "javaUpperCase",
+    "javatitlecase": "javaTitleCase",
+    "javaalphabetic": "javaAlphabetic",
+    "javaletter": "javaLetter",
+    "javadigit": "javaDigit",
+    "javaletterordigit": "javaLetterOrDigit",
+    "javaideographic": "javaIdeographic",
+    "javawhitespace": "javaWhitespace",
+    "javaspacechar": "javaSpaceChar",
+    "javamirrored": "javaMirrored",
+    "javaisocontrol": "javaISOControl",
+    "javadefined": "javaDefined",
+    "javajavaidentifierstart": "javaJavaIdentifierStart",
+    "javajavaidentifierpart": "javaJavaIdentifierPart",
+    "javaunicodeidentifierstart": "javaUnicodeIdentifierStart",
+    "javaunicodeidentifierpart": "javaUnicodeIdentifierPart",
+}
+# With (?i), Java takes these for each other.
+_CASES = _words(
+    "Lu Ll Lt lower upper javalowercase javauppercase javatitlecase islowercase isuppercase istitlecase"
+)
+_CATEGORIES = _words(
+    "Cn Lu Ll Lt Lm Lo Mn Me Mc Nd Nl No Zs Zl Zp Cc Cf Co Cs Pd Ps Pe Pc Po Sm Sc Sk So Pi Pf "
+    "L M N Z C P S LC LD L1 all"
+)
+
+
+def property_named(name: str, ignore_case: bool) -> frozenset[str] | None:
+    """The characters of topics' names that ``\\p{name}`` means; None where Java knows no such property, or
+    no such one is known here.
+    """
+    category = name.removeprefix("Is")
+    if category in _CATEGORIES:
+        return LETTERS if ignore_case and category in _CASES else _of_category(category)
+    lower = name.lower()
+    exact = _EXACT.get(lower, name[:2].capitalize() + name[2:])
+    if lower not in _PROPERTIES or name != exact:
+        return None
+    return LETTERS if ignore_case and lower in _CASES else _PROPERTIES[lower]
+
+
+def _of_category(name: str) -> frozenset[str]:
+    wanted = {"LC": ("Lu", "Ll", "Lt"), "LD": ("L", "Nd"), "L1": ("",), "all": ("",)}.get(name, (name,))
+    return frozenset(c for c in NAME_CHARACTERS if unicodedata.category(c).startswith(wanted))
