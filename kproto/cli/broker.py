@@ -158,19 +158,13 @@ def _tls(
         except OSError as error:
             raise ConfigError("--tls-self-signed", str(folder), f"a folder ({error.strerror})") from None
         return made, made.context(auth)
-    import ssl
+    from ..broker.security.pipe import context
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(cert)
-        if auth != "none":
-            context.load_verify_locations(options.tls_ca)
-            context.verify_mode = ssl.CERT_REQUIRED if auth == "required" else ssl.CERT_OPTIONAL
+        return None, context(cert, auth, options.tls_ca)
     except (OSError, TypeError) as error:
         allowed = "a PEM certificate with its key, and --tls-ca where clients are asked for theirs"
         raise ConfigError("--tls-cert", str(cert), f"{allowed} ({error})") from None
-    return None, context
 
 
 def _topics(given: Sequence[tuple[str, int]]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..broker.security.pipe import context
 from ..errors import ConfigError, MissingExtra
 
 HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -40,13 +41,7 @@ class Certificates:
         `server`: another certificate. Raises ConfigError."""
         if client_auth not in CLIENT_AUTH:
             raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")
-        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        made.load_cert_chain(server or self.server)
-        if client_auth != "none":
-            made.load_verify_locations(self.ca)
-            made.verify_mode = ssl.CERT_REQUIRED if client_auth == "required" else ssl.CERT_OPTIONAL
-        return made
+        return context(server or self.server, client_auth, self.ca)
 
 
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
