@@ -1,0 +1,183 @@
+"""Who may see topics, make them, and change how they are set up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from ....error_codes import ErrorCode
+from ....messages.create_partitions import CreatePartitionsTopicResult
+from ....messages.create_topics import CreatableTopicResult
+from ....messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from ....messages.describe_configs import DescribeConfigsResult
+from ....messages.describe_topic_partitions import (
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+    TopicRequest,
+)
+from ....messages.incremental_alter_configs import AlterConfigsResourceResponse
+from ....messages.metadata import MetadataResponseTopic
+from ....wire.message import Message
+from ...security.acls import CLUSTER_NAME, Resource
+from ...topics import NO_ID
+from ..configs import BROKER
+from ..metadata import asks_by_id_too_early
+from .may import CLUSTER_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, cut_down
+
+
+def metadata(may: May, request: Any) -> Gated:
+    if asks_by_id_too_early(request, may.call.version):
+        return may.call
+    everything = request.topics is None or (may.call.version == 0 and not request.topics)
+    allowed, denied = may.parted(Op.DESCRIBE, request.topics or [])
+    if request.allow_auto_topic_creation and not may.cluster(Op.CREATE):
+        for topic in list(allowed):
+            missing = topic.topic_id == NO_ID and may.broker.topics.named(topic.name or "") is None
+            if missing and not may.topic(Op.CREATE, topic.name or ""):
+                allowed.remove(topic)
+                denied.append(topic)
+
+    def refuse(topic: Any) -> MetadataResponseTopic:
+        # An id is no secret, and so it comes back; a name's id would be one.
+        return MetadataResponseTopic(
+            error_code=TOPIC_FAILED,
+            name=topic.name if topic.topic_id == NO_ID else None,
+            topic_id=topic.topic_id,
+            partitions=[],
+        )
+
+    def amend(response: Any) -> Message:
+        if everything:
+            response.topics = [one for one in response.topics if may.topic(Op.DESCRIBE, one.name)]
+        response.topics.extend(map(refuse, denied))
+        for one in response.topics:
+            bits = may.bits(one.topic_authorized_operations, Resource.TOPIC, one.name or "")
+            one.topic_authorized_operations = bits
+        return cluster_bits(may, response)
+
+    return cut_down(may, amend) if everything else cut_down(may, amend, topics=allowed)
+
+
+def cluster_bits(may: May, response: Any) -> Message:
+    known = response.cluster_authorized_operations
+    response.cluster_authorized_operations = may.bits(known, Resource.CLUSTER, CLUSTER_NAME)
+    return cast("Message", response)
+
+
+def describe_cluster(may: May, request: Any) -> Gated:
+    return cut_down(may, lambda response: cluster_bits(may, response))
+
+
+def describe_topic_partitions(may: May, request: Any) -> Gated:
+    asked = [topic.name for topic in request.topics]
+    names = asked or [topic.name for topic in may.broker.topics]
+    allowed = [name for name in names if may.topic(Op.DESCRIBE, name)]
+    denied = [name for name in asked if name not in allowed]
+
+    def amend(response: Any) -> Message:
+        for one in response.topics:
+            bits = may.bits(one.topic_authorized_operations, Resource.TOPIC, one.name)
+            one.topic_authorized_operations = bits
+        response.topics.extend(
+            DescribeTopicPartitionsResponseTopic(
+                error_code=TOPIC_FAILED, name=name, topic_id=NO_ID, partitions=[]
+            )
+            for name in denied
+        )
+        return cast("Message", response)
+
+    if not allowed:
+        return amend(DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[]))
+    return cut_down(may, amend, topics=[TopicRequest(name=name) for name in allowed])
+
+
+def create_topics(may: May, request: Any) -> Gated:
+    everywhere = may.cluster(Op.CREATE)
+    allowed = [topic for topic in request.topics if everywhere or may.topic(Op.CREATE, topic.name)]
+    denied = dict.fromkeys(
+        topic.name for topic in request.topics if not everywhere and not may.topic(Op.CREATE, topic.name)
+    )
+
+    def amend(response: Any) -> Message:
+        for one in response.topics:
+            if not one.error_code and not may.topic(Op.DESCRIBE_CONFIGS, one.name):
+                one.topic_config_error_code = TOPIC_FAILED
+                one.num_partitions = one.replication_factor = -1
+                one.configs = []
+        response.topics.extend(
+            CreatableTopicResult(name=name, error_code=TOPIC_FAILED, error_message=SAID, configs=[])
+            for name in denied
+        )
+        return cast("Message", response)
+
+    return cut_down(may, amend, topics=allowed)
+
+
+def delete_topics(may: May, request: Any) -> Gated:
+    def refuse(name: str | None, topic_id: Any) -> DeletableTopicResult:
+        return DeletableTopicResult(
+            name=name, topic_id=topic_id, error_code=TOPIC_FAILED, error_message="Topic authorization failed."
+        )
+
+    told: list[DeletableTopicResult] = []
+    states: list[Any] = []
+    names = [name for name in request.topic_names if may.topic(Op.DELETE, name)]
+    told.extend(refuse(name, NO_ID) for name in request.topic_names if name not in names)
+    for state in request.topics:
+        by_id = state.topic_id != NO_ID
+        name = may.named(state)
+        if name is None or (by_id and state.name is not None) or may.topic(Op.DELETE, name):
+            states.append(state)
+        elif by_id:
+            told.append(refuse(name if may.topic(Op.DESCRIBE, name) else None, state.topic_id))
+        else:
+            told.append(refuse(name, NO_ID))
+
+    def amend(response: Any) -> Message:
+        response.responses.extend(told)
+        return cast("Message", response)
+
+    if told and not names and not states:
+        return DeleteTopicsResponse(throttle_time_ms=0, responses=told)
+    return cut_down(may, amend, topics=states, topic_names=names) if told else may.call
+
+
+def create_partitions(topic: Any) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=topic.name, error_code=TOPIC_FAILED)
+
+
+def configs(operation: int, refuse: Callable[[Any, ErrorCode], Any], answers: str) -> Any:
+    def rule(may: May, request: Any) -> Gated:
+        def code(resource: Any) -> ErrorCode | None:
+            if resource.resource_type == BROKER:
+                return None if may.cluster(operation) else CLUSTER_FAILED
+            return None if may.topic(operation, resource.resource_name) else TOPIC_FAILED
+
+        denied = [(one, why) for one in request.resources if (why := code(one)) is not None]
+
+        def amend(response: Any) -> Message:
+            getattr(response, answers).extend(refuse(one, why) for one, why in denied)
+            return cast("Message", response)
+
+        return cut_down(may, amend, resources=[one for one in request.resources if code(one) is None])
+
+    return rule
+
+
+def described_configs(resource: Any, code: ErrorCode) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=SAID,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
+def altered_configs(resource: Any, code: ErrorCode) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=SAID,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
