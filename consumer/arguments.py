@@ -16,6 +16,7 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
+from .door import told_if_seconds
 from .engine.connection import Prepared
 from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
@@ -135,13 +136,13 @@ def _level(name: str, value: Any) -> str:
 
 
 def _place(name: str, value: Any) -> Any:
-    timestamp_of(value, name)
+    told_if_seconds(name, timestamp_of(value, name))
     return value
 
 
 def _where(name: str, value: Any) -> Any:
     if value != "committed":
-        timestamp_of(value, name, f"committed, {PLACES}")
+        told_if_seconds(name, timestamp_of(value, name, f"committed, {PLACES}"))
     return value
 
 

@@ -7,6 +7,8 @@ looks for what is common by itself, and comes here with the rest.
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -19,7 +21,10 @@ SENT = ("topic", "value", "key", "partition", "timestamp", "headers")
 """What `send` takes."""
 
 LAST_TIMESTAMP = 2**63 - 1
+# Numbers from the one up to the other are seconds of the years 2001 to 2096, or milliseconds of early 1970.
+_LATE, SOON = 10**9, 4 * 10**9
 LAST_PARTITION = 2**31 - 1
+_OURS = __name__.partition(".")[0]
 _PAIRS = 'a list of pairs, as [("name", b"value")]'
 
 
@@ -43,7 +48,25 @@ def timestamp_ms(timestamp: object) -> int:
     if isinstance(timestamp, bool) or not isinstance(timestamp, int) or not 0 <= timestamp <= LAST_TIMESTAMP:
         allowed = "a whole number of milliseconds since 1970, as int(time.time() * 1000)"
         raise ConfigError("timestamp", timestamp, allowed)
+    told_if_seconds("timestamp", timestamp)
     return int(timestamp)
+
+
+def told_if_seconds(name: str, time_ms: int) -> None:
+    """Warns of a time that seems to be in seconds: allowed, and nearly always a slip.
+
+    Python tells it once for each line of the application's: the words say no number, as another number would
+    be another warning."""
+    if not _LATE <= time_ms < SOON:
+        return
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(
+        f"{name} is in milliseconds since 1970, and this looks like seconds: it is read as a day of early "
+        "1970. Now is int(time.time() * 1000)",
+        stacklevel=level,
+    )
 
 
 def partition_index(partition: object) -> int:

@@ -27,6 +27,7 @@ from ..delivery import Delivery, PieceDelivery
 from ..door import (
     LAST_TIMESTAMP,
     SENT,
+    SOON,
     Buffer,
     Headers,
     as_bytes,
@@ -97,7 +98,7 @@ class AsyncProducer(Sender, AsyncBlock):
             key = as_bytes("key", key)
         if timestamp is None:
             timestamp = time_ns() // 1_000_000
-        elif type(timestamp) is not int or not 0 <= timestamp <= LAST_TIMESTAMP:
+        elif type(timestamp) is not int or not SOON <= timestamp <= LAST_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
         if partition is not None:
             partition = partition_index(partition)

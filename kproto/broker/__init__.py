@@ -11,7 +11,9 @@ DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, us
 LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:
-  * transactions: transactional ids and transactional batches are refused, and clients take that for final;
+  * transactions: transactional ids and transactional batches are refused, with the reason in words. Java,
+    kafka-python and aiokafka take that for final; librdkafka asks again until the time limit that
+    init_transactions was given is over, and tells of that instead;
   * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
   * Kerberos, quotas, delegation tokens; a second node, replicas, elections other than `elect_leader`.
 

@@ -384,8 +384,19 @@ def test_a_frozen_client_delivers_nothing_until_it_thaws() -> None:
 
 def test_a_name_is_given_once() -> None:
     world, _, _ = two_members()
-    with pytest.raises(ConfigError, match="no other client"):
+    with pytest.raises(ConfigError, match=r"no other client.*such as 'a-2'$"):
         world.join("a", **GROUP)
+
+
+def test_who_died_comes_back_as_another_process_with_the_same_client_id() -> None:
+    world, a, _ = two_members()
+    world.kill(a)
+    with pytest.raises(ConfigError, match=r"such as 'a-2' with client_id='a', for its next process$"):
+        world.join("a", **GROUP)
+    again = world.join("a-2", client_id="a", topics=["t"], **GROUP)
+    assert world.run(60_000, until=lambda: len(again.owned) == 2)
+    assert again.member_id.startswith("a-")  # the broker begins it with the client.id
+    assert not again.member_id.startswith("a-2-")
 
 
 def test_a_moved_coordinator_is_found() -> None:

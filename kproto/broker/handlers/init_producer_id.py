@@ -12,7 +12,7 @@ def init_producer_id(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, InitProducerIdRequest)
     if request.transactional_id is not None:
-        # What every client takes for final; FindCoordinator has told it the reason in words before.
+        # FindCoordinator has told it the reason in words before.
         return InitProducerIdResponse(
             throttle_time_ms=0, error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1
         )

@@ -144,7 +144,8 @@ class World(Operator, Exchange):
         """Start a consumer: kproto's own, or the machine of another client (a module of `kproto.clients`).
 
         `options` are those of `consumer.Consumer`, or of `kproto.clients.contract.Config`. With `topics` it
-        subscribes at once. Returns the `Consumer` or `Member`.
+        subscribes at once. Returns the `Consumer` or `Member`. Each name is that of one process: where one
+        that died comes back, `join("a-2", client_id="a")` is what the brokers take for the same client.
         """
         given: Any = topics
         alone = isinstance(given, str) or not isinstance(given, Iterable)
@@ -199,7 +200,10 @@ class World(Operator, Exchange):
             allowed = (
                 "a name that no other client of this world has or had: journal and claims tell them by it"
             )
-            raise ConfigError("name", client.name, f"{allowed}; such as {self._next(client.name)!r}")
+            free = repr(self._next(client.name))
+            if not self.clients[client.name].alive:
+                free += f" with client_id={client.name!r}, for its next process"
+            raise ConfigError("name", client.name, f"{allowed}; such as {free}")
         self.clients[client.name] = client
         client.plan()
         return client
