@@ -1,8 +1,8 @@
 """Record batches from the wire as the Arrow batches that Spark takes.
 
 Spark compares the schema of the first batch *exactly* with its own: dictionary and large types are refused,
-and so are timestamps other than microseconds in UTC. Constant columns (topic, partition) are built once and
-sliced.
+and so are timestamps other than microseconds in UTC. Constant columns (topic, partition) are built once,
+for twice the rows at most, and sliced.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ class Builder:
             case "value":
                 return lambda found, a, b: found.value.slice(a, b - a)
             case "topic":
-                return lambda _, a, b: _constant(topic, pa.string()).slice(0, b - a)
+                return lambda _, a, b: _constant(topic, pa.string(), b - a)
             case "partition":
-                return lambda _, a, b: _constant(partition, pa.int32()).slice(0, b - a)
+                return lambda _, a, b: _constant(partition, pa.int32(), b - a)
             case "offset":
                 return lambda found, a, b: pa.array(found.offset[a:b])
             case "timestamp":
@@ -177,9 +177,13 @@ def _without_nulls(decode: Decode, given: Column) -> tuple[Column, Mapping[int, 
 _MOST_MS = (2**63 - 1) // 1000
 
 
+def _constant(value: object, kind: Any, rows: int) -> Column:
+    return _repeated(value, kind, min(ROWS, 1 << rows.bit_length())).slice(0, rows)
+
+
 @lru_cache(64)
-def _constant(value: object, kind: Any) -> Column:
-    return pa.repeat(pa.scalar(value, kind), ROWS)
+def _repeated(value: object, kind: Any, rows: int) -> Column:
+    return pa.repeat(pa.scalar(value, kind), rows)
 
 
 def _headers(found: Columns, a: int, b: int) -> Column:

@@ -17,7 +17,10 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 import logging
+import os
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -61,6 +64,7 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
     builder = Builder(schema, partition.range, check_crcs=check_crcs, formats=options.formats)
     for chunk in _chunks(partition.range, options):
         yield from builder.batches(chunk.records, chunk.aborted, chunk.position)
+    _freeze()
 
 
 # ---- fetching
@@ -84,6 +88,20 @@ def _worker(options: Options) -> _Worker:
         fetcher = ThreadPoolExecutor(1, thread_name_prefix="kproto-fetch")
         worker = _workers[options.key] = _Worker(connect(options), fetcher, {})
     return worker
+
+
+_frozen: set[int] = set()
+
+
+def _freeze() -> None:
+    """Spark's workers collect all garbage after every task, and walk over all that was ever imported: for a
+    small task ten times the CPU of the rest. What is there after the first slice is not looked at again.
+    """
+    # (What is frozen can be counted, but that walks, too.)
+    if "pyspark.worker" in sys.modules and os.getpid() not in _frozen:
+        _frozen.add(os.getpid())
+        gc.collect()
+        gc.freeze()
 
 
 class _Fetches:

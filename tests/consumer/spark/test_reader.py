@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 import time
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from consumer.engine.connection import Call
+from consumer.spark import rows
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
@@ -299,3 +303,42 @@ def test_what_was_fetched_is_let_go_without_the_garbage_collector(filled: Filled
         assert calls() <= before + 1  # the last one may still be at hand
     finally:
         gc.enable()
+
+
+# In a worker of Spark's --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process looks like one of Spark's workers, and has read nothing."""
+    monkeypatch.setitem(sys.modules, "pyspark.worker", ModuleType("pyspark.worker"))
+    monkeypatch.setattr(rows, "_frozen", set[int]())
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("worker")
+def test_what_a_worker_imported_is_not_walked_over_after_every_slice(filled: Filled) -> None:
+    filled.topic("t", 5)
+    imported = len(gc.get_objects())
+    table(filled)
+    assert len(gc.get_objects()) < imported / 10
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_worker_keeps_no_garbage_of_later_slices(filled: Filled) -> None:
+    filled.topic("t", 5)
+    table(filled)
+    kept = gc.get_freeze_count()
+    table(filled)
+    assert gc.get_freeze_count() <= kept
+
+
+def test_who_is_no_worker_of_sparks_collects_garbage_as_ever(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "pyspark.worker", raising=False)
+    filled.topic("t", 5)
+    before = gc.get_freeze_count()
+    table(filled)
+    assert gc.get_freeze_count() == before
