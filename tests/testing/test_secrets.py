@@ -1,4 +1,5 @@
-"""After failures of each kind: no secret is in a log, an error, a repr, a pickle or a trace."""
+"""After failures of each kind: no secret is in a log, an error, a repr, a pickle, a trace, a capture, or what
+pytest prints. What Spark shows and keeps is looked through in conformance/test_spark_secured."""
 
 from __future__ import annotations
 
@@ -6,7 +7,13 @@ import asyncio
 import base64
 import gc
 import logging
+import os
 import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +23,7 @@ import pytest
 
 from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
 from consumer.security import Token
-from kproto.errors import KprotoError
+from kproto.errors import AuthenticationFailed, KprotoError
 from kproto.messages import alter_configs, incremental_alter_configs
 from kproto.messages.headers import encode_request
 from kproto.messages.json_form import one_line
@@ -41,6 +48,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def kafka(files: Certificates) -> Iterator[SecuredKafka]:
     with secured("SASL_SSL", files, users={"alice": "another"}) as kafka:
         yield kafka
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def spellings(secret: str) -> list[str]:
@@ -209,3 +220,102 @@ def test_a_password_that_becomes_a_setting_is_shown_to_nobody(kind: str, name: s
     assert PASSWORD.encode() not in talk.shown(sent, exchange, asking=True)
     shown: Any = exchange.request
     assert [one.value for one in shown.resources[0].configs] == ["[hidden]", "5000"]
+
+
+def in_a_process(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "kproto", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("words", [["watch", "--json", "--all"], ["broker", "--trace"]], ids=" ".join)
+def test_a_command_that_looks_on_shows_no_proof(
+    files: Certificates, words: list[str], tmp_path: Path
+) -> None:
+    """Neither on its lines, nor on its page, nor in its capture; neither who is let in, nor who is not."""
+    page, frames = tmp_path / "life.html", tmp_path / "frames.pcap"
+    with secured("SASL_PLAINTEXT", files, users={"alice": PASSWORD}) as kafka:
+        kafka.create_topic("t", 1)
+        if words[0] == "watch":
+            more = [kafka.bootstrap, "--pcap", str(frames), "--listen", "127.0.0.1:0"]
+        else:
+            more = [
+                "--user",
+                f"alice:{PASSWORD}",
+                "--topic",
+                "t:1",
+                "--listen",
+                "SASL_PLAINTEXT://127.0.0.1:0",
+            ]
+        with in_a_process(*words, *more, "--html", str(page)) as process:
+            assert process.stdout is not None
+            first = next(process.stdout)
+            place = re.search(r"127\.0\.0\.1:\d+", first)
+            assert place is not None, first
+            for mechanism, known in HOW.items():
+                come_and_be_refused(place[0], mechanism, known)
+            process.send_signal(signal.SIGINT)
+            told = first + process.stdout.read()
+    assert told.count("SaslAuthenticate") >= 2 * len(HOW)
+    told += page.read_text() + (frames.read_bytes().decode("latin-1") if words[0] == "watch" else "")
+    assert not [found for secret in (PASSWORD, TOKEN) for found in spellings(secret) if found in told]
+
+
+def come_and_be_refused(place: str, mechanism: str, known: dict[str, Any]) -> None:
+    how: Any = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
+    right, wrong = known, {**known, "sasl_password": f"{PASSWORD}!"}
+    if mechanism == "OAUTHBEARER":
+        right = {"sasl_oauth_token_provider": lambda: unsecured_token("alice", now_ms(), 60_000)}
+        wrong = known
+    with Producer(place, **how, **right) as producer:
+        producer.send("t", b"x").result(60)
+    with Producer(place, **how, **wrong) as producer, pytest.raises(AuthenticationFailed):
+        producer.send("t", b"x").result(60)
+
+
+FAILS = """
+import os
+import pytest
+from consumer import Cluster, Consumer, Producer
+from kproto.broker.server import running
+
+HOW = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+
+@pytest.fixture
+def how():
+    return lambda: {**HOW, "sasl_password": os.environ["PASSWORD"]}
+
+def test_of_a_client(how):
+    with Cluster("127.0.0.1:1", **how()) as cluster:
+        assert cluster is None
+def test_of_a_slip(how):
+    Consumer("127.0.0.1:1", **how(), typo=1)
+def test_of_a_broker_that_is_away(how):
+    with Producer("127.0.0.1:1", max_block_ms=100, **how()) as producer:
+        producer.send("t", b"x").result(5)
+def test_of_a_broker_s_users():
+    with running(users={"alice": os.environ["PASSWORD"]}, listen=["SASL_PLAINTEXT://nowhere.invalid:0"]):
+        pass
+def test_of_the_fixture(kafka_secured):
+    kafka = kafka_secured("SASL_PLAINTEXT", users={"alice": os.environ["PASSWORD"]})
+    assert kafka.server.users is None
+def test_of_a_stranger(kafka_secured):
+    kafka = kafka_secured("SASL_PLAINTEXT", users={"alice": "x"})
+    kafka.set_password("bob", os.environ["PASSWORD"])
+"""
+
+
+def test_what_pytest_shows_of_a_failure_has_no_password(tmp_path: Path) -> None:
+    (tmp_path / "test_fails.py").write_text(FAILS)
+    words = ["-q", "-p", "kproto.testing.plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "-vv", str(tmp_path)],
+        env={**os.environ, "PASSWORD": PASSWORD},
+        capture_output=True,
+        text=True,
+    )
+    assert "6 failed" in done.stdout, done.stdout
+    assert not [found for found in spellings(PASSWORD) if found in done.stdout + done.stderr]
