@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
+from kproto.security.oauthbearer import unsecured_token
 from tests.conformance import judges, originals
 
 SECURITY = "org.apache.kafka.common.security."
@@ -52,19 +53,25 @@ class Member:
 
 
 BEGIN = """
-import ssl, sys, threading
+import ssl, sys, threading, time
+from kproto.security.oauthbearer import unsecured_token
 place, ca, mechanism, user, password, group = sys.argv[1:]
 protocol = "SASL_SSL" if ca else "SASL_PLAINTEXT"
 trust = ssl.create_default_context(cafile=ca) if ca else None
+by_token = mechanism == "OAUTHBEARER"
+def token():
+    return unsecured_token(user, int(time.time() * 1000), 600_000)
 over = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
 """
 OWN = """
 from consumer import Consumer
+login = {"sasl_oauth_token_provider": token} if by_token else {
+    "sasl_username": user, "sasl_password": password}
 with Consumer(
     place, client_id="kproto", group_id=group, auto_offset_reset="earliest",
-    security_protocol=protocol, ssl_cafile=ca or None, sasl_mechanism=mechanism,
-    sasl_username=user, sasl_password=password, partition_assignment_strategy=["range"],
+    security_protocol=protocol, ssl_cafile=ca or None, sasl_mechanism=mechanism, **login,
+    partition_assignment_strategy=["range"],
 ) as consumer:
     consumer.subscribe(["flights"])
     while not over.is_set():
@@ -74,11 +81,16 @@ with Consumer(
 KAFKA_PYTHON = """
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.net.sasl.oauth import AbstractTokenProvider
+class Tokens(AbstractTokenProvider):
+    def token(self):
+        return token()
+login = {"sasl_oauth_token_provider": Tokens()} if by_token else {
+    "sasl_plain_username": user, "sasl_plain_password": password}
 consumer = KafkaConsumer(
     "flights", bootstrap_servers=place, client_id="kafka-python", group_id=group,
     auto_offset_reset="earliest", security_protocol=protocol, ssl_context=trust, sasl_mechanism=mechanism,
-    sasl_plain_username=user, sasl_plain_password=password,
-    partition_assignment_strategy=[RangePartitionAssignor],
+    partition_assignment_strategy=[RangePartitionAssignor], **login,
 )
 while not over.is_set():
     for records in consumer.poll(200).values():
@@ -89,13 +101,18 @@ consumer.close()
 AIOKAFKA = """
 import asyncio
 from aiokafka import AIOKafkaConsumer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+class Tokens(AbstractTokenProvider):
+    async def token(self):
+        return token()
+login = {"sasl_oauth_token_provider": Tokens()} if by_token else {
+    "sasl_plain_username": user, "sasl_plain_password": password}
 async def main():
     consumer = AIOKafkaConsumer(
         "flights", bootstrap_servers=place, client_id="aiokafka", group_id=group,
         auto_offset_reset="earliest", security_protocol=protocol, ssl_context=trust,
-        sasl_mechanism=mechanism, sasl_plain_username=user, sasl_plain_password=password,
-        partition_assignment_strategy=[RangePartitionAssignor],
+        sasl_mechanism=mechanism, partition_assignment_strategy=[RangePartitionAssignor], **login,
     )
     await consumer.start()
     while not over.is_set():
@@ -107,11 +124,13 @@ asyncio.run(main())
 """
 LIBRDKAFKA = """
 from confluent_kafka import Consumer
+login = {"oauth_cb": lambda config: (token(), time.time() + 600, user, {})} if by_token else {
+    "sasl.username": user, "sasl.password": password}
 consumer = Consumer({
     "client.id": "librdkafka",
     "bootstrap.servers": place, "group.id": group, "auto.offset.reset": "earliest", "ssl.ca.location": ca,
-    "security.protocol": protocol.lower(), "sasl.mechanisms": mechanism, "sasl.username": user,
-    "sasl.password": password, "partition.assignment.strategy": "range",
+    "security.protocol": protocol.lower(), "sasl.mechanisms": mechanism, **login,
+    "partition.assignment.strategy": "range",
 })
 consumer.subscribe(["flights"])
 while not over.is_set():
@@ -120,14 +139,18 @@ while not over.is_set():
         print(message.value().decode(), flush=True)
 consumer.close()
 """
-PYTHON = {
-    "librdkafka": (LIBRDKAFKA, "SCRAM-SHA-256"),
-    "kproto": (OWN, "SCRAM-SHA-512"),
-    "kafka-python": (KAFKA_PYTHON, "SCRAM-SHA-256"),
-    "aiokafka": (AIOKAFKA, "SCRAM-SHA-512"),
+PYTHON = {"librdkafka": LIBRDKAFKA, "kproto": OWN, "kafka-python": KAFKA_PYTHON, "aiokafka": AIOKAFKA}
+MIXED = {
+    "librdkafka": "SCRAM-SHA-256",
+    "kproto": "SCRAM-SHA-512",
+    "kafka-python": "SCRAM-SHA-256",
+    "aiokafka": "SCRAM-SHA-512",
+    "sarama": "SCRAM-SHA-512",
+    "franz": "PLAIN",
+    "java": "SCRAM-SHA-256",
 }
-GO = {"sarama": "SCRAM-SHA-512", "franz": "PLAIN"}
-ALL = {*PYTHON, *GO, "java"}
+"""Who logs in how in one group; `ALL` of them can by each mechanism."""
+ALL = {*MIXED}
 
 
 def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: str) -> str:
@@ -139,7 +162,7 @@ def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: 
         module, said = "oauthbearer.OAuthBearerLoginModule", f'unsecuredLoginStringClaim_sub="{user}"'
     protocol = "SASL_SSL" if ca else "SASL_PLAINTEXT"
     tls = f"ssl.truststore.type=PEM\nssl.truststore.location={ca}\n" if ca else ""
-    file = folder / "client.properties"
+    file = folder / f"client-{mechanism}.properties"
     file.write_text(
         f"client.id=java\nsecurity.protocol={protocol}\n{tls}sasl.mechanism={mechanism}\n"
         f"sasl.jaas.config={SECURITY}{module} required {said};\n"
@@ -147,30 +170,45 @@ def java_properties(folder: Path, ca: str, mechanism: str, user: str, password: 
     return str(file)
 
 
+def order(
+    client: str, place: str, ca: str, mechanism: str, login: tuple[str, str], group: str, folder: Path
+) -> list[str]:
+    """What starts a member that reads the topic `flights`; `ca` is empty where there is no TLS. `login` is a
+    name and a password, also for a token: then the broker believes one that nobody signed."""
+    user, password = login
+    if client == "java":
+        file = java_properties(folder, ca, mechanism, user, password)
+        tool = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        words = ["--bootstrap-server", place, "--topic", "flights", "--group", group, "--from-beginning"]
+        java = [judges.java(), "-Xmx128m", "-XX:+UseSerialGC", "-cp", judges.kafka_jars(), tool]
+        return [*java, *words, "--command-config", file]
+    if client in PYTHON:
+        return [sys.executable, "-c", BEGIN + PYTHON[client], place, ca, mechanism, user, password, group]
+    if mechanism == "OAUTHBEARER":
+        password = unsecured_token(user, int(time.time() * 1000), 600_000)
+    return [originals.secured(), client, place, ca, mechanism, user, password, "read", group]
+
+
 @contextmanager
-def one_of_each(
-    place: str, ca: str, user: str, password: str, folder: Path, kafka_jars: str
-) -> Generator[dict[str, Member]]:
-    """A member of each client in the group `mixed`, by its name, which is its client.id, too; all read the
-    topic `flights`. `ca` is empty where there is no TLS."""
-    words = (user, password)
-    java = [judges.java(), "-Xmx128m", "-cp", kafka_jars, "org.apache.kafka.tools.consumer.ConsoleConsumer"]
-    java += ["--bootstrap-server", place, "--topic", "flights", "--group", "mixed", "--from-beginning"]
-    java += ["--command-config", java_properties(folder, ca, "SCRAM-SHA-256", user, password)]
-    orders = {
-        **{
-            name: [originals.secured(), name, place, ca, mechanism, *words, "read", "mixed"]
-            for name, mechanism in GO.items()
-        },
-        **{
-            name: [sys.executable, "-c", BEGIN + text, place, ca, mechanism, *words, "mixed"]
-            for name, (text, mechanism) in PYTHON.items()
-        },
-        "java": java,
-    }
-    members = {name: Member(order) for name, order in orders.items()}
+def members(orders: Mapping[str, list[str]]) -> Generator[dict[str, Member]]:
+    """Them all, by what they are called."""
+    started: dict[str, Member] = {}
     try:
-        yield members
+        for name, words in orders.items():
+            started[name] = Member(words)
+        yield started
     finally:
-        for one in members.values():
+        for one in started.values():
             one.kill()
+
+
+@contextmanager
+def one_of_each(place: str, ca: str, user: str, password: str, folder: Path) -> Generator[dict[str, Member]]:
+    """A member of each client in the group `mixed`, by its name, which is its client.id, too."""
+    with members(
+        {
+            name: order(name, place, ca, mechanism, (user, password), "mixed", folder)
+            for name, mechanism in MIXED.items()
+        }
+    ) as made:
+        yield made

@@ -205,16 +205,16 @@ def test_go_clients_write_and_read(place: str, files: Certificates, library: str
 @pytest.mark.java
 @pytest.mark.originals
 def test_one_group_has_a_member_of_each_and_misses_nothing_while_their_sessions_end(
-    files: Certificates, tmp_path: Path, kafka_jars: str
+    files: Certificates, tmp_path: Path
 ) -> None:
-    """Seven clients by three mechanisms. Who renews its session: test_sessions_like_kafka."""
+    """Seven clients by three mechanisms. Who renews its session: test_sessions_like_kafka, test_renewals."""
     for client in ("confluent_kafka", "kafka", "aiokafka"):
         pytest.importorskip(client)
     session_ms = 6_000
     settings = {"connections.max.reauth.ms": str(session_ms), "group.initial.rebalance.delay.ms": "0"}
     with secured("SASL_SSL", files, users={USER: PASSWORD}, settings=settings) as kafka:
         kafka.create_topic("flights", 10)
-        with one_of_each(kafka.bootstrap, files.ca, USER, PASSWORD, tmp_path, kafka_jars) as members:
+        with one_of_each(kafka.bootstrap, files.ca, USER, PASSWORD, tmp_path) as members:
             first = next(iter(members.values()))
             owners = lambda: set(kafka.group("mixed").owners.values())  # noqa: E731
             first.until(lambda: len(owners()) == len(members) and kafka.group("mixed").state == "Stable")

@@ -92,15 +92,13 @@ def cut(told: list[Exchange]) -> set[str]:
 
 @pytest.mark.clients
 @pytest.mark.originals
-def test_who_renews_its_session_on_one_broker_does_so_on_the_other(
-    place: str, tmp_path: Path, kafka_jars: str
-) -> None:
+def test_who_renews_its_session_on_one_broker_does_so_on_the_other(place: str, tmp_path: Path) -> None:
     for client in ("confluent_kafka", "kafka", "aiokafka"):
         pytest.importorskip(client)
     told: list[Exchange] = []
     with (
         overheard(place, told) as proxied,
-        one_of_each(proxied, "", "alice", secured.USERS["alice"], tmp_path, kafka_jars) as members,
+        one_of_each(proxied, "", "alice", secured.USERS["alice"], tmp_path) as members,
     ):
         members["kproto"].until(lambda: renewed(told) >= ALL - NEVER and cut(told) >= NEVER)
         assert renewed(told) & ALL == ALL - NEVER
