@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
 P = ParamSpec("P")
 
 _BYTES = "values and keys are bytes; "
-_TRANSACTIONS = "there are no transactions yet"
+_TRANSACTIONS = "the blocking Producer has transaction, begin, commit, abort and send_offsets"
 _NO_METRICS = "there are none; each delivery tells: send(...).add_done_callback(function)"
 
 _BOTH: Final[Mapping[str, str]] = {
@@ -54,8 +54,6 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "stats_cb": _NO_METRICS,
     "statistics_interval_ms": _NO_METRICS,
     "metric_reporters": _NO_METRICS,
-    "transactional_id": _TRANSACTIONS,
-    "transaction_timeout_ms": _TRANSACTIONS,
     "retries": "use delivery_timeout_ms: for so long a record is tried",
     "message_send_max_retries": "use delivery_timeout_ms: for so long a record is tried",
     "message_timeout_ms": "use delivery_timeout_ms",
@@ -119,12 +117,11 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "start": _CONNECT,
         "stop": "use close()",
         "bootstrap_connected": _CONNECT,
-        "init_transactions": _TRANSACTIONS,
+        "init_transactions": f"the first transaction does it; {_TRANSACTIONS}",
         "begin_transaction": _TRANSACTIONS,
         "commit_transaction": _TRANSACTIONS,
         "abort_transaction": _TRANSACTIONS,
         "send_offsets_to_transaction": _TRANSACTIONS,
-        "transaction": _TRANSACTIONS,
     },
     "cluster": {
         "list_topics": "use topics()",

@@ -19,6 +19,7 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: CommitFailed,
     ErrorCode.REBALANCE_IN_PROGRESS: CommitFailed,
     ErrorCode.FENCED_INSTANCE_ID: Fenced,
+    ErrorCode.PRODUCER_FENCED: Fenced,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: NotAuthorized,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: NotAuthorized,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: NotAuthorized,
@@ -35,6 +36,9 @@ _NEEDED: dict[str, str] = {
     "Fetch": "READ on the topic",
     "FindCoordinator": "DESCRIBE (or READ) on the group",
     "Heartbeat": "READ on the group",
+    "AddOffsetsToTxn": "WRITE on the transactional id, and READ on the group",
+    "AddPartitionsToTxn": "WRITE on the transactional id, and on the topic",
+    "EndTxn": "WRITE on the transactional id",
     "InitProducerId": "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
     "JoinGroup": "READ on the group",
     "ListOffsets": "DESCRIBE (or READ) on the topic",
@@ -44,6 +48,7 @@ _NEEDED: dict[str, str] = {
     "OffsetForLeaderEpoch": "DESCRIBE on the topic",
     "Produce": "WRITE on the topic",
     "SyncGroup": "READ on the group",
+    "TxnOffsetCommit": "WRITE on the transactional id, and READ on the group and the topic",
 }
 
 

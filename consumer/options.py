@@ -139,6 +139,8 @@ class ProducerConfig(SecurityConfig, total=False):
     max_request_size: int
     max_in_flight_requests_per_connection: int
     enable_idempotence: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
     allow_auto_create_topics: bool
     retry_backoff_ms: int
     retry_backoff_max_ms: int
@@ -168,6 +170,9 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight_requests_per_connection: int = 5  # Requests that wait for an answer at once, in order.
     # A batch that is sent again is written once, and in order. Needs acks="all".
     enable_idempotence: bool = True
+    # Who writes in transactions says who it is; it fences whoever had the same id before. Blocking only.
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000  # After so long the broker aborts a transaction that is open.
     # Java lets brokers create what it writes to; a misspelt name should not make a topic.
     allow_auto_create_topics: bool = False
     retry_backoff_ms: int = 100  # The first pause before a request is tried again; then it doubles.
@@ -225,6 +230,9 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
     acks = values.get("acks", -1)
     if asked and acks != -1:
         raise ConfigError("acks", given["acks"], 'an idempotent producer needs acks="all"')
+    if values.get("transactional_id") is not None and (acks != -1 or asked is False):
+        name = "acks" if acks != -1 else "enable_idempotence"
+        raise ConfigError(name, given[name], 'transactions need enable_idempotence and acks="all"')
     if acks != -1:
         values["enable_idempotence"] = False
     options = ProducerOptions(**values)
@@ -345,6 +353,13 @@ def _reset(name: str, value: Any) -> None:
         raise ConfigError(name, value, _RESETS_ALLOWED) from None
 
 
+def _transactional_id(name: str, value: Any) -> None:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise ConfigError(
+            name, value, "a text that is not empty, or None for a producer without transactions"
+        )
+
+
 def _instance_id(name: str, value: Any) -> None:
     if value is None:
         return
@@ -421,6 +436,8 @@ _PRODUCER_CHECKS: dict[str, Check] = {
     "max_request_size": _number(1),
     "max_in_flight_requests_per_connection": _number(1),
     "enable_idempotence": _flag,
+    "transactional_id": _transactional_id,
+    "transaction_timeout_ms": _number(1),
     "allow_auto_create_topics": _flag,
     "retry_backoff_ms": _number(1),
     "retry_backoff_max_ms": _number(1),

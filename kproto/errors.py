@@ -280,7 +280,8 @@ class CommitFailed(BrokerError):
 
 
 class Fenced(BrokerError):
-    """Another process joined with the same group.instance.id; this one must stop. `detail` names the id."""
+    """Another process has the same group.instance.id or transactional.id now; this one must stop. `detail`
+    names the id."""
 
 
 class NotAuthorized(BrokerError):

@@ -18,7 +18,7 @@ from functools import partial
 from time import time_ns
 from typing import Any, Never, TypeVar, Unpack, cast
 
-from kproto.errors import IllegalState, RequestTimedOut
+from kproto.errors import ConfigError, IllegalState, RequestTimedOut
 
 from ..block import AsyncBlock
 from ..callbacks import guarded
@@ -59,6 +59,9 @@ class AsyncProducer(Sender, AsyncBlock):
             raise IllegalState(
                 "an AsyncProducer needs the running event loop: make it in a coroutine, or use Producer"
             ) from None
+        if config.get("transactional_id") is not None:
+            allowed = "None: transactions are the blocking Producer's (asyncio.to_thread runs it)"
+            raise ConfigError("transactional_id", config.get("transactional_id"), allowed)
         super().__init__(bootstrap_servers, config, None)
         self._streams = Streams(self._happened)
         self._timer: asyncio.TimerHandle | None = None

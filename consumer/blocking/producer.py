@@ -49,12 +49,13 @@ from ..options import ProducerConfig
 from ..sending import EXIT_SECONDS, Sender, unsettled
 from ..shell import log
 from .sockets import Sockets
+from .transactions import InTransactions
 
 _JOIN_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class Producer(Sender, Block):
+class Producer(InTransactions, Sender, Block):
     """Writes records. Options: see `ProducerConfig`; wrong ones raise ConfigError at once.
 
     May be used by several threads. When the interpreter ends before `close`, a warning tells how many records
@@ -164,6 +165,11 @@ class Producer(Sender, Block):
         if until == 0:
             return
         if self._records.urgent() or until is None or until > now() + self._linger:
+            self._wake()
+
+    def _wake(self) -> None:
+        """The thread looks at once; with the lock held."""
+        if self._sleeps_until != 0:
             self._sleeps_until = 0
             self._sockets.wake()
 
@@ -292,6 +298,7 @@ class Producer(Sender, Block):
         if not first:
             self._over.wait(limit)
             return
+        self._leave(limit)
         self._records.close("this producer is closed; make a new one")
         try:
             self.flush(timeout)

@@ -30,6 +30,7 @@ class Do(Enum):
     divide = "divide"  # the batch is too large: two halves
     sort_out = "sort out"  # some records of the batch are bad: the others go on without them
     renumber = "renumber"  # the broker lost count of this producer, or we did: new numbers
+    spoil = "abort"  # this transaction can't be committed any more; the next one can
     told = "raise"  # the application has to know; trying again is slow, and useless until somebody acts
 
 
@@ -102,6 +103,23 @@ PRODUCE: Row = {
     E.INVALID_PRODUCER_EPOCH: Do.renumber,
 }
 INIT_PRODUCER_ID: Row = {}
+
+# TransactionManager's handlers: what isn't here and isn't retriable is the end of the producer.
+TRANSACTION: Row = {
+    **_GROUP,
+    E.TRANSACTION_ABORTABLE: Do.spoil,
+    E.UNKNOWN_PRODUCER_ID: Do.spoil,
+    E.INVALID_PRODUCER_ID_MAPPING: Do.spoil,
+    E.TOPIC_AUTHORIZATION_FAILED: Do.spoil,
+    E.GROUP_AUTHORIZATION_FAILED: Do.spoil,
+}
+TXN_OFFSETS: Row = {
+    **TRANSACTION,
+    E.REQUEST_TIMED_OUT: Do.find,
+    E.UNKNOWN_MEMBER_ID: Do.spoil,
+    E.ILLEGAL_GENERATION: Do.spoil,
+    E.FENCED_INSTANCE_ID: Do.spoil,
+}
 
 
 def to_do(row: Row, code: int) -> Do:

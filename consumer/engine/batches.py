@@ -112,7 +112,7 @@ class OutBatch:
     def partition(self) -> TopicPartition:
         return self.lane.partition
 
-    def encode(self, compression: str, level: int | None) -> None:
+    def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
         """Makes the bytes, under the batch's numbers if it has any; its rows are forgotten."""
         producer_id, epoch = self.identity or (-1, -1)
         rows = self.rows
@@ -127,6 +127,7 @@ class OutBatch:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=self.sequence,
+            is_transactional=transactional,
         )
         self.rows = []
 

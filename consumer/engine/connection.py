@@ -184,6 +184,7 @@ class Connection:
         self.wants_token = False
         self.login = login
         self.versions: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}  # what the cluster has turned on (KIP-584)
         self.caps: Mapping[int, int] = {}
         self.waiting: deque[Call] = deque()
         self.in_flight: deque[tuple[int, Call]] = deque()
@@ -296,6 +297,7 @@ class Connection:
             detail = f"the broker answers error {response.error_code}"
             raise DecodeError("ApiVersions", version, "error_code", 4, detail)
         self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+        self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
         self._negotiating = -1
         if self.login is None:
             return self._be_ready()

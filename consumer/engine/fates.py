@@ -13,7 +13,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import AuthenticationFailed, BrokerError, EncodeError, KprotoError, UnsupportedVersion
@@ -23,7 +23,7 @@ from ..errors import broker_error
 from ..options import ProducerOptions
 from .accumulator import Accumulator
 from .answers import PRODUCE, Do, to_do
-from .batches import OutBatch, divided
+from .batches import LAST_SEQUENCE, OutBatch, divided
 from .core import Core, MetadataKeeper
 from .events import CallBack
 
@@ -35,6 +35,8 @@ class Fates:
         self._core = core
         self._records = records
         self._metadata = metadata
+        # Who is told of each batch that is given up.
+        self.given_up: Callable[[OutBatch, KprotoError], None] = lambda batch, error: None
 
     def unanswered(self, batch: OutBatch, error: KprotoError) -> None:
         batch.lane.under_way.remove(batch)
@@ -68,9 +70,9 @@ class Fates:
         if what is Do.divide and len(batch) > 1:
             half = len(batch) // 2
             self._divide(batch, [range(half), range(half, len(batch))])
-        elif what is Do.sort_out and len(batch) > 1:
+        elif what is Do.sort_out and len(batch) > 1 and not self._whole:
             self._sort_out(batch, answer)
-        elif what is Do.renumber and self._core.options.enable_idempotence:
+        elif what is Do.renumber and self._core.options.enable_idempotence and self._may_renumber(batch):
             self._renumber(batch)
         elif what is Do.retry or what is Do.refresh:
             if what is Do.refresh:
@@ -93,6 +95,8 @@ class Fates:
 
     def _error(self, batch: OutBatch, answer: PartitionProduceResponse, index: int = -1) -> BrokerError:
         words = answer.error_message or ""
+        if self._whole and answer.error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            words = words or "fenced by a newer producer, or transaction_timeout_ms was over: abort() tells"
         for one in answer.record_errors:
             if index in (-1, one.batch_index):
                 words = f"{words} record {one.batch_index}: {one.batch_index_error_message or ''}".strip()
@@ -123,10 +127,23 @@ class Fates:
             batch.failures += 1
         lane.put_back(batch)
 
+    @property
+    def _whole(self) -> bool:
+        """In a transaction one record that fails fails them all, and no number comes twice."""
+        return self._core.options.transactional_id is not None
+
+    def _may_renumber(self, batch: OutBatch) -> bool:
+        return not self._whole or self._is_behind(batch)
+
+    @staticmethod
+    def _is_behind(batch: OutBatch) -> bool:
+        lane = batch.lane
+        return any(other.order < batch.order for other in (*lane.under_way, *lane.waiting))
+
     def _renumber(self, batch: OutBatch) -> None:
         """The broker doesn't expect this number: the batch before it is not there yet, or never will be."""
         lane = batch.lane
-        if any(other.order < batch.order for other in (*lane.under_way, *lane.waiting)):
+        if self._is_behind(batch):
             self._retry(batch, innocent=True)
         else:
             lane.unnumber = True
@@ -141,6 +158,7 @@ class Fates:
         if batch in lane.waiting:
             lane.waiting.remove(batch)
         self.end(batch)
+        self.given_up(batch, error)
 
     def end(self, batch: OutBatch) -> None:
         for callback in self._records.end(batch):
@@ -164,13 +182,18 @@ class Fates:
     def _divide(self, batch: OutBatch, groups: Sequence[Sequence[int]]) -> list[OutBatch]:
         """The records go on in several batches, each with those of a group, in the place of this one.
 
-        None of them is in the log, nor is what was sent after them: all of that is numbered anew.
+        None of them is in the log, nor is what was sent after them: all of that is numbered anew. In a
+        transaction the parts have the numbers that the whole had.
         """
         lane = batch.lane
         parts, places = divided(batch, groups)
         self._records.divided(batch, parts, places)
         lane.halted = True
-        lane.unnumber = self._core.options.enable_idempotence
+        lane.unnumber = self._core.options.enable_idempotence and not self._whole
+        at = batch.sequence
         for part in parts:
+            if self._whole:
+                part.identity, part.sequence = batch.identity, at & LAST_SEQUENCE
+                at += len(part)
             lane.put_back(part)
         return parts

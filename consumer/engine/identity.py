@@ -74,6 +74,10 @@ class Numbering:
         assert error is not None
         self._refused(error)
 
+    def most(self, most: int | None) -> int | None:
+        """The highest version of Produce: any."""
+        return most
+
     def number(self, lane: Lane, batch: OutBatch) -> bool:
         """Gives the batch its sequence number, and the lane a new identity if it needs one; False when there
         is none to give."""

@@ -147,6 +147,12 @@ class Network:
                 return connection.version_for(message)
         return None
 
+    def feature_at(self, node: int, name: str) -> int | None:
+        """The level at which the cluster has turned a feature on, 0 for off; None while that is not known."""
+        broker = self.view.brokers.get(node)
+        connection = broker and self._lanes.get((broker.host, broker.port, MAIN))
+        return connection.features.get(name, 0) if connection and connection.ready else None
+
     def connected(self) -> bool:
         return any(connection.ready for connection in self._connections.values())
 

@@ -48,6 +48,8 @@ from .metadata import NO_TOPIC_ID
 from .network import Network
 from .plans import PATIENCE
 from .schedule import Schedule
+from .transaction_states import Gated
+from .transactions import Transactions
 from .transport import NetworkEvent
 
 TOPIC_IDS_FROM = 13
@@ -80,12 +82,23 @@ class ProducerEngine:
         self.options = options
         self.core: Core[ProducerOptions] = Core(options, network, wall, random)
         self.metadata = MetadataKeeper(self.core, self._metadata_changed)
-        self.records = Accumulator(options, random, clock or self.core.clock, guard)
+        self._transactional = options.transactional_id is not None
+        accumulator = Gated if self._transactional else Accumulator
+        self.records = accumulator(options, random, clock or self.core.clock, guard)
         self.schedule = Schedule(self.core, self.metadata)
         self.fates = Fates(self.core, self.records, self.metadata)
         self._open: dict[int, int] = {}
         self._ids: dict[str, UUID | None] = {}
-        self._numbering = Numbering(self.core, self._give_up_all)
+        self.transactions: Transactions | None = None
+        if isinstance(self.records, Gated):
+            self.transactions = Transactions(
+                self.core,
+                self.records,
+                self.fates,
+                busy=lambda: any(self._open.values()),
+                queued=self.schedule.queued,
+            )
+        self._numbering = self.transactions or Numbering(self.core, self._give_up_all)
 
     # ---- for the application
 
@@ -119,6 +132,8 @@ class ProducerEngine:
         for batch in list(self.records.open):
             batch.error = error
             self.fates.end(batch)
+        if self.transactions is not None:
+            self.transactions.lose(error)
 
     # ---- what the application did
 
@@ -160,6 +175,8 @@ class ProducerEngine:
 
     def _pump(self) -> None:
         self.metadata.pump()
+        if self.transactions is not None:
+            self.transactions.pump()
         queues = self.schedule.queues
         if not queues or not self._numbering.found():
             return
@@ -210,13 +227,17 @@ class ProducerEngine:
             return False
         if batch.data is None:
             try:
-                batch.encode(options.compression_type, options.compression_level)
+                level = options.compression_level
+                batch.encode(options.compression_type, level, transactional=self._transactional)
             except Exception as error:  # what the door let through by mistake harms only its own batch
                 self.fates.give_up(batch, EncodeError("RecordBatch", 2, "records", f"{error!r}"))
                 self.schedule.place(lane)  # what stands behind it
                 return False
         elif unnumbered and batch.identity is not None:
-            batch.data = renumber(batch.data, *batch.identity, batch.sequence)
+            producer_id, epoch = batch.identity
+            batch.data = renumber(
+                batch.data, producer_id, epoch, batch.sequence, is_transactional=self._transactional
+            )
         return True
 
     def _send(self, node: int, batches: list[OutBatch]) -> None:
@@ -240,7 +261,10 @@ class ProducerEngine:
                 topic.partition_data.append(entry)
                 batch.attempts += 1
             return ProduceRequest(
-                acks=options.acks, timeout_ms=options.request_timeout_ms, topic_data=list(topics.values())
+                transactional_id=options.transactional_id,
+                acks=options.acks,
+                timeout_ms=options.request_timeout_ms,
+                topic_data=list(topics.values()),
             )
 
         named = any(core.view.topic_id(batch.partition.topic) is None for batch in batches)
@@ -254,7 +278,7 @@ class ProducerEngine:
             Prepared(ProduceRequest, build),
             core.now,
             node=node,
-            max_version=TOPIC_IDS_FROM - 1 if named else None,
+            max_version=self._numbering.most(TOPIC_IDS_FROM - 1 if named else None),
             one_way=options.acks == 0,
             purpose=answered,
         )
@@ -374,7 +398,7 @@ class ProducerEngine:
         if self.records.changed():
             times.append(self.core.now)
         times.append(self.schedule.due())
-        if self.schedule.queues:
+        if self.schedule.queues or self._transactional:
             times.append(self._numbering.due())
         return min((at for at in times if at is not None), default=None)
 

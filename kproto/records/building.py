@@ -335,8 +335,11 @@ def assign_offsets(
     return bytes(stored)
 
 
-def renumber(data: Data, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """The same batch under another producer id, epoch and first sequence number, with its CRC.
+def renumber(
+    data: Data, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+) -> bytes:
+    """The same batch under another producer id, epoch and first sequence number, with its CRC; part of a
+    transaction then if it was one or shall be.
 
     A producer numbers a batch when it is sent, and again when the broker lost count. Raises `RecordError`
     when it isn't one whole batch of magic 2, and `EncodeError` for numbers that don't fit.
@@ -350,7 +353,9 @@ def renumber(data: Data, producer_id: int, producer_epoch: int, base_sequence: i
         _check("producerEpoch", producer_epoch)
         _check("baseSequence", base_sequence)
         raise
-    head, body = data[CRC_FROM:_NUMBERS_AT], memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
+    head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
+    if is_transactional:
+        head[1] |= TRANSACTIONAL  # the low byte of the attributes
     # BytesIO, as in `finish`: the bytes are written into place, without a copy.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:

@@ -42,7 +42,6 @@ OURS = {*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__}
         (Consumer, "value_deserializer", "decode record.value yourself"),
         (Consumer, "consumer_timeout_ms", "poll(seconds) returns an empty list"),
         (Producer, "queue.buffering.max.ms", "use linger_ms"),
-        (Producer, "transactional_id", "there are no transactions yet"),
     ],
 )
 def test_an_option_of_another_client_is_answered_with_what_there_is(

@@ -1,0 +1,196 @@
+"""Our transactions, judged by a real Kafka and by librdkafka's consumer of committed records."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from consumer import Cluster, Consumer, Producer, TopicPartition
+from kproto.errors import Fenced, KprotoError
+from tests.conformance import judges
+
+pytestmark = [pytest.mark.kafka]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Place:
+    """A topic with two partitions, and what those see who read only committed records."""
+
+    def __init__(self, bootstrap: str, cluster: Cluster) -> None:
+        self.bootstrap, self.cluster = bootstrap, cluster
+        self.name = f"txn-{uuid4().hex[:10]}"
+        cluster.create_topics({self.name: 2})
+        self.partitions = [TopicPartition(self.name, number) for number in range(2)]
+
+    def producer(self, **options: int) -> Producer:
+        options = {"max_block_ms": 300_000, **options}
+        return Producer(self.bootstrap, transactional_id=self.name, **options)  # type: ignore[arg-type]
+
+    def ends(self, isolation: str) -> dict[TopicPartition, int]:
+        found = self.cluster.list_offsets(dict.fromkeys(self.partitions, "latest"), isolation=isolation)
+        return {partition: at.offset or 0 for partition, at in found.items()}
+
+    def settled(self) -> None:
+        """Until no transaction is open: the answer to its end comes before the markers are in the logs."""
+        deadline = time.monotonic() + 300
+        while self.ends("read_committed") != self.ends("read_uncommitted"):
+            assert time.monotonic() < deadline, "a transaction is still open"
+            time.sleep(0.05)
+
+    def ours(self) -> list[str]:
+        """What our consumer sees up to where it may read."""
+        ends, found = self.ends("read_committed"), list[str]()
+        options = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+        with Consumer(self.bootstrap, **options) as consumer:  # type: ignore[arg-type]
+            consumer.assign(self.partitions)
+            deadline = time.monotonic() + 300
+            while any(consumer.position(partition) < end for partition, end in ends.items()):
+                assert time.monotonic() < deadline
+                found += [(record.value or b"").decode() for record in consumer.poll(0.5)]
+        return sorted(found)
+
+    def theirs(self) -> list[str]:
+        """What librdkafka's sees."""
+        confluent_kafka = pytest.importorskip("confluent_kafka")
+        settings = {
+            "bootstrap.servers": self.bootstrap, "group.id": uuid4().hex, "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False,
+        }  # fmt: skip
+        consumer, found, over = confluent_kafka.Consumer(settings), list[str](), set[int]()
+        consumer.assign([confluent_kafka.TopicPartition(self.name, number, 0) for number in range(2)])
+        deadline = time.monotonic() + 300
+        while len(over) < 2:
+            assert time.monotonic() < deadline
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error():
+                over.add(message.partition())
+            else:
+                found.append(message.value().decode())
+        consumer.close()
+        return sorted(found)
+
+    def seen(self) -> list[str]:
+        """By both, who must agree."""
+        self.settled()
+        ours = self.ours()
+        assert self.theirs() == ours
+        return ours
+
+
+@pytest.fixture
+def place(real_kafka: judges.RealKafka) -> Iterator[Place]:
+    with Cluster(real_kafka.bootstrap) as cluster:
+        yield Place(real_kafka.bootstrap, cluster)
+
+
+def test_committed_records_are_seen_and_aborted_ones_are_not(place: Place) -> None:
+    with place.producer() as producer:
+        for number in range(6):
+            with contextlib.suppress(ZeroDivisionError), producer.transaction():
+                for partition in range(2):
+                    producer.send(place.name, f"{number}-{partition}".encode(), partition=partition)
+                producer.flush()
+                if number % 2:
+                    raise ZeroDivisionError
+    assert place.seen() == ["0-0", "0-1", "2-0", "2-1", "4-0", "4-1"]
+
+
+def test_columns_are_written_in_transactions_too(place: Place) -> None:
+    pytest.importorskip("pyarrow")
+    with place.producer() as producer:
+        with producer.transaction():
+            producer.send_columns(place.name, {"value": ["a", "b"], "partition": [0, 1]})
+        producer.begin()
+        producer.send_columns(place.name, {"value": ["x", "y"], "partition": [0, 1]})
+        producer.flush()
+        producer.abort()
+    assert place.seen() == ["a", "b"]
+
+
+def test_offsets_are_committed_with_the_records_or_not_at_all(place: Place) -> None:
+    first = place.partitions[0]
+    with place.producer() as producer:
+        with producer.transaction():
+            producer.send(place.name, b"a")
+            producer.send_offsets(place.name, {first: (7, "seven")})
+        producer.begin()
+        producer.send(place.name, b"b")
+        producer.send_offsets(place.name, {first: 8})
+        producer.flush()
+        producer.abort()
+    place.settled()
+    committed = place.cluster.committed_offsets(place.name, [first])[first]
+    assert committed is not None
+    assert (committed.offset, committed.metadata) == (7, "seven")
+
+
+def test_a_zombie_is_fenced_and_leaves_nothing(place: Place) -> None:
+    zombie = place.producer()
+    zombie.begin()
+    zombie.send(place.name, b"zombie").result()
+    with place.producer() as producer:
+        producer.begin()
+        with pytest.raises(KprotoError):
+            zombie.send(place.name, b"zombie again").result()
+        with pytest.raises(KprotoError):
+            zombie.commit()
+        with pytest.raises(Fenced):
+            zombie.abort()
+        zombie.close()
+        producer.send(place.name, b"mine")
+        producer.commit()
+    assert place.seen() == ["mine"]
+
+
+def test_a_transaction_whose_time_is_over_is_none_and_the_next_one_is(place: Place) -> None:
+    with place.producer(transaction_timeout_ms=1000) as producer:
+        producer.begin()
+        producer.send(place.name, b"late").result()
+        place.settled()  # the broker looks every ten seconds
+        producer.send(place.name, b"later")
+        with pytest.raises(KprotoError, match="abort"):
+            producer.commit()
+        with contextlib.suppress(Fenced):  # of brokers before KIP-890
+            producer.abort()
+            with producer.transaction():
+                producer.send(place.name, b"next")
+    assert place.seen() in (["next"], [])
+
+
+KILLED = """
+import sys, time
+from consumer import Producer
+options = {"transactional_id": sys.argv[2], "transaction_timeout_ms": 600_000, "max_block_ms": 300_000}
+producer = Producer(sys.argv[1], **options)
+producer.begin()
+while True:
+    producer.send(sys.argv[2], b"never").result()
+    print("sent", flush=True)
+"""
+
+
+def test_who_is_killed_in_a_transaction_leaves_nothing_and_the_next_one_ends_it(place: Place) -> None:
+    for number in range(3):
+        arguments = [sys.executable, "-c", KILLED, place.bootstrap, place.name]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) as process:
+            assert process.stdout is not None
+            for _ in range(3 + 5 * number):
+                assert process.stdout.readline() == b"sent\n"
+            process.send_signal(signal.SIGKILL)
+        assert place.ends("read_committed") != place.ends("read_uncommitted")
+        with place.producer() as producer, producer.transaction():
+            producer.send(place.name, b"%d" % number)
+        assert place.seen() == [str(n) for n in range(number + 1)]

@@ -1,0 +1,417 @@
+"""A producer's transactions in virtual time, with a coordinator that is a script: the real one judges in
+tests/conformance/test_transactions_on_kafka.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from consumer import AsyncProducer, Producer
+from consumer.engine.transaction_states import CALLS, EDGES, State
+from consumer.options import producer_options
+from consumer.records import GroupMetadata
+from kproto.errors import BrokerError, ConfigError, Fenced, IllegalState, KprotoError, NotAuthorized
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from kproto.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
+from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kproto.records import batches
+from tests.consumer.world import World, tp
+
+STORY = (
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    AddPartitionsToTxnRequest,
+    ProduceRequest,
+    AddOffsetsToTxnRequest,
+    TxnOffsetCommitRequest,
+    EndTxnRequest,
+)
+
+
+class Play:
+    """A world with one producer, whose requests of a transaction are answered here: as `refusals` says, one
+    code after the other for each kind of request, else well."""
+
+    def __init__(self, *, second: bool = False, **options: Any) -> None:
+        self.world = World({"t": 2})
+        self.second = second
+        self.refusals: dict[type, list[int]] = {}
+        self.asked: list[Any] = []
+        self.epoch = -1
+        self.world.tamper = self.answer
+        self.producer = self.world.producer(transactional_id="x", linger_ms=0, **options)
+        engine = self.producer.engine
+        assert engine.transactions is not None
+        self.engine, self.machine = engine, engine.transactions
+
+    def answer(self, client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, ApiVersionsRequest):
+            return self.versions()
+        if not isinstance(request, STORY):
+            return None
+        self.asked.append(request)
+        refusals = self.refusals.get(type(request))
+        code = refusals.pop(0) if refusals else 0
+        match request:
+            case FindCoordinatorRequest():
+                host, port = self.engine.core.network.bootstrap[0]
+                key = request.coordinator_keys[0]
+                found = Coordinator(
+                    key=key, node_id=1, host=host, port=port, error_code=code, error_message=None
+                )
+                return FindCoordinatorResponse(coordinators=[found])
+            case InitProducerIdRequest():
+                self.epoch += not code
+                self.epoch = max(self.epoch, request.producer_epoch + 1)
+                return InitProducerIdResponse(
+                    throttle_time_ms=0, error_code=code, producer_id=7, producer_epoch=self.epoch
+                )
+            case AddPartitionsToTxnRequest():
+                topics = [
+                    AddPartitionsToTxnTopicResult(
+                        name=topic.name,
+                        results_by_partition=[
+                            AddPartitionsToTxnPartitionResult(
+                                partition_index=index, partition_error_code=code
+                            )
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in request.v3_and_below_topics
+                ]
+                return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
+            case ProduceRequest():
+                answers = [
+                    TopicProduceResponse(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partition_responses=[
+                            PartitionProduceResponse(index=entry.index, error_code=code, base_offset=0)
+                            for entry in topic.partition_data
+                        ],
+                    )
+                    for topic in request.topic_data
+                ]
+                return ProduceResponse(responses=answers)
+            case AddOffsetsToTxnRequest():
+                return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
+            case TxnOffsetCommitRequest():
+                parts = [
+                    TxnOffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            TxnOffsetCommitResponsePartition(
+                                partition_index=p.partition_index, error_code=code
+                            )
+                            for p in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+                return TxnOffsetCommitResponse(throttle_time_ms=0, topics=parts)
+            case _:
+                self.epoch += self.second and not code
+                name = {"producer_id": 7, "producer_epoch": self.epoch} if self.second and not code else {}
+                return EndTxnResponse(throttle_time_ms=0, error_code=code, **name)
+
+    def versions(self) -> ApiVersionsResponse:
+        """What Kafka 4 says; with KIP-890's second version or before it."""
+        known = (*STORY, ApiVersionsRequest, MetadataRequest)
+        keys = [
+            ApiVersion(
+                api_key=one.__api_key__ or 0,
+                min_version=one.__versions__.min,
+                max_version=one.__versions__.max,
+            )
+            for one in known
+        ]
+        level = FinalizedFeatureKey(
+            name="transaction.version", max_version_level=2 if self.second else 1, min_version_level=1
+        )
+        return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features=[level])
+
+    def call(self, what: str) -> KprotoError | None:
+        """Calls, waits for the end, and returns the error."""
+        wish = self.machine.call(what)
+        self.producer.tick()
+        assert self.world.run(60_000, until=lambda: wish.done), self.machine.excuse()
+        return wish.error
+
+    def begin(self) -> None:
+        assert self.call("begin") is None
+        assert self.machine.state is State.open
+
+    def kinds(self) -> list[str]:
+        """What was asked since the last time."""
+        asked, self.asked[:] = [type(one).__name__.removesuffix("Request") for one in self.asked], []
+        return asked
+
+    def numbers(self) -> list[tuple[int, int, bool]]:
+        """Epoch, first sequence number and flag of each batch that was sent."""
+        return [
+            (batch.producer_epoch, batch.base_sequence, batch.is_transactional)
+            for request in self.asked
+            if isinstance(request, ProduceRequest)
+            for topic in request.topic_data
+            for entry in topic.partition_data
+            for batch in batches(entry.records or b"")
+        ]
+
+
+def test_a_transaction_asks_what_kafkas_own_client_asks_and_in_its_order() -> None:
+    play = Play()
+    play.begin()
+    assert play.kinds() == ["FindCoordinator", "InitProducerId"]
+    play.producer.must_send("t", "a", partition=0)
+    play.producer.tick()
+    assert play.call("commit") is None
+    assert play.kinds() == ["AddPartitionsToTxn", "Produce", "EndTxn"]
+    assert play.machine.state is State.ready
+
+
+def test_with_kip_890_writing_is_enough_and_every_transaction_has_an_epoch_of_its_own() -> None:
+    play = Play(second=True)
+    for _ in range(2):
+        play.begin()
+        play.producer.must_send("t", "a", partition=0)
+        play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+        assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (1, 0, True)]
+    kinds = play.kinds()
+    assert [kind for kind in kinds if kind.startswith("Add")] == []
+    assert kinds.count("EndTxn") == kinds.count("TxnOffsetCommit") == kinds.count("Produce") == 2
+
+
+def test_with_kip_890_a_failure_needs_no_new_id() -> None:
+    play = Play(second=True)
+    play.refusals[ProduceRequest] = [120]
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert play.call("commit") is not None
+    assert play.call("abort") is None
+    assert play.kinds() == ["FindCoordinator", "InitProducerId", "Produce", "EndTxn"]
+
+
+def test_records_of_a_transaction_say_that_they_are_and_their_numbers_go_on() -> None:
+    play = Play()
+    for _ in range(2):
+        play.begin()
+        play.producer.must_send("t", "a", partition=0)
+        play.producer.must_send("t", "b", partition=0)
+        assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 2, True)]
+    assert {r.transactional_id for r in play.asked if isinstance(r, ProduceRequest)} == {"x"}
+
+
+def test_a_transaction_without_records_is_no_transaction() -> None:
+    play = Play()
+    play.begin()
+    assert play.call("commit") is None
+    play.begin()
+    assert play.call("abort") is None
+    assert play.kinds() == ["FindCoordinator", "InitProducerId"]
+
+
+def test_outside_of_a_transaction_nothing_is_taken() -> None:
+    play = Play()
+    with pytest.raises(IllegalState, match=r"it has no id yet; now begin\(\)"):
+        play.engine.append("t", None, b"a", 0, 0, ())
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert play.call("commit") is None
+    with pytest.raises(IllegalState, match="no transaction is open"):
+        play.engine.append("t", None, b"a", 0, 0, ())
+    assert play.engine.records.open == {}
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 51])
+@pytest.mark.parametrize("request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest])
+def test_what_passes_is_tried_again(code: int, request_: type) -> None:
+    play = Play()
+    play.refusals[request_] = [code, code]
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert play.call("commit") is None
+    assert sum(isinstance(one, request_) for one in play.asked) == 3
+    lookups = sum(isinstance(one, FindCoordinatorRequest) for one in play.asked)
+    assert lookups == (3 if code in (15, 16) else 1)
+
+
+@pytest.mark.parametrize("code", [47, 90])
+@pytest.mark.parametrize("request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest])
+def test_who_is_fenced_is_lost_for_good(code: int, request_: type) -> None:
+    play = Play()
+    play.refusals[request_] = [code]
+    error: KprotoError | None = play.call("begin")
+    if error is None:
+        play.producer.must_send("t", "a", partition=0)
+        error = play.call("commit")
+    assert isinstance(error, Fenced)
+    assert play.machine.state is State.lost
+    with pytest.raises(Fenced):
+        play.machine.call("begin")
+    assert play.engine.open_records == 0
+
+
+def test_who_may_not_use_the_id_is_told_what_is_needed() -> None:
+    play = Play()
+    play.refusals[FindCoordinatorRequest] = [53]
+    assert isinstance(play.call("begin"), NotAuthorized)
+    assert play.machine.state is State.lost
+
+
+def test_a_record_that_is_refused_leaves_only_the_abort_and_the_next_epoch_comes_after_it() -> None:
+    play = Play()
+    play.refusals[ProduceRequest] = [87]
+    play.begin()
+    play.producer.must_send("t", "bad", partition=0)
+    error = play.call("commit")
+    assert isinstance(error, BrokerError)
+    assert error.code == 87
+    with pytest.raises(BrokerError):
+        play.machine.call("commit")
+    with pytest.raises(BrokerError):
+        play.engine.append("t", None, b"a", 0, 0, ())
+    assert play.call("abort") is None
+    play.begin()
+    play.producer.must_send("t", "good", partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (1, 0, True)]
+    own = [r for r in play.asked if isinstance(r, InitProducerIdRequest)][-1]
+    assert (own.producer_id, own.producer_epoch) == (7, 0)
+    assert [r.committed for r in play.asked if isinstance(r, EndTxnRequest)] == [False, True]
+
+
+def test_what_was_not_sent_when_it_was_aborted_never_is() -> None:
+    play = Play()
+    play.begin()
+    play.refusals[AddPartitionsToTxnRequest] = [51] * 1000
+    batch = play.producer.must_send("t", "a", partition=0)
+    play.engine.flush()
+    play.producer.tick()
+    play.world.run(200)
+    assert play.call("abort") is None
+    assert isinstance(batch.error, IllegalState)
+    assert not play.numbers()
+    assert play.machine.state is State.ready
+
+
+def test_a_batch_that_is_too_large_is_divided_under_the_same_numbers() -> None:
+    play = Play(batch_size=100_000)
+    play.refusals[ProduceRequest] = [10]
+    play.begin()
+    for number in range(4):
+        play.producer.must_send("t", str(number), partition=0)
+    assert play.call("commit") is None
+    assert play.numbers() == [(0, 0, True), (0, 0, True), (0, 2, True)]
+
+
+def test_offsets_are_part_of_the_transaction() -> None:
+    play = Play()
+    play.begin()
+    play.refusals[TxnOffsetCommitRequest] = [14, 16]
+    play.machine.send_offsets(GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
+    play.producer.tick()
+    assert play.call("commit") is None
+    asked = play.kinds()
+    assert asked[:4] == ["FindCoordinator", "InitProducerId", "AddOffsetsToTxn", "FindCoordinator"]
+    assert asked[4:] == ["TxnOffsetCommit"] * 2 + ["FindCoordinator", "TxnOffsetCommit", "EndTxn"]
+
+
+@pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
+def test_offsets_of_a_member_that_was_replaced_spoil_the_transaction(code: int) -> None:
+    play = Play()
+    play.begin()
+    play.refusals[TxnOffsetCommitRequest] = [code]
+    play.machine.send_offsets(GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "")})
+    error = play.call("commit")
+    assert isinstance(error, BrokerError)
+    assert error.code == code
+    assert play.call("abort") is None
+
+
+def test_a_commit_whose_answer_got_lost_is_asked_again_until_it_is_known() -> None:
+    play = Play(request_timeout_ms=500, delivery_timeout_ms=2000)
+    play.begin()
+    batch = play.producer.must_send("t", "a", partition=0)
+    play.engine.flush()
+    play.producer.tick()
+    assert play.world.run(5000, until=lambda: batch.done)
+    wish = play.machine.call("commit")
+    play.world.down = True
+    play.world.cut(play.producer)
+    play.producer.tick()
+    play.world.run(3000)
+    assert not wish.done
+    assert play.machine.call("commit") is wish
+    play.world.down = False
+    assert play.world.run(30_000, until=lambda: wish.done)
+    assert wish.error is None
+
+
+def test_every_call_leads_along_an_edge_and_every_state_is_reached() -> None:
+    for state, calls in CALLS.items():
+        for to in calls.values():
+            assert to is state or to in EDGES[state], (state, to)
+    assert set(CALLS) == set(EDGES) == set(State)
+    assert {to for ends in EDGES.values() for to in ends} == set(State) - {State.new}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"transactional_id": ""}, "transactional_id"),
+        ({"transactional_id": "x", "acks": "1"}, "acks"),
+        ({"transactional_id": "x", "enable_idempotence": False}, "enable_idempotence"),
+        ({"transactional_id": "x", "transaction_timeout_ms": 0}, "transaction_timeout_ms"),
+    ],
+)
+def test_options_that_no_transaction_can_have_are_refused(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        producer_options(given)
+
+
+@pytest.mark.parametrize("what", ["begin", "commit", "abort"])
+def test_without_the_option_there_are_no_transactions(what: str) -> None:
+    with Producer("127.0.0.1:1") as producer:
+        call: Callable[[], None] = getattr(producer, what)
+        with pytest.raises(IllegalState, match="needs a producer with the option transactional_id"):
+            call()
+
+
+def test_the_asyncio_producer_says_who_has_transactions() -> None:
+    async def make() -> None:
+        AsyncProducer("127.0.0.1:1", transactional_id="x")
+
+    import asyncio
+
+    with pytest.raises(ConfigError, match="the blocking Producer's"):
+        asyncio.run(make())
