@@ -63,6 +63,7 @@ class Options:
     fetch_offset_retry_interval_ms: int = 1_000
     commit_group_id: str | None = None
     topic: str | None = None
+    transactional_id_prefix: str | None = None
     formats: tuple[decoding.Asked, ...] = ()
 
     @property
@@ -112,6 +113,9 @@ class Options:
         for name in sorted(self.given):
             if name in _SOURCE_ONLY:
                 self._refuse(name, "it is for reading, not for writing")
+        if self.transactional_id_prefix is None and "transaction.timeout.ms" in self.client:
+            timeout = self.client["transaction.timeout.ms"]
+            raise ConfigError("kafka.transaction.timeout.ms", timeout, "it needs transactionalIdPrefix")
         return self
 
     def for_reading(self) -> None:
@@ -121,6 +125,7 @@ class Options:
                 "subscribe", None, "one of subscribe, subscribePattern and assign must be given"
             )
         self._refuse("topic", "it is for writing; topics to read are given with subscribe")
+        self._refuse("transactionalIdPrefix", "it is for writing")
         decoded = {one.where for one in self.formats}
         for name in sorted(self.given & decoding.NAMES):
             column = name.partition(".")[0]
@@ -207,9 +212,8 @@ _REFUSED = {
     "config.providers": "there is no Java client here that could run them; put the value itself",
     "partitioner.class": "there is no Java here that could run it; give the rows a column partition",
     "partitioner.ignore.keys": "murmur2 of the key decides; give the rows a column partition",
-    "transactional.id": "the sink writes at least once, without transactions, as Spark's own does",
-    "transaction.timeout.ms": "the sink writes at least once, without transactions",
-    "transaction.two.phase.commit.enable": "the sink writes at least once, without transactions",
+    "transactional.id": "each task has an id of its own: give transactionalIdPrefix",
+    "transaction.two.phase.commit.enable": "each task commits by itself; give transactionalIdPrefix",
 }
 
 # Membership of a group, which neither Spark's source nor this one uses, and the JVM client's own buffers,
@@ -265,6 +269,7 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "linger.ms": whole(0, _INT32),
     "batch.size": whole(0, _INT32),
     "enable.idempotence": boolean,
+    "transaction.timeout.ms": whole(1, _INT32),
     "delivery.timeout.ms": whole(1, _INT32),
     "max.request.size": whole(1, _INT32),
     "max.block.ms": whole(0, _INT32),
@@ -288,9 +293,10 @@ _PLAIN: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "fetchOffset.retryIntervalMs": ("fetch_offset_retry_interval_ms", whole(0, _INT32)),
     "commitGroupId": ("commit_group_id", text),
     "topic": ("topic", text),
+    "transactionalIdPrefix": ("transactional_id_prefix", text),
 }
 
-_SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "includeHeaders"} | {
+_SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHeaders"} | {
     "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsByTimestamp",
     "startingTimestamp", "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
     *decoding.NAMES,

@@ -7,7 +7,7 @@ Rules, all of them as in Spark's own sink:
 * The option `topic` beats the column. A null `partition` leaves it to the partitioner: murmur2 of the key.
 * What can be refused is refused before anything is written: columns, types, modes, no topic at all.
 * At least once: a task that is repeated writes its rows again, and nothing is taken back from a task that
-  failed. A task ends when every record was acknowledged.
+  failed. A task ends when every record was acknowledged. With ``transactionalIdPrefix`` once: see `once`.
 * Batches say ``.mode("append")``: Spark refuses its default mode for all sources of this kind.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, TypeAlias, cast
+from uuid import uuid4
 
 import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.sql.datasource import (
@@ -31,6 +32,8 @@ from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig, producer_options
 from .arrow import RecordBatch
+from .once import OPTION, TIMEOUT_MS, task
+from .once import write as write_once
 from .options import Options
 from .schema import HEADERS
 
@@ -59,7 +62,8 @@ class KprotoWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, options: Options, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError("mode", "overwrite", 'a topic can only be added to: .mode("append")')
-        self.rows = Rows(schema, options.for_sink())
+        # A name of this job's own: each of its tasks, and of their repetitions, is given it.
+        self.rows = Rows(schema, options.for_sink(), job=uuid4().hex)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when all of them are acknowledged."""
@@ -80,8 +84,9 @@ class KprotoStreamWriter(DataSourceStreamArrowWriter):
 class Rows:
     """How the rows of a schema become records. Raises ConfigError for a schema from which they can't."""
 
-    def __init__(self, schema: StructType, options: Options) -> None:
+    def __init__(self, schema: StructType, options: Options, job: str | None = None) -> None:
         self.options = options
+        self.job = job
         self.columns: dict[str, int] = {}
         for index, column in enumerate(schema.fields):
             name = column.name.lower()
@@ -98,7 +103,10 @@ class Rows:
             raise ConfigError("schema", names, "a column named value, string or binary, is needed")
         if options.topic is None and "topic" not in self.columns:
             raise ConfigError("topic", None, "give the option topic, or a column of that name")
-        producer_options(self.config)
+        if options.transactional_id_prefix is not None and options.topic is None:
+            why = "give the option topic, too: the note of what is written belongs to a topic"
+            raise ConfigError(OPTION, options.transactional_id_prefix, why)
+        producer_options({**self.config, "transactional_id": options.transactional_id_prefix})  # checks them
 
     @property
     def config(self) -> ProducerConfig:
@@ -107,11 +115,17 @@ class Rows:
         level = self.options.client.get(f"compression.{given.get('compression_type', 'none')}.level")
         if level is not None:
             given["compression_level"] = level
+        if self.options.transactional_id_prefix is not None:
+            given.setdefault("transaction_timeout_ms", TIMEOUT_MS)
         access = self.options.access.options
         return cast(ProducerConfig, {"client_id": "kproto-spark", **given, **access})
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows, and wait until all of them are acknowledged. Raises the first failure."""
+        prefix = self.options.transactional_id_prefix
+        if prefix is not None:
+            write_once(task(prefix, self.job), self.options, self.config, batches, self._send_all)
+            return WriterCommitMessage()
         producer = _producer(self.options, self.config)
         try:
             waiting: list[Delivery] = []
@@ -125,6 +139,10 @@ class Rows:
             producer.kill()
             raise
         return WriterCommitMessage()
+
+    def _send_all(self, producer: Producer, batch: RecordBatch) -> None:
+        """Hand over a batch; who commits is told of what fails."""
+        self._send(producer, batch, [])
 
     def _send(self, producer: Producer, batch: RecordBatch, waiting: list[Delivery]) -> None:
         """Hand over a batch, in columns."""

@@ -1,4 +1,4 @@
-"""What is killed again and again: batches, a stream into files, one with state, and one back into Kafka.
+"""What is killed again and again: batches, a stream into files, one with state, and two back into Kafka.
 
     python spark_crash_job.py MASTER BOOTSTRAP TOPIC FOLDER
 
@@ -18,7 +18,7 @@ from consumer import Cluster, TopicPartition
 from consumer.spark import register
 from tests.conformance.spark_cluster import session
 
-NAMES = ["rows", "counts", "copy"]
+NAMES = ["rows", "counts", "copy", "once"]
 
 
 def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
@@ -40,7 +40,8 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
             if name == "counts":
                 counts = stream().groupBy("partition").agg({"offset": "count"})
                 return counts.writeStream.outputMode("complete").foreachBatch(keep)
-            return stream().select("value", "partition").writeStream.format("kproto").options(**where_to)
+            given = where_to if name == "copy" else where_once
+            return stream().select("value", "partition").writeStream.format("kproto").options(**given)
 
         where_from = {name: str(folder / "checkpoints" / name) for name in names}
         return {
@@ -55,6 +56,7 @@ def main(master: str, bootstrap: str, topic: str, folder: Path) -> None:
         new.rename(folder / "counts")
 
     where_to = {"kafka.bootstrap.servers": bootstrap, "topic": f"{topic}-copy"}
+    where_once = {**where_to, "topic": f"{topic}-once", "transactionalIdPrefix": topic}
     with Cluster(bootstrap) as cluster:
         running = streams(NAMES, processingTime="0 seconds")
         while not (folder / "stop").exists():

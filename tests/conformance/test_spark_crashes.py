@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -24,8 +25,9 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet as pq
 
+from consumer import Consumer
 from kproto.group.subscription import TopicPartition
-from kproto.records import encode_batch, rows
+from kproto.records import encode_batch
 from kproto.records.record import Record
 from tests.conformance import spark_cluster
 from tests.conformance.judges import RealKafka
@@ -61,6 +63,7 @@ class Story:
         self.ends = [0] * PARTITIONS
         kafka.topic(self.topic, *self.ends)
         kafka.topic(f"{self.topic}-copy", *self.ends)
+        kafka.topic(f"{self.topic}-once", *self.ends)
         self.process: subprocess.Popen[bytes] | None = None
 
     def write(self) -> None:
@@ -145,7 +148,9 @@ def test_whoever_is_killed_every_row_is_there_once(
         counts = {int(number): n for number, n in json.loads((tmp_path / "counts").read_text()).items()}
         assert counts == dict(enumerate(story.ends))
         # A sink of Kafka's is written at least once.
-        assert copied(kafka, f"{story.topic}-copy") == every
+        assert set(copied(kafka, f"{story.topic}-copy")) == every
+        # With transactions once, for who reads what is committed.
+        assert sorted(copied(kafka, f"{story.topic}-once", "read_committed")) == sorted(every)
         assert set((tmp_path / "batches").read_text().splitlines()) == {"right"}
 
 
@@ -164,17 +169,23 @@ def committed(folder: Path) -> list[str]:
     return list(names)
 
 
-def copied(kafka: Filled, topic: str) -> set[tuple[int, int]]:
-    """(partition, value) of all records of a topic."""
-    found: set[tuple[int, int]] = set()
-    for number in range(PARTITIONS):
-        partition, at = TopicPartition(topic, number), 0
-        end = kafka.cluster.list_offsets({partition: "latest"})[partition].offset or 0
-        while at < end:
-            answer = kafka.cluster.fetch({partition: at})[partition]
-            records = [record for record in rows(answer.records) if record.offset >= at]
-            found |= {(number, int(record.value or b"-1")) for record in records}
-            at = records[-1].offset + 1
+def copied(
+    kafka: Filled, topic: str, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+) -> list[tuple[int, int]]:
+    """(partition, value) of each record of a topic; no transaction may be open."""
+    found: list[tuple[int, int]] = []
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    committed, ends = (
+        kafka.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=level)
+        for level in ("read_committed", "read_uncommitted")
+    )
+    assert committed == ends
+    with Consumer(kafka.bootstrap, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
+        consumer.assign(partitions)
+        while any(consumer.position(partition) < (end.offset or 0) for partition, end in ends.items()):
+            records = consumer.poll(60)
+            assert records or all(consumer.position(p) >= (end.offset or 0) for p, end in ends.items())
+            found += [(record.partition, int(record.value or b"-1")) for record in records]
     return found
 
 

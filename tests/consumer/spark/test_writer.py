@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from consumer.engine.partitioning import murmur2
+from consumer.spark.once import task
 from consumer.spark.options import parse
 from consumer.spark.schema import HEADERS
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter, Rows
@@ -172,6 +175,75 @@ def test_a_stream_writes_in_every_output_mode(filled: Filled) -> None:
     writer = KprotoStreamWriter(PLAIN, parse(sink(filled, topic="t")), True)
     writer.write(iter([pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))]))
     assert len(records(filled, "t")) == 1
+
+
+# Once ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def context() -> Iterator[Any]:
+    """A task of Spark's, as its worker makes one."""
+    before, TaskContext._taskContext = TaskContext._taskContext, None
+    yield TaskContext._getOrCreate()
+    TaskContext._taskContext = before
+
+
+def stream_write(filled: Filled, **more: str) -> None:
+    writer = KprotoStreamWriter(PLAIN, parse(sink(filled, topic="t", **more)), False)
+    writer.write(iter([pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))]))
+
+
+def test_a_broker_without_transactions_is_told_in_words(filled: Filled, context: Any) -> None:
+    filled.topic("t", 0)
+    context._partitionId = 3
+    context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
+    with pytest.raises(BrokerError, match="no transactions"):
+        stream_write(filled, transactionalIdPrefix="etl")
+    assert records(filled, "t") == []
+
+
+def test_a_spark_that_does_not_tell_query_and_batch_is_refused(filled: Filled, context: Any) -> None:
+    context._localProperties = {}
+    with pytest.raises(ConfigError, match="doesn't tell its tasks which query"):
+        stream_write(filled, transactionalIdPrefix="etl")
+
+
+def test_every_partition_of_every_query_and_job_has_a_name_of_its_own(context: Any) -> None:
+    context._partitionId = 3
+    context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
+    assert task("etl", None) == ("etl-q-3", 7)
+    assert task("etl", "job") == ("etl-job-3", 0)
+
+
+def test_all_tasks_of_a_job_have_its_name_and_no_other_job_has_it() -> None:
+    given = parse({"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"})
+    first, second = KprotoWriter(PLAIN, given, False), KprotoWriter(PLAIN, given, False)
+    assert pickle.loads(pickle.dumps(first)).rows.job == first.rows.job != second.rows.job
+
+
+def test_a_task_has_the_time_that_brokers_allow_unless_another_is_given() -> None:
+    given = {"kafka.bootstrap.servers": "a:1", "topic": "t", "transactionalIdPrefix": "etl"}
+    assert Rows(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 900_000
+    given["kafka.transaction.timeout.ms"] = "5000"
+    assert Rows(PLAIN, parse(given)).config.get("transaction_timeout_ms") == 5000
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"transactionalIdPrefix": "etl"}, "give the option topic, too"),
+        ({"transactionalIdPrefix": "etl", "topic": "t", "kafka.acks": "1"}, "acks"),
+        ({"kafka.transaction.timeout.ms": "5000", "topic": "t"}, "it needs transactionalIdPrefix"),
+    ],
+)
+def test_what_no_transaction_can_be_of_is_refused(given: dict[str, str], text: str) -> None:
+    assert text in refused(plain().add("topic", "string"), **given)
+
+
+def test_reading_has_no_transactional_ids() -> None:
+    options = parse({"kafka.bootstrap.servers": "a:1", "subscribe": "t", "transactionalIdPrefix": "etl"})
+    with pytest.raises(ConfigError, match="it is for writing"):
+        options.for_batch()
 
 
 # Refused before anything is written -------------------------------------------------------------

@@ -1,0 +1,26 @@
+"""A task of the sink in a process of its own, which may be killed: for test_spark_once.py."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+
+def run(writer: Any, partition: int, batch: int, values: Iterable[str], pause_s: float = 0.0) -> None:
+    """What Spark's worker does with a writer: its rows come one after the other, `pause_s` apart."""
+    TaskContext._taskContext = None
+    context: Any = TaskContext._getOrCreate()
+    context._partitionId = partition
+    context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": str(batch)}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for value in values:
+            yield pa.RecordBatch.from_pydict({"value": [value]})
+            time.sleep(pause_s)
+
+    pickle.loads(pickle.dumps(writer)).write(batches())

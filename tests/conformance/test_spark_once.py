@@ -1,0 +1,137 @@
+"""What a task of the sink writes with transactionalIdPrefix, on a real Kafka and without a JVM.
+
+KPROTO_SPARK_KILLS says how often tasks are killed, KPROTO_SEED when; it is printed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark import TaskContext
+from pyspark.sql.types import StructType
+
+from consumer import Cluster
+from consumer.spark.options import parse
+from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
+from kproto.errors import KprotoError
+from tests.conformance import judges
+from tests.conformance.once_task import run
+from tests.conformance.test_transactions_on_kafka import Place
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+KILLS = int(os.environ.get("KPROTO_SPARK_KILLS", "10"))
+ROWS = 20
+SCHEMA = StructType().add("value", "string")
+
+
+@pytest.fixture
+def place(real_kafka: judges.RealKafka) -> Iterator[Place]:
+    before = TaskContext._taskContext
+    with Cluster(real_kafka.bootstrap) as cluster:
+        yield Place(real_kafka.bootstrap, cluster)
+    TaskContext._taskContext = before
+
+
+def sink(kind: Any, place: Place) -> Any:
+    given = {"topic": place.name, "transactionalIdPrefix": place.name, "kafka.max.block.ms": "300000"}
+    return kind(SCHEMA, parse({"kafka.bootstrap.servers": place.bootstrap, **given}), False)
+
+
+def test_a_task_that_is_run_again_writes_nothing_and_the_next_batch_is_written(place: Place) -> None:
+    writer = sink(KprotoStreamWriter, place)
+    for batch in (0, 0, 1, 1, 0, 3, 2):
+        run(writer, 0, batch, [f"a{batch}", f"b{batch}"])
+    run(writer, 1, 0, ["other"])
+    run(writer, 2, 0, [])
+    assert place.seen() == ["a0", "a1", "a3", "b0", "b1", "b3", "other"]
+
+
+def test_a_task_that_fails_leaves_nothing_and_its_repetition_writes_all(place: Place) -> None:
+    writer = sink(KprotoStreamWriter, place)
+
+    def failing() -> Iterator[str]:
+        yield from "abc"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(writer, 0, 0, failing())
+    run(writer, 0, 0, "abc")
+    assert place.seen() == [*"abc"]
+
+
+def test_of_two_that_run_the_same_task_one_writes(place: Place) -> None:
+    writer = sink(KprotoStreamWriter, place)
+
+    def slow() -> Iterator[str]:
+        yield "a"
+        run(writer, 0, 0, "ab")  # a speculative copy, which overtakes
+        yield "b"
+
+    with pytest.raises(KprotoError):
+        run(writer, 0, 0, slow())
+    assert place.seen() == [*"ab"]
+
+
+def test_a_task_of_a_batch_is_written_once_in_its_job_and_again_by_another(place: Place) -> None:
+    writer = sink(KprotoWriter, place)
+    for _ in range(2):
+        run(writer, 0, 0, ["first"])
+    run(sink(KprotoWriter, place), 0, 0, ["second"])
+    assert place.seen() == ["first", "second"]
+
+
+def test_whenever_tasks_are_killed_or_stopped_every_row_is_seen_once(place: Place) -> None:
+    seed = int(os.environ.get("KPROTO_SEED", str(time.time_ns() % 10**6)))
+    print(f"KPROTO_SEED={seed}")
+    random, writer = Random(seed), sink(KprotoStreamWriter, place)
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["consumer.spark.writer", "tests.conformance.once_task"])
+    stopped: list[Any] = []
+    killed, batch, took = 0, 0, 5.0
+
+    def start() -> Any:
+        rows = [f"{batch:04}-{number:02}" for number in range(ROWS)]
+        process = processes.Process(target=run, args=(writer, 0, batch, rows, 0.01))
+        process.start()
+        return process
+
+    while killed < KILLS:
+        began, process = time.monotonic(), start()
+        process.join(random.uniform(0, 1.5 * took) if random.random() < 0.7 else None)
+        if process.is_alive() and random.random() < 0.3:
+            os.kill(process.pid, signal.SIGSTOP)  # a zombie: it goes on when others have done its work
+            stopped.append(process)
+        elif process.is_alive():
+            process.kill()
+            process.join()
+            killed += 1
+        elif random.random() < 0.3:
+            killed += (
+                1  # it was killed after its work was done: Spark has not heard of that, and runs it again
+            )
+        else:
+            assert process.exitcode == 0
+            took = time.monotonic() - began
+            batch += 1
+        if stopped and random.random() < 0.3:
+            zombie = stopped.pop()
+            os.kill(zombie.pid, signal.SIGCONT)
+            zombie.join()
+    for zombie in stopped:
+        os.kill(zombie.pid, signal.SIGCONT)
+        zombie.join()
+    last = start()
+    last.join()
+    assert last.exitcode == 0
+    assert place.seen() == [f"{b:04}-{n:02}" for b in range(batch + 1) for n in range(ROWS)]
