@@ -1,8 +1,8 @@
 """What setup.cfg can't say: README as a package index shows it.
 
 Links between files and the picture lead nowhere there. With `url` in setup.cfg, a repository's address, say
-https://HOST/OWNER/kproto, they become absolute, for the version's tag. Without one their words stay, and the
-picture is left out.
+https://HOST/OWNER/kproto, they become absolute, for the version's tag. Without one their words stay, the
+picture is left out, and the end says where the pages are.
 """
 
 import re
@@ -12,6 +12,10 @@ from pathlib import Path
 from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
+PAGES = """
+The pages that are named here are in the source distribution (`pip download --no-binary kproto kproto`), from
+`docs/index.md` on.
+"""
 
 
 def description(text: str, url: str, version: str) -> str:
@@ -25,7 +29,8 @@ def description(text: str, url: str, version: str) -> str:
             return "" if picture else words
         return f"{picture}[{words}]({url}/{'raw' if picture else 'blob'}/v{version}/{target})"
 
-    return re.sub(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)", link, text)
+    said = re.sub(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)", link, text)
+    return said if url else f"{said.rstrip()}\n{PAGES}"
 
 
 def read(config: Path = ROOT / "setup.cfg") -> str:

@@ -77,3 +77,17 @@ def test_without_an_address_no_link_on_an_index_leads_nowhere() -> None:
     assert "](" not in text
     assert "A group's life: members join" not in text  # the picture's words
     assert "coming from kafka-python,\naiokafka, confluent-kafka," in text  # words stay
+    assert text.endswith("from\n`docs/index.md` on.\n")  # where they are
+
+
+@pytest.mark.parametrize("url", ["", "https://code.example/team/kproto"])
+def test_the_page_that_an_index_makes_of_it_has_no_relative_link(url: str) -> None:
+    """As PyPI renders it; `tox -e dist` has what that takes."""
+    renderer = pytest.importorskip("readme_renderer.markdown")
+    if not renderer.variants:
+        pytest.skip("readme_renderer comes without its extra md")
+    page = renderer.render(described(url))
+    targets = re.findall(r'(?:href|src)="([^"]*)"', page)
+    away = [target for target in targets if not target.startswith("#")]
+    assert all(target.startswith("https://") for target in away)
+    assert len(away) == (len(LINKS) if url else 0)
