@@ -140,7 +140,9 @@ def _offsets(name: str, value: str) -> Bound:
     edge = value.strip().lower()
     if edge in ("earliest", "latest"):
         return Everywhere("earliest" if edge == "earliest" else "latest")
-    shape = '"earliest", "latest" or {"flights": {"0": 23, "1": -2}} (-2 is earliest, -1 latest)'
+    shape = '{"flights": {"0": 23, "1": -2}} (-2 is earliest, -1 latest)'
+    if not edge.startswith("{"):
+        raise ConfigError(name, value, f"allowed: earliest, latest, or JSON such as {shape}")
     offsets: dict[TopicPartition, int | Edge] = {}
     for partition, number in _each_partition(name, value, shape).items():
         if number < -2:

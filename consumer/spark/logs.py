@@ -7,7 +7,8 @@ Rules:
   (``fetchOffset.numRetries``, ``fetchOffset.retryIntervalMs``) and then raised.
 * Every wait has an end. A driver that hangs in planning shows nothing to anybody (SPARK-32032).
 * A broker that restarts is waited for, as Java's clients do: a cluster that answered before for
-  ``kafka.default.api.timeout.ms``, one that never did for ``kafka.request.timeout.ms``.
+  ``kafka.default.api.timeout.ms``, one that never did for ``kafka.request.timeout.ms``, or for the former
+  where that was given and is shorter.
 * Topics are never created by asking for them.
 """
 
@@ -202,6 +203,15 @@ class Logs:
     def _timeout(self) -> float:
         return self.options.number("default.api.timeout.ms", API_TIMEOUT_MS) / 1000
 
+    @property
+    def _patience(self) -> tuple[float, str]:
+        """How long, in seconds, nobody may be reached, and the option that says so."""
+        whole, first = self._timeout, request_timeout_ms(self.options) / 1000
+        shorter = "default.api.timeout.ms" in self.options.client and whole < first
+        if self._answered or shorter:
+            return whole, "kafka.default.api.timeout.ms"
+        return first, "kafka.request.timeout.ms"
+
     def _offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
@@ -214,11 +224,10 @@ class Logs:
         return {p: at.offset or 0 for p, at in answers.items()}
 
     def _retried(self, ask: Callable[[], T]) -> T:
-        option = "default.api.timeout.ms" if self._answered else "request.timeout.ms"
-        patience = self._timeout if self._answered else request_timeout_ms(self.options) / 1000
+        patience, option = self._patience
         for left in reversed(range(self.options.fetch_offset_retries + 1)):
             try:
-                found = ridden_out(ask, patience, f"kafka.{option}")
+                found = ridden_out(ask, patience, option)
             except (RequestTimedOut, Retriable) as error:
                 if not left:
                     error.add_note(

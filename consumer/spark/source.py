@@ -47,6 +47,10 @@ class TooOld(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, object]:
         raise self.error
 
+    def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
+        """What a new query is asked for first, without a start."""
+        raise self.error
+
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         raise self.error
 

@@ -29,15 +29,18 @@ def test_a_process_of_spark_imports_what_it_needs_and_no_more(module: str, heavy
     assert done.stdout.split() == []
 
 
-def test_a_stream_of_an_older_spark_says_so_when_it_is_asked_where_it_begins() -> None:
-    """Not before: Spark 4.0 and 4.1 would hide it behind an error of their own."""
+@pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
+def test_a_stream_of_an_older_spark_says_so_when_it_is_first_asked_something(first: str) -> None:
+    """Not before: Spark 4.0 and 4.1 would hide it behind an error of their own. A new query of theirs asks
+    for the latest offset first, one that goes on doesn't.
+    """
     program = (
         "import sys\n"
         "from consumer.spark.source import KprotoDataSource\n"
         "sys.modules['pyspark.sql.streaming.datasource'] = None  # PySpark 4.1 has none\n"
         "source = KprotoDataSource({'kafka.bootstrap.servers': 'localhost:1', 'subscribe': 't'})\n"
         "reader = source.streamReader(source.schema())\n"
-        "try: reader.initialOffset()\n"
+        f"try: reader.{first}()\n"
         "except ImportError as error: print(error)\n"
     )
     done = subprocess.run(

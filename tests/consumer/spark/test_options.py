@@ -143,6 +143,12 @@ def test_offsets_of_another_shape_are_refused_with_the_right_one(wrong: str) -> 
     assert '{"flights": {"0": 23, "1": -2}}' in text
 
 
+def test_a_misspelt_edge_is_told_of_both_edges_and_not_of_json_that_fails() -> None:
+    text = refusal(startingOffsets="eariest")
+    assert "allowed: earliest, latest, or JSON" in text
+    assert "Expecting value" not in text
+
+
 def test_one_time_beats_times_and_times_beat_offsets() -> None:
     times = '{"flights": {"0": 70}}'
     both = options(startingOffsetsByTimestamp=times, startingOffsets="latest")

@@ -560,6 +560,19 @@ def test_a_cluster_that_was_never_reached_is_told_after_the_request_timeout() ->
     assert 0.5 < time.monotonic() - began < 20
 
 
+def test_who_gives_a_whole_call_less_time_than_a_request_is_told_after_that() -> None:
+    options = parse(
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "subscribe": "t",
+            "kafka.default.api.timeout.ms": "200",
+        }
+    )
+    with pytest.raises(ConnectionFailed) as failure:
+        KprotoStreamReader(full(options), options).latestOffset({}, ReadAllAvailable())
+    assert failure.value.__notes__ == ["It was tried for 0.2 s; see kafka.default.api.timeout.ms."]
+
+
 def test_every_batch_ends_where_its_rows_end(filled: Filled) -> None:
     """Whatever is written between them, to whichever partition, and however many are taken at most."""
     filled.topic("t", 3, 2)
