@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from consumer.spark.session import SETTINGS
 from tests.documents import DOCS, PAGES, Block, blocks, run_console, run_python, with_kproto
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -163,6 +164,11 @@ def test_the_protocol_has_a_page_for_every_message() -> None:
     from kproto.messages.index import API_NAMES
 
     assert {f"protocol/{api}.md" for api in API_NAMES.values()} <= set(made())
+
+
+def test_the_page_of_spark_says_why_for_each_setting_of_its_session() -> None:
+    text = (DOCS / "how-to" / "spark.md").read_text()
+    assert [name for name in SETTINGS if f"`{name}`" not in text] == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -142,8 +142,10 @@ def session(
     """A quiet local session that has the source; finds a Java, and works from a source checkout.
 
     `quick` starts sooner and peaks lower: for tests and demos, not for measuring. `settings` are added to,
-    or replace, those in `SETTINGS`; a state store of RocksDB is chosen there, not later. A session that is
-    already there is returned as it is, with the source registered. Raises MissingExtra, with what to install.
+    or replace, those in `SETTINGS`; a state store of RocksDB is chosen there, not later. What `spark-submit`
+    was given beats `SETTINGS` and `cores`, and for a cluster that it names nothing of ours is set. A session
+    that is already there is returned as it is, with the source registered. Raises MissingExtra, with what to
+    install.
     """
     try:
         from pyspark.sql import SparkSession
@@ -161,14 +163,28 @@ def session(
             own["spark.python.unix.domain.socket.enabled"] = "false"
         if "RocksDB" in (settings or {}).get(STATE_STORE, ""):
             del own[_RAW_FILES]  # it asks Hadoop for a file system of another class, and fails
-        builder = SparkSession.builder.appName(app).master(f"local[{cores}]")
-        for name, value in {**own, **(settings or {})}.items():
+        own = {"spark.master": f"local[{cores}]", **own}
+        submitted = _submitted()
+        if not submitted.get("spark.master", "local").startswith("local"):
+            own = {}
+        builder = SparkSession.builder.appName(app)
+        for name, value in {**own, **submitted, **(settings or {})}.items():
             builder = builder.config(name, value)
         with _environment(files), _without_pandas_warning():
             spark = builder.getOrCreate()
     with _without_pandas_warning():
         register(spark)
     return spark
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was given but for the name; nothing where it didn't start this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+    return {name: value for name, value in SparkConf().getAll() if name != "spark.app.name"}
 
 
 @contextmanager

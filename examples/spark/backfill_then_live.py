@@ -15,7 +15,7 @@ def backfill(at: Place) -> str:
     ends = dict.fromkeys(map(str, range(3)), 0)
     for row in history.groupBy("partition").agg((f.max("offset") + 1).alias("end")).collect():
         ends[str(row.partition)] = row.end
-    return json.dumps({"flights": ends})
+    return json.dumps({at.topic: ends})
 
 
 def live(at: Place, starting: str) -> None:

@@ -40,7 +40,7 @@ def main() -> None:
         at.write(at.table)
         with Producer(at.bootstrap) as producer:
             for number in range(BROKEN):
-                producer.send("flights", b'{"origin": "JFK", "flight": ', b"%d" % number)
+                producer.send(at.topic, b'{"origin": "JFK", "flight": ', b"%d" % number)
         enrich(at, airlines)
         rows = at.spark.read.parquet(str(at.folder / "named"))
         found = rows.groupBy("day", "airline").agg(f.count("*"), f.count("dep_delay")).collect()

@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 from consumer.spark import session
 from kproto import Cluster, Producer, running
@@ -22,15 +23,16 @@ SCHEMA = "origin string, dest string, carrier string, flight int, tailnum string
 
 
 class Place(NamedTuple):
-    """Where a pipeline runs. `table` is what was written to the topic `flights`, for pandas to check."""
+    """Where a pipeline runs. `table` is what was written to the topic, for pandas to check."""
 
     spark: SparkSession
     bootstrap: str
+    topic: str
     folder: Path
     table: pd.DataFrame
 
     def options(self, **more: Any) -> dict[str, str]:
-        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": "flights", **more}
+        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, **more}
         return {name: str(value) for name, value in given.items()}
 
     def parsed(self, frame: DataFrame) -> DataFrame:
@@ -46,7 +48,7 @@ class Place(NamedTuple):
         """Departures as records: the key is the airport, the timestamp the scheduled time."""
         with Producer(self.bootstrap) as producer:
             for one in flights.departures(rows):
-                producer.send("flights", one.value, one.key.partition(b"/")[0], timestamp=one.timestamp)
+                producer.send(self.topic, one.value, one.key.partition(b"/")[0], timestamp=one.timestamp)
 
     def run(self, writer: DataStreamWriter, name: str) -> None:
         """Read what there is, in batches of a few thousand rows, from where the run before ended."""
@@ -56,10 +58,10 @@ class Place(NamedTuple):
 
 @contextmanager
 def place(description: str, rows: int = 10_000, **settings: str) -> Generator[Place]:
-    """A place with a topic `flights` of three partitions, and the first departures of the year.
+    """A place with a topic of three partitions, which is gone at the end, and the first departures of the
+    year.
 
-    The Kafka is that of --bootstrap, where the topic must not be yet, or an embedded one. `settings` are
-    Spark's.
+    The Kafka is that of --bootstrap or an embedded one. `settings` are Spark's.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="your Kafka; default: an embedded broker")
@@ -67,12 +69,16 @@ def place(description: str, rows: int = 10_000, **settings: str) -> Generator[Pl
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kproto-") as folder, running(topics={}) as server:
         bootstrap = given.bootstrap or server.bootstrap
-        with Cluster(bootstrap) as cluster:
-            cluster.create_topics({"flights": 3})
+        topic = f"flights-{uuid4().hex[:8]}"
         utc = {"spark.sql.session.timeZone": "UTC"}
         spark = session("flights", quick=True, settings={**utc, **settings})
         try:
-            yield Place(spark, bootstrap, Path(folder), flights.table(given.rows))
+            with Cluster(bootstrap) as cluster:
+                cluster.create_topics({topic: 3})
+                try:
+                    yield Place(spark, bootstrap, topic, Path(folder), flights.table(given.rows))
+                finally:
+                    cluster.delete_topics([topic])
         finally:
             spark.stop()
 

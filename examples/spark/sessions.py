@@ -4,6 +4,7 @@ says that they ended."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from flights import Place, agreed, place
@@ -61,6 +62,8 @@ def sessions(at: Place) -> None:
 
 
 def main() -> None:
+    if not find_spec("google") or not find_spec("google.protobuf"):
+        raise SystemExit("transformWithState needs protobuf: pip install 'kproto[demo]'")
     with place(__doc__ or "", **{STATE_STORE: ROCKS_DB}) as at:  # state of one's own lives there only
         at.write(at.table)
         sessions(at)

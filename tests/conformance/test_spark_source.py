@@ -271,6 +271,30 @@ def test_a_source_checkout_works_from_any_folder(embedded: Any, tmp_path: Path) 
     assert done.stderr == ""
 
 
+def test_what_spark_submit_was_given_stays(tmp_path: Path) -> None:
+    import pyspark
+
+    script = tmp_path / "job.py"
+    script.write_text(
+        "from consumer.spark import session\n"
+        "spark = session('mine', cores=2)\n"
+        "names = ('shuffle.partitions', 'catalogImplementation')\n"
+        "named = [spark.conf.get('spark.sql.' + name) for name in names]\n"
+        "print('has', spark.sparkContext.master, spark.sparkContext.appName, *named)\n"
+    )
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    given = ["--master", "local[1]", "--name", "given", "--conf", "spark.sql.shuffle.partitions=9"]
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    env["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    done = subprocess.run([str(submit), *given, str(script)], env=env, capture_output=True, text=True)
+    assert "has local[1] mine 9 in-memory\n" in done.stdout, done.stderr[-2000:]
+
+
 def test_a_venv_that_is_not_activated_will_do(tmp_path: Path) -> None:
     """The python3 of the PATH is another one: the workers of a local session run the driver's, and its
     PySpark.
