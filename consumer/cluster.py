@@ -57,12 +57,13 @@ class ClusterCalls(Shell):
         **security: Unpack[SecurityConfig],
     ) -> None:
         rule_of("client_id", "str")("client_id", client_id)
+        secured = _secured(security)
         self._engine = ClusterEngine(
-            addresses(bootstrap_servers),
+            addresses(bootstrap_servers, secured),
             Random(),
             client_id=client_id,
             request_timeout_ms=rule_of("request_timeout_ms", "int")("request_timeout_ms", request_timeout_ms),
-            security=_secured(security),
+            security=secured,
         )
         self._timeout: float = rule_of("timeout", "float")("timeout", timeout)
         super().__init__(partial(step, self._engine), self._engine.due, client_id)

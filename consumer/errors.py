@@ -7,6 +7,7 @@ from kproto.errors import (
     BrokerError,
     CommitFailed,
     Fenced,
+    KprotoError,
     NotAuthorized,
     OffsetOutOfRange,
     Retriable,
@@ -62,6 +63,13 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError
     return kind(code, request, detail)
+
+
+def helpful(error: KprotoError) -> KprotoError:
+    """An error of the group protocol's machine, which knows no cures, as `broker_error` has it."""
+    return (
+        broker_error(error.code, error.request, error.detail) if isinstance(error, NotAuthorized) else error
+    )
 
 
 def is_retriable(code: int) -> bool:

@@ -52,7 +52,7 @@ class Polling(Shell):
 
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
         self.options = consumer_options(config)
-        self._engine = Engine(addresses(bootstrap_servers), self.options, wall=wall)
+        self._engine = Engine(addresses(bootstrap_servers, self.options.security), self.options, wall=wall)
         self._listener: RebalanceListener | None = None
         self._callbacks: list[EventCallback] = []
         self._reports: deque[GroupChange] = deque()

@@ -38,7 +38,7 @@ class Sender(lifetimes.OfThisProcess):
     ) -> None:
         self.options = producer_options(config)
         self._engine = ProducerEngine(
-            addresses(bootstrap_servers),
+            addresses(bootstrap_servers, self.options.security),
             self.options,
             random=Random(),
             wall=clock.wall,

@@ -31,6 +31,7 @@ from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest
 
+from ..errors import helpful
 from ..options import ConsumerOptions
 from .committing import Committer, offsets_of
 from .connection import Call, How, Prepared
@@ -341,6 +342,7 @@ class Membership:
             case machine.Rejoining(reason=reason):
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case machine.Fatal(error=error, final=final):
+                error = helpful(error)
                 self._standing.over = error if final else None
                 self._failure = error
                 core.fail(error)

@@ -60,6 +60,7 @@ class SecurityConfig(TypedDict, total=False):
     sasl_extensions: Mapping[str, str] | None
 
 
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAMES: Final = frozenset(SecurityConfig.__annotations__)
 
 # Where people come from: Java and librdkafka (with dots as underscores), kafka-python and aiokafka.

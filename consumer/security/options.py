@@ -27,12 +27,11 @@ from kproto.security.oauthbearer import OAuthBearerClient, wrong_extension
 from kproto.security.plain import PlainClient
 from kproto.security.scram import HASHES, ScramClient, salted
 
-from .names import NAMES, shown, unknown_hint
+from .names import NAMES, PROTOCOLS, shown, unknown_hint
 from .secret import HIDDEN, Secret
 from .tls import Tls, context
 from .tokens import Endpoint, Token, TokenSource
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
 _IMPORTABLE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _MISSING: Final = {

@@ -266,8 +266,11 @@ class Server:
         if api not in FAILING:
             raise ConfigError("api", api, f"allowed: {', '.join(sorted(FAILING))}")
         if not isinstance(named, ErrorCode) or named is ErrorCode.NONE:
-            near = get_close_matches(str(code).upper(), ErrorCode.__members__, n=1)
+            errors = [one.name for one in ErrorCode if one is not ErrorCode.NONE]
+            near = get_close_matches(str(code).upper(), errors, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
+            if named is ErrorCode.NONE:
+                hint = "; with times=0 nothing fails any more"
             raise ConfigError("code", code, f"an error of Kafka's, as NOT_LEADER_OR_FOLLOWER{hint}")
         self._operate(lambda shell: shell.step(Fail(FAILING[api], named, times)))
 

@@ -93,6 +93,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 TIMESTAMP_TYPES: Final = _CHOICES["message.timestamp.type"]
+AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _RATIO: Final = re.compile(r"0(\.\d+)?|\.\d+|1(\.0+)?")
 
 
@@ -101,7 +102,7 @@ class Settings:
     """The broker's own settings, and the group coordinator's in `group`. Defaults are Kafka's."""
 
     allow_everyone_if_no_acl_found: bool = False
-    # Kafka's StandardAuthorizer, by its name; empty: everybody may do everything.
+    # Kafka's StandardAuthorizer, with its package or without; empty: everybody may do everything.
     authorizer_class_name: str = ""
     auto_create_topics_enable: bool = True
     broker_rack: str = ""
@@ -214,6 +215,14 @@ def _parsed(name: str, text: str, default: object) -> bool | int | str:
         if number < (1 if name == "num.partitions" else 0):
             raise ConfigError(name, text, "it must not be below its minimum")
         return number
+    if name == "authorizer.class.name" and text not in ("", AUTHORIZER, AUTHORIZER.rpartition(".")[2]):
+        raise ConfigError(name, text, f"it must be {AUTHORIZER}, the only one that this broker has")
+    if name == "super.users":
+        for one in text.split(";"):
+            kind, _, who = one.strip().partition(":")
+            if one.strip() and not (kind and who):
+                allowed = "each must be TYPE:NAME, with semicolons in between, as in User:alice;User:bob"
+                raise ConfigError(name, text, allowed)
     if name == "log.message.timestamp.type" and text not in TIMESTAMP_TYPES:
         raise ConfigError(name, text, f"it must be one of {', '.join(TIMESTAMP_TYPES)}")
     return text

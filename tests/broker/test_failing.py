@@ -137,6 +137,12 @@ def test_what_can_not_fail_is_told() -> None:
             server.fail("Prduce", "UNKNOWN_SERVER_ERROR")
         with pytest.raises(ConfigError, match="did you mean NOT_ENOUGH_REPLICAS"):
             server.fail("Produce", "NOT_ENOUGH_REPLICA")
+        with pytest.raises(
+            ConfigError, match=r"NOT_LEADER_OR_FOLLOWER; with times=0 nothing fails any more$"
+        ):
+            server.fail("Produce", "NONE")
+        with pytest.raises(ConfigError, match=r"NOT_LEADER_OR_FOLLOWER$"):
+            server.fail("Produce", "NON")
         with pytest.raises(ConfigError, match=r"code=.*is not allowed"):
             server.fail("Produce", ErrorCode.NONE)
         with pytest.raises(ConfigError, match="times=-1"):

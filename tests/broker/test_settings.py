@@ -30,11 +30,21 @@ def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
         ("auto.create.topics.enable", "yes"),
         ("log.message.timestamp.type", "Never"),
         ("group.max.size", "0"),
+        ("super.users", "alice"),
+        ("super.users", "User:alice;bob"),
+        ("super.users", "User:"),
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         Settings.from_properties({name: value})
+
+
+def test_who_may_do_everything_is_named_as_kafka_reads_it() -> None:
+    given = {"super.users": ";  User:bob  ; User:CN=a,O=b:c;", "authorizer.class.name": "StandardAuthorizer"}
+    settings = Settings.from_properties(given)
+    assert (settings.super_users, settings.authorizer_class_name) == tuple(given.values())
 
 
 def test_every_setting_can_be_read_back_as_it_is_written() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from consumer import Cluster, Consumer, Producer
 from consumer.addresses import addresses
 from consumer.options import (
     ConsumerConfig,
@@ -17,6 +18,7 @@ from consumer.options import (
     duration_ms,
     producer_options,
 )
+from consumer.security import Security
 from consumer.security.names import NAMES
 from kproto.errors import ConfigError, MissingExtra
 from kproto.group.assignors import Assignor
@@ -127,6 +129,24 @@ def test_addresses(text: Any, expected: list[tuple[str, int]]) -> None:
 def test_wrong_addresses_are_refused(text: Any) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         addresses(text)
+
+
+def test_an_address_may_say_the_protocol_that_the_options_say() -> None:
+    assert addresses("sasl_ssl://a:1", Security(protocol="SASL_SSL")) == [("a", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SASL_SSL://127.0.0.1:1", "with security_protocol='SASL_SSL', which is 'PLAINTEXT' here"),
+        ("127.0.0.1:1,ssl://127.0.0.1:2", "with security_protocol='SSL'"),
+        ("kafka://127.0.0.1:1", "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+    ],
+)
+def test_no_client_goes_on_without_the_protocol_that_an_address_asks_for(text: str, words: str) -> None:
+    for client in (Cluster, Consumer, Producer):
+        with pytest.raises(ConfigError, match=words):
+            client(text)
 
 
 def test_a_producer_says_at_once_that_a_codec_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,6 +144,11 @@ def test_rules_say_who_may_do_what(kafka_secured: Make) -> None:
         consumer.subscribe(["in-1"])
         with pytest.raises(NotAuthorized, match=r"DESCRIBE \(or READ\) on the group"):
             consumer.poll(20)
+    kafka.add(allow("alice", "DESCRIBE", group="g"))
+    with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
+        consumer.subscribe(["in-1"])
+        with pytest.raises(NotAuthorized, match=r"JoinGroup: .* an ACL that allows READ on the group"):
+            consumer.poll(20)
     kafka.add(allow("alice", "READ", group="g"))
     with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
         consumer.subscribe(["in-1"])
