@@ -66,8 +66,10 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "truncated": the log was cut where `partitions` were being read, and they go on at `offset`;
     * "uncommitted": `partitions` were given back and their last offsets could not be committed, or an
       automatic commit was refused: `reason`;
+    * "refused": brokers have refused something for seconds that is tried again without end: `reason` says
+      what, with the broker's error; again after growing gaps (30 s to 10 min) as long as it lasts;
     * "unreachable": no broker answers;
-    * "missing": a subscribed topic doesn't exist;
+    * "missing": a subscribed topic, or an assigned partition, doesn't exist;
     * "left", "closed".
 
     `at` is milliseconds since 1970.

@@ -15,6 +15,7 @@ Rules that hold here (Java's OffsetsForLeaderEpoch and SubscriptionState, M140, 
 
 from __future__ import annotations
 
+from kproto.error_codes import describe
 from kproto.errors import LogTruncated, UnsupportedVersion
 from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_for_leader_epoch import (
@@ -143,7 +144,7 @@ class Checker:
                     state.checked(current[partition])
                 else:
                     core.view.forget_leader(partition)
-                    self._again(state)
+                    self._refused(state, str(call.error))
             self._metadata.need()
             return
         for topic in call.response.topics:
@@ -152,7 +153,7 @@ class Checker:
                 if partition in states:
                     self._told(states.pop(partition), entry, current[partition])
         for state in states.values():
-            self._again(state)
+            self._refused(state, "the answer doesn't mention it")
 
     def _told(self, state: PartitionState, entry: EpochEndOffset, current: int | None) -> None:
         core = self._core
@@ -163,7 +164,7 @@ class Checker:
         elif do is not Do.take:
             core.view.forget_leader(state.partition)
             self._metadata.need()
-            self._again(state)
+            self._refused(state, describe(entry.error_code))
         elif entry.end_offset < 0 or entry.leader_epoch < 0:
             self._truncated(state, None, None, current)
         elif entry.end_offset < state.position:
@@ -194,6 +195,10 @@ class Checker:
         if committed is not None:
             state.committed_at(committed)
         core.report("truncated", [state.partition], reason=reason, offset=diverging)
+
+    def _refused(self, state: PartitionState, why: str) -> None:
+        self._core.refused("OffsetForLeaderEpoch", why, state.partition, again=state.failures > 0)
+        self._again(state)
 
     def _again(self, state: PartitionState) -> None:
         state.rest(self._core.now + self._core.backoff.after(state.failures))

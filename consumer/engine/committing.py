@@ -73,6 +73,8 @@ class _Commit(msgspec.Struct, eq=False):
     trim: bool = False
     # To be sent with this identity and no other (what Java commits before it joins again).
     only_as: Identity | None = None
+    # It saves the starts of partitions of which nothing was read: close doesn't wait for its second try.
+    start: bool = False
     retry_at: int = 0
     failures: int = 0
     why: str = ""
@@ -108,6 +110,8 @@ class Committer:
         self._starts_at = 0
         self._starts_open = False
         self._starts_failed = 0
+        self._refused_before = False
+        self._closing = False
         # Lost with something to commit, and the application doesn't know it yet.
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
@@ -173,6 +177,10 @@ class Committer:
         else:
             self._enqueue({}, timeout_ms, then)
 
+    def hurry(self) -> None:
+        """The consumer closes: what nobody has read of needs no more than one try."""
+        self._closing = True
+
     def commit_as(self, identity: Identity, offsets: Offsets, timeout_ms: int, then: Then) -> None:
         """Commits with this identity, before anything else is done with it."""
         self._enqueue(offsets, timeout_ms, then, only_as=identity, trim=True)
@@ -200,10 +208,13 @@ class Committer:
         *,
         trim: bool = False,
         only_as: Identity | None = None,
+        start: bool = False,
     ) -> None:
         deadline = self._core.now + timeout_ms
         in_group = self._standing.in_group
-        commit = _Commit(offsets, deadline, timeout_ms, then, in_group, trim=trim, only_as=only_as)
+        commit = _Commit(
+            offsets, deadline, timeout_ms, then, in_group, trim=trim, only_as=only_as, start=start
+        )
         if only_as is None:
             self._queue.append(commit)
         else:
@@ -232,6 +243,11 @@ class Committer:
         core, standing = self._core, self._standing
         if head.deadline <= core.now:
             self._end(head, RequestTimedOut("OffsetCommit", head.timeout_ms, head.why))
+            return True
+        if head.start and self._closing and (head.failures or self._coordinator.node is None):
+            self._end(
+                head, RequestTimedOut("OffsetCommit", core.now - head.deadline + head.timeout_ms, head.why)
+            )
             return True
         if head.retry_at > core.now:
             return False
@@ -327,20 +343,29 @@ class Committer:
             self._saved(still, error)
 
         self._enqueue(
-            {p: (s.position, s.leader_epoch, "") for p, s in live.items()}, deadline_ms, saved, trim=True
+            {p: (s.position, s.leader_epoch, "") for p, s in live.items()},
+            deadline_ms,
+            saved,
+            trim=True,
+            start=True,
         )
 
     def _saved(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
         core = self._core
         again: list[PartitionState] = []
+        left: list[TopicPartition] = []  # to whoever reads them next, who decides anew
         for state in states:
             if error is None or state.committed == state.position:
                 state.saved()
+            elif self._closing:
+                left.append(state.partition)
             elif isinstance(error, RequestTimedOut) or _by_another_generation(error):
                 again.append(state)  # still owned: the start must be safe before anything is read
             else:
                 state.saved()
                 core.fail(error)
+        if left:
+            core.report("uncommitted", left, reason=f"where they start was not saved: {error}")
         if again:
             self._starts_at = core.now + core.backoff.after(self._starts_failed)
             self._starts_failed += 1
@@ -358,6 +383,7 @@ class Committer:
             return
         if not isinstance(call.response, OffsetCommitResponse):
             if call.how is How.silent:
+                self._in_vain(commit.offsets, str(call.error))
                 self._coordinator.lost(call.node, str(call.error))
                 self._again(commit, str(call.error))
             else:
@@ -380,14 +406,19 @@ class Committer:
         elif not bad and (unsaid := commit.offsets.keys() - codes.keys()):
             self._again(commit, f"the coordinator's answer doesn't mention {min(unsaid)}")
         elif not bad:
+            self._refused_before = False
             self._coordinator.heard()
             self._end(commit, None)
         else:
-            self._refused(commit, call, *next(iter(bad.items())))
+            self._refused(commit, call, bad)
 
-    def _refused(self, commit: _Commit, call: Call, partition: TopicPartition, code: int) -> None:
+    def _refused(self, commit: _Commit, call: Call, bad: Mapping[TopicPartition, int]) -> None:
+        partition, code = next(iter(bad.items()))
         why = f"{partition} was answered with {describe(code)}"
-        match to_do(OFFSET_COMMIT, code):
+        do = to_do(OFFSET_COMMIT, code)
+        if do in (Do.find, Do.retry, Do.refresh):
+            self._in_vain([one for one in bad if bad[one] == code], describe(code))
+        match do:
             case Do.find:
                 self._coordinator.lost(call.node, why)
                 self._again(commit, why)
@@ -398,6 +429,11 @@ class Committer:
             case _:
                 group = self._core.options.group_id
                 self._end(commit, broker_error(code, "OffsetCommit", f"group {group!r}, {partition}"))
+
+    def _in_vain(self, partitions: Iterable[TopicPartition], why: str) -> None:
+        for partition in partitions:
+            self._core.refused("OffsetCommit", why, partition, again=self._refused_before)
+        self._refused_before = True
 
     def _as_java(self, commit: _Commit) -> bool:
         """An application's commit fails in Java while the group rebalances (RebalanceInProgressException)."""

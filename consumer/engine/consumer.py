@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
+from kproto.error_codes import describe
 from kproto.errors import ConfigError, IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 
@@ -90,6 +91,7 @@ class Engine:
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
         self._topic_ids: dict[str, object] = {}
+        self._leaderless: set[TopicPartition] = set()
         self._raised = False  # the last poll that brought something raised
 
     # ---- to look at
@@ -320,8 +322,31 @@ class Engine:
             for partition, state in list(positions.states.items()):
                 if partition.topic in anew:
                     self.finder.created_anew(state)
+        self._look_for_leaders(asked)
         positions.touch_all()
         self.group.metadata_changed(asked)
+
+    def _look_for_leaders(self, asked: frozenset[str] | None) -> None:
+        """Tells of partitions that nobody leads, and of those that there are not."""
+        core, view, before = self.core, self.core.view, self._leaderless
+        leaderless = {one for one in before if asked is not None and one.topic not in asked}
+        missing: list[TopicPartition] = []
+        for partition in core.partitions:
+            topic = view.topics.get(partition.topic)
+            if (asked is not None and partition.topic not in asked) or topic is None or topic.error_code:
+                continue
+            if view.leader(partition) is None:
+                leaderless.add(partition)
+                known = topic.partitions.get(partition.partition)
+                why = describe(known.error_code) if known and known.error_code else "no leader is known"
+                core.refused("Metadata", why, partition, again=partition in before)
+                if known is None and partition not in before:
+                    missing.append(partition)
+        self._leaderless = leaderless
+        for name in sorted({partition.topic for partition in missing}):
+            count = len(view.topics[name].partitions)
+            has = f"topic {name!r} has {count} partition{'' if count == 1 else 's'} (yet)"
+            core.report("missing", [one for one in missing if one.topic == name], reason=has)
 
     # ---- settling
 

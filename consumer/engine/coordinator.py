@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kproto.error_codes import describe
 from kproto.errors import KprotoError
 from kproto.messages.find_coordinator import FindCoordinatorResponse
 
@@ -103,6 +104,7 @@ class Coordinator:
         self._call = None
         error: KprotoError | None = call.error
         told = call.how is not How.silent
+        why = str(error)
         if isinstance(call.response, FindCoordinatorResponse):
             found = coordinator_of(call.response, call.version)
             if isinstance(found, int):
@@ -112,7 +114,9 @@ class Coordinator:
             code, words = found
             detail = f"group {core.options.group_id!r}"
             error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
-            told = to_do(FIND_COORDINATOR, code) is Do.told
+            told, why = to_do(FIND_COORDINATOR, code) is Do.told, describe(code)
+        if not told:
+            core.refused("FindCoordinator", why, again=self._failures > 0)
         self._not_before = core.now + core.backoff.after(self._failures)
         self._failures += 1
         if told and error is not None:

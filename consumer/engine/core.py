@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
-from kproto.error_codes import ErrorCode
+from kproto.error_codes import ErrorCode, describe
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataResponse
@@ -22,6 +22,7 @@ from .events import Action, Report, Wake
 from .metadata import ClusterView, metadata_request
 from .network import MAIN, Network
 from .positions import Positions
+from .refusals import Refusals
 from .standing import Standing
 
 Then = Callable[[Call], None]
@@ -70,6 +71,10 @@ class Core(Generic[Options]):
         self.partitions = Positions()
         self.standing = Standing()
         self.actions: list[Action] = []
+        self.refusals = Refusals(
+            lambda partitions, why: self.report("refused", partitions, reason=why),
+            network.request_timeout_ms + 2 * options.retry_backoff_max_ms,
+        )
         # Raised by the next poll, each once.
         self.errors: OrderedDict[tuple[type[KprotoError], str], KprotoError] = OrderedDict()
 
@@ -105,6 +110,12 @@ class Core(Generic[Options]):
         """The application must know: its next poll raises this."""
         self.errors.setdefault((type(error), str(error)), error)
         self.wake()
+
+    def refused(
+        self, request: str, why: str, partition: TopicPartition | None = None, *, again: bool
+    ) -> None:
+        """This was in vain (`again`: as the time before), and is tried again; told when that goes on."""
+        self.refusals.refused(request, why, self.now, partition, again=again)
 
     def next_error(self) -> KprotoError | None:
         """What the application must know and wasn't told yet; it is told now."""
@@ -303,9 +314,12 @@ class MetadataKeeper:
             self.refusals[name] = (code, looks)
             doubled = core.options.retry_backoff_ms << min(looks - 1, 16)
             self._again(name, core.backoff.spread(min(MISSING_MAX_MS, doubled)))
+            do = to_do(METADATA, code)
+            if do is not Do.told and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                core.refused("Metadata", f"topic {name!r}: {describe(code)}", again=looks > 1)
             if looks > 1:
                 continue
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 core.report("missing", reason=f"topic {name!r} doesn't exist (yet)")
-            elif to_do(METADATA, code) is Do.told:
+            elif do is Do.told:
                 core.fail(broker_error(code, "Metadata", f"topic {name!r}"))

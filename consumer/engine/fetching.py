@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kproto.error_codes import ErrorCode
+from kproto.error_codes import ErrorCode, describe
 from kproto.errors import RecordError
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -238,6 +238,8 @@ class Fetcher:
         response = call.response
         if not isinstance(response, FetchResponse):
             session.failed()
+            if call.how is How.silent:
+                core.refused("Fetch", str(call.error), again=lane.failures > 0)
             self._leave_alone(lane)
             self._metadata.need()
             if call.how is not How.silent and call.error is not None:
@@ -247,14 +249,14 @@ class Fetcher:
                 self._forget_replica(node)
             return
         if not session.accepts(response, call.version):
+            do = to_do(FETCH, response.error_code)
+            if do is Do.told:
+                core.fail(broker_error(response.error_code, "Fetch"))
+            else:
+                core.refused("Fetch", describe(response.error_code), again=lane.failures > 0)
+            if do is Do.refresh:
+                self._metadata.need()
             self._leave_alone(lane)
-            match to_do(FETCH, response.error_code):
-                case Do.refresh:
-                    self._metadata.need()
-                case Do.told:
-                    core.fail(broker_error(response.error_code, "Fetch"))
-                case _:
-                    pass
             return
         lane.failures = 0
         mates: list[Chunk] = []
@@ -336,6 +338,9 @@ class Fetcher:
     def _refused(self, node: int, state: PartitionState, entry: PartitionData) -> None:
         core = self._core
         code = entry.error_code
+        do = to_do(FETCH, code)
+        if do not in (Do.reset, Do.told):
+            core.refused("Fetch", describe(code), state.partition, again=state.failures > 0)
         if state.replica is not None:
             # A follower's word is not final: the leader is asked next (M154).
             state.replica = None
@@ -344,7 +349,7 @@ class Fetcher:
             return
         wait = core.backoff.after(state.failures)
         state.failures += 1
-        match to_do(FETCH, code):
+        match do:
             case Do.reset:
                 if state.chunks:
                     state.rest(core.now + wait)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kproto.error_codes import ErrorCode
+from kproto.error_codes import ErrorCode, describe
 from kproto.errors import NoOffsetForPartition, OffsetOutOfRange
 from kproto.group.subscription import TopicPartition
 from kproto.messages.list_offsets import ListOffsetsResponse
@@ -129,7 +129,7 @@ class Finder:
     def _group_answered(self, states: Waiting, call: Call) -> None:
         core = self._core
         if not isinstance(call.response, OffsetFetchResponse):
-            self._again(states.values())
+            self._refused(states.values(), "OffsetFetch", str(call.error))
             if call.how is How.silent:
                 self._coordinator.lost(call.node, str(call.error))
             elif call.error is not None:
@@ -139,7 +139,7 @@ class Finder:
         code, found = offset_fetch_result(core.view, call.response, call.version)
         do = to_do(OFFSET_FETCH, code)
         if do is not Do.take:
-            self._again(states.values())
+            self._refused(states.values(), "OffsetFetch", describe(code))
             if do is Do.find:
                 self._coordinator.lost(call.node, f"OffsetFetch was answered with {ErrorCode(code).name}")
             elif do is Do.told:
@@ -158,12 +158,18 @@ class Finder:
             elif value is None:
                 self._without_commit(state, others=partition.topic in committed)
             else:
-                self._again([state])
+                self._refused([state], "OffsetFetch", describe(value))
                 self._metadata.need()
                 if to_do(OFFSET_FETCH, value) is Do.told:
                     self._seldom([state])
                     core.fail(broker_error(value, "OffsetFetch", str(partition)))
         core.wake()  # somebody may wait for a position
+
+    def _refused(self, states: Iterable[PartitionState], request: str, why: str) -> None:
+        states = list(states)
+        for state in states:
+            self._core.refused(request, why, state.partition, again=state.failures > 0)
+        self._again(states)
 
     def _again(self, states: Iterable[PartitionState]) -> None:
         now, backoff = self._core.now, self._core.backoff
@@ -259,7 +265,7 @@ class Finder:
     def _leader_answered(self, states: Waiting, call: Call) -> None:
         core = self._core
         if not isinstance(call.response, ListOffsetsResponse):
-            self._again(states.values())
+            self._refused(states.values(), "ListOffsets", str(call.error))
             if call.how is How.silent:
                 for partition in states:
                     core.view.forget_leader(partition)
@@ -281,11 +287,11 @@ class Finder:
                     self._seldom([state])
                     core.fail(broker_error(entry.error_code, "ListOffsets", str(state.partition)))
                 else:
-                    self._again([state])
+                    self._refused([state], "ListOffsets", describe(entry.error_code))
                     if do is Do.refresh:
                         core.view.forget_leader(state.partition)
                         self._metadata.need()
-        self._again(unanswered.values())
+        self._refused(unanswered.values(), "ListOffsets", "the answer doesn't mention it")
 
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
         if offset < 0:

@@ -88,6 +88,7 @@ class Leaving:
         self._closing = event
         self.close_at = core.now + event.timeout_ms
         self._fetcher.stopped = True
+        self._committer.hurry()
         self._group.uncommitted = None
         if event.processed:
             core.partitions.mark_processed()

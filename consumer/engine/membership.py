@@ -25,11 +25,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from kproto.error_codes import RETRIABLE, ErrorCode, describe
 from kproto.errors import KprotoError
 from kproto.group import member as machine
 from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.subscription import TopicPartition
-from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from ..errors import helpful
 from ..options import ConsumerOptions
@@ -45,6 +47,12 @@ from .standing import Place
 
 # A coordinator that is silent for longer than the session has given the partitions to others by now.
 OURS = machine.Policy(lose_on_session_timeout=True, finish_revocations=True)
+# What a member joins again after, without telling anybody; asking for a member id is none.
+REFUSED = RETRIABLE | {
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+}
 AS_JAVA = machine.Policy(fenced_join_again=True)
 
 
@@ -86,6 +94,7 @@ class Membership:
         self._failure: KprotoError | None = None  # why the membership ended last
         self._letting_go: _Callback | None = None
         self._in_poll = False
+        self._in_vain: set[str] = set()  # requests that were refused last
         self._seeks: dict[TopicPartition, Callable[[PartitionState], None]] = {}
 
     @property
@@ -401,12 +410,28 @@ class Membership:
         )
 
     def _answered(self, action: machine.Send, call: Call) -> None:
+        self._note(call)
         if call.response is not None:
             self.feed(machine.Received(action.request, call.response))
         elif call.how is How.silent or call.error is None:
             self.feed(machine.Failed(action.request, str(call.error)))
         else:
             self.feed(machine.Refused(action.request, call.error))
+
+    def _note(self, call: Call) -> None:
+        """Whether joining is in vain."""
+        if isinstance(call.response, JoinGroupResponse | SyncGroupResponse):
+            code = call.response.error_code
+            why = describe(code) if code in REFUSED else ""
+        elif isinstance(call.message, JoinGroupRequest | SyncGroupRequest) and call.how is How.silent:
+            why = str(call.error)
+        else:
+            return
+        if why:
+            self._core.refused(call.name, why, again=call.name in self._in_vain)
+            self._in_vain.add(call.name)
+        else:
+            self._in_vain.discard(call.name)
 
     def commit_answered(self, code: int, identity: Identity) -> None:
         self.feed(machine.CommitAnswered(code, identity.generation, identity.member_id))

@@ -1,0 +1,144 @@
+"""What brokers refuse again and again is told: once it takes longer than a moment, then ever more seldom."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from consumer.engine.refusals import FIRST_GAP_MS, PATIENCE_MS, Refusals
+from kproto.broker.machine import Fail
+from kproto.error_codes import ErrorCode
+from kproto.group.subscription import TopicPartition
+from kproto.messages.fetch import FetchRequest
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.list_offsets import ListOffsetsRequest
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.messages.offset_fetch import OffsetFetchRequest
+from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kproto.messages.sync_group import SyncGroupRequest
+from tests.consumer.world import Consumer, World, tp
+
+GROUP: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 600_000,
+    "enable_auto_commit": False,
+}
+T0 = tp("t", 0)
+AT_THE_START: list[tuple[Any, ErrorCode]] = [
+    (FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    (JoinGroupRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    (SyncGroupRequest, ErrorCode.NOT_COORDINATOR),
+    (OffsetFetchRequest, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+    (ListOffsetsRequest, ErrorCode.LEADER_NOT_AVAILABLE),
+    (OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    (MetadataRequest, ErrorCode.LEADER_NOT_AVAILABLE),
+    (FetchRequest, ErrorCode.KAFKA_STORAGE_ERROR),
+]
+
+
+def refuse(world: World, request: Any, code: ErrorCode, times: int = 10**6) -> None:
+    world.step(1, Fail(request.__api_key__, code, times))
+
+
+def refused(request: Any, code: ErrorCode, for_ms: int) -> tuple[World, Consumer]:
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    refuse(world, request, code)
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    world.run(for_ms)
+    return world, a
+
+
+@pytest.mark.parametrize(("request_", "code"), AT_THE_START, ids=lambda one: getattr(one, "__name__", ""))
+def test_what_is_refused_for_longer_than_a_moment_is_told_with_the_brokers_error(
+    request_: Any, code: ErrorCode
+) -> None:
+    _, a = refused(request_, code, PATIENCE_MS + 5_000)
+    [change] = a.heard("refused")
+    assert change.reason.startswith(request_.__name__.removesuffix("Request"))
+    assert code.name in change.reason
+    assert "trying again" in change.reason
+    assert a.records == []
+
+
+def test_a_check_of_the_position_that_is_refused_is_told() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 1)
+    refuse(world, OffsetForLeaderEpochRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.elect("t", 0)
+    world.run(PATIENCE_MS + 5_000)
+    [change] = a.heard("refused")
+    assert change.partitions == (T0,)
+    assert change.reason.startswith("OffsetForLeaderEpoch has been in vain for 5 s: NOT_LEADER_OR_FOLLOWER")
+
+
+def test_what_is_refused_for_a_moment_is_no_news() -> None:
+    for request, code in AT_THE_START:
+        world, a = refused(request, code, PATIENCE_MS - 1_000)
+        refuse(world, request, code, 0)
+        assert world.run(until=lambda a=a: len(a.records) == 1)
+        world.run(60_000)
+        assert a.heard("refused") == []
+
+
+def test_it_is_told_again_after_growing_gaps() -> None:
+    _, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 240_000)
+    at = [change.at for change in a.heard("refused")]
+    gaps = [later - sooner for sooner, later in pairwise(at)]
+    assert [round(gap / FIRST_GAP_MS) for gap in gaps] == [1, 2, 4]
+
+
+def test_many_partitions_that_wait_for_the_same_are_one_report() -> None:
+    told: list[tuple[list[TopicPartition], str]] = []
+    refusals = Refusals(lambda partitions, why: told.append((list(partitions), why)), 2_000)
+    many = [tp("t", index) for index in range(1000)]
+    for now in range(0, PATIENCE_MS + 2_000, 1_000):
+        for partition in many:
+            refusals.refused("Fetch", "X (1)", now, partition, again=now > 0)
+    assert [partitions for partitions, _ in told] == [many]
+
+
+def test_refusals_far_apart_are_no_row() -> None:
+    told: list[str] = []
+    refusals = Refusals(lambda partitions, why: told.append(why), 2_000)
+    for now in range(0, 100_000, 5_000):
+        refusals.refused("Fetch", "X (1)", now, T0, again=True)
+    for now in range(100_000, 110_000, 500):
+        refusals.refused("Fetch", "X (1)", now, T0, again=False)
+    assert told == []
+
+
+def test_close_doesnt_wait_for_a_start_that_is_refused_and_tells_that_it_isnt_saved() -> None:
+    world, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_000)
+    before = world.now
+    a.close()
+    assert world.run(until=lambda: a.engine.closed)
+    assert world.now - before < 1_500
+    [change] = a.heard("uncommitted")
+    assert change.partitions == (T0,)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in change.reason
+
+
+def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_it_stays_away() -> None:
+    world = World({"t": 1})
+    a = world.consumer(auto_offset_reset="earliest")
+    a.assign({T0: None, tp("t", 9): None})
+    world.run(1_000)
+    [change] = a.heard("missing")
+    assert (change.partitions, change.reason) == ((tp("t", 9),), "topic 't' has 1 partition (yet)")
+    world.run(PATIENCE_MS + 5_000)
+    [again] = a.heard("refused")
+    assert again.partitions == (tp("t", 9),)
+    world.grow("t", 10)
+    world.write("t", 9, "x")
+    assert world.run(until=lambda: a.values() == ["x"])
+    assert len(a.heard("missing")) == 1
