@@ -71,7 +71,10 @@ class ConsumerCalls(Polling):
 
     @look
     def lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the end, as the last fetch told it; None before the first."""
+        """Records between the position and the end, as the last fetch told it; None before the first.
+
+        It stays as it was while no broker answers, which `events` tells ("unreachable", "reachable").
+        """
         state = self._engine.partitions.get(partition)
         return None if state is None else state.lag
 

@@ -23,7 +23,10 @@ from operator import length_hint
 from time import time
 from typing import Any
 
+import msgspec
+
 from kproto.errors import IllegalState
+from kproto.group.reasons import POLL_TIMEOUT
 from kproto.group.subscription import TopicPartition
 
 from .addresses import addresses
@@ -190,9 +193,17 @@ class Polling(Shell):
         self._if_open(ev.ListenerReturned())
 
     def _note(self, change: GroupChange) -> None:
-        super()._note(change)
+        said = change
+        if change.kind == "lost" and change.reason == POLL_TIMEOUT:  # Java's words, which name no option
+            limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
+            said = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
+        super()._note(said)
         if self._callbacks:
             self._reports.append(change)
+
+    def _who(self, change: GroupChange) -> str:
+        member = f"member={change.member_id} " if change.member_id else ""
+        return f"group={self.options.group_id} {member}" if self.options.group_id is not None else ""
 
     def _tell(self) -> None:
         """Calls the `events` callbacks, on the caller's thread."""

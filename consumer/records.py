@@ -62,13 +62,14 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "revoked": `partitions` are given back, after the callback and the commit, before anyone else gets them;
     * "lost": `partitions` belong to somebody else already, nothing could be committed;
     * "coordinator": a coordinator was found (or lost: the reason says why);
-    * "reset": `partitions` start at `offset` because of `reason`, not where somebody committed;
-    * "truncated": the log was cut where `partitions` were being read, and they go on at `offset`;
+    * "reset": `partitions` start at `offset` because of `reason`, not where somebody committed; with
+      `before`, a position that the log lacks (now): what is between is passed over, or comes again;
+    * "truncated": the log was cut where `partitions` were being read (`before`), and they go on at `offset`;
     * "uncommitted": `partitions` were given back and their last offsets could not be committed, or an
       automatic commit was refused: `reason`;
     * "refused": brokers have refused something for seconds that is tried again without end: `reason` says
       what, with the broker's error; again after growing gaps (30 s to 10 min) as long as it lasts;
-    * "unreachable": no broker answers;
+    * "unreachable": no broker answers; again after growing gaps. "reachable": one does again;
     * "missing": a subscribed topic, or an assigned partition, doesn't exist;
     * "left", "closed".
 
@@ -83,6 +84,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     owned: tuple[TopicPartition, ...] = ()
     reason: str = ""
     offset: int | None = None
+    before: int | None = None
 
     def __str__(self) -> str:
         """One line: "12:00:00.250 UTC assigned t-1; owns t-0, t-1; generation 3"."""
@@ -90,6 +92,7 @@ class GroupChange(msgspec.Struct, frozen=True):
         partitions = f" {_listed(self.partitions)}" if self.partitions else ""
         facts = [
             *([f"owns {_listed(self.owned)}"] if self.kind == "assigned" else []),
+            *([f"from offset {self.before}"] if self.before is not None else []),
             *([f"at offset {self.offset}"] if self.offset is not None else []),
             *([f"generation {self.generation}"] if self.generation >= 0 else []),
             *([self.reason] if self.reason else []),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from random import Random
@@ -76,7 +77,8 @@ class Sender(lifetimes.OfThisProcess):
 
     def _note(self, action: ev.Report) -> None:
         change = action.change
-        log.warning("%s %s %s", self.options.client_id, change.kind, change.reason)
+        level = logging.INFO if change.kind == "reachable" else logging.WARNING
+        log.log(level, "%s %s %s", self.options.client_id, change.kind, change.reason)
 
     def _no_room(self) -> RequestTimedOut:
         """What a send waited for, and what stands behind it."""

@@ -211,15 +211,27 @@ class Shell(lifetimes.OfThisProcess):
                 self._resolve(done.token, done.value, done.error)
 
     def _note(self, change: GroupChange) -> None:
+        # A position that is given up may cost records.
+        costs = change.kind in WARNED or change.before is not None
+        facts = [
+            *([f"from {change.before}"] if change.before is not None else []),
+            *([f"to {change.offset}:"] if change.offset is not None else []),
+            change.reason,
+        ]
         log.log(
-            logging.WARNING if change.kind in WARNED else logging.INFO,
-            "%s %s generation=%d %s %s",
+            logging.WARNING if costs else logging.INFO,
+            "%s %s %sgeneration=%d %s %s",
             self._client_id,
             change.kind,
+            self._who(change),
             change.generation,
             " ".join(map(str, change.partitions)),
-            change.reason,
+            " ".join(facts),
         )
+
+    def _who(self, change: GroupChange) -> str:
+        """Which of the clients with this id it is, for lines of logs."""
+        return ""
 
     async def _ask(self, event: Callable[[Any], ev.Event]) -> Any:
         """Lets the engine do something that ends in a future, and waits for that."""

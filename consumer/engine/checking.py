@@ -194,7 +194,7 @@ class Checker:
         state.validated = current
         if committed is not None:
             state.committed_at(committed)
-        core.report("truncated", [state.partition], reason=reason, offset=diverging)
+        core.report("truncated", [state.partition], reason=reason, offset=diverging, before=position)
 
     def _refused(self, state: PartitionState, why: str) -> None:
         self._core.refused("OffsetForLeaderEpoch", why, state.partition, again=state.failures > 0)

@@ -77,7 +77,9 @@ class Engine:
         self.core: Core[ConsumerOptions] = Core(options, network, wall, random)
         self.standing = self.core.standing
         self.metadata = MetadataKeeper(self.core, self._metadata_changed)
-        self.coordinator = Coordinator(self.core, self._coordinator_found, self._coordinator_lost)
+        self.coordinator = Coordinator(
+            self.core, self._coordinator_found, self._coordinator_lost, self.metadata.need
+        )
         self.committer = Committer(self.core, self.coordinator, self._commit_answered)
         self.finder = Finder(self.core, self.metadata, self.coordinator, self.committer)
         self.checker = Checker(self.core, self.metadata, self.finder)

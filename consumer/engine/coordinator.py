@@ -30,15 +30,20 @@ from .requests import coordinator_of, coordinator_request
 class Coordinator:
     """The node that coordinates this consumer's group, None while it isn't known.
 
-    `found(node)` and `lost(why)` are called when that changes.
+    `found(node)` and `lost(why)` are called when that changes, `nobody()` when no broker answers.
     """
 
     def __init__(
-        self, core: Core[ConsumerOptions], found: Callable[[int], None], lost: Callable[[str], None]
+        self,
+        core: Core[ConsumerOptions],
+        found: Callable[[int], None],
+        lost: Callable[[str], None],
+        nobody: Callable[[], None],
     ) -> None:
         self._core = core
         self._found = found
         self._lost = lost
+        self._nobody = nobody
         self.node: int | None = None
         self._wanted = False
         self._call: Call | None = None
@@ -104,7 +109,7 @@ class Coordinator:
         self._call = None
         error: KprotoError | None = call.error
         told = call.how is not How.silent
-        why = str(error)
+        why = ""
         if isinstance(call.response, FindCoordinatorResponse):
             found = coordinator_of(call.response, call.version)
             if isinstance(found, int):
@@ -115,7 +120,9 @@ class Coordinator:
             detail = f"group {core.options.group_id!r}"
             error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
             told, why = to_do(FIND_COORDINATOR, code) is Do.told, describe(code)
-        if not told:
+        if call.how is How.silent:
+            self._nobody()
+        elif not told:
             core.refused("FindCoordinator", why, again=self._failures > 0)
         self._not_before = core.now + core.backoff.after(self._failures)
         self._failures += 1

@@ -22,7 +22,7 @@ from .events import Action, Report, Wake
 from .metadata import ClusterView, metadata_request
 from .network import MAIN, Network
 from .positions import Positions
-from .refusals import Refusals
+from .refusals import Gaps, Refusals
 from .standing import Standing
 
 Then = Callable[[Call], None]
@@ -133,10 +133,11 @@ class Core(Generic[Options]):
         owned: Iterable[TopicPartition] = (),
         reason: str = "",
         offset: int | None = None,
+        before: int | None = None,
     ) -> None:
         member_id, generation = self.standing.who
         change = GroupChange(
-            self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset
+            self.wall(), kind, member_id, generation, tuple(partitions), tuple(owned), reason, offset, before
         )
         self.actions.append(Report(change))
 
@@ -159,6 +160,7 @@ class MetadataKeeper:
         self._last_at = -(10**9)
         # Why nobody answers just now; empty when somebody did last.
         self.trouble = ""
+        self._away_since, self._gaps = 0, Gaps()
         self._fails = 0
         self._vain = 0  # answers in a row that somebody needed, and that told nothing new
         self._needed = False
@@ -264,15 +266,16 @@ class MetadataKeeper:
             self._fails += 1
             self._needed = needed
             if call.error is not None:
-                if str(call.error) != self.trouble:  # the same again is no news
-                    self.trouble = str(call.error)
-                    core.report("unreachable", reason=self.trouble)
+                self._away(str(call.error))
                 # Java would wait for ever; a cluster that was there before is waited for here too.
                 late = not core.view.brokers and core.now - self._since >= BOOTSTRAP_PATIENCE_MS
                 if late or call.how is not How.silent:
                     core.fail(call.error)
             return
         self._fails = 0
+        if self.trouble:
+            away = (core.now - self._away_since) // 1000
+            core.report("reachable", reason=f"a broker answers again, after {away} s")
         self.trouble = ""
         news = core.view.update(response, core.now, version=call.version, everything=self._asked is None)
         self._vain = self._vain + 1 if needed and not news else 0
@@ -284,6 +287,18 @@ class MetadataKeeper:
             self._soon(0)
         self._look_at_errors(response)
         self.changed(self._asked)
+
+    def _away(self, why: str) -> None:
+        """Tells that nobody answers; of the same again after growing gaps only."""
+        core = self._core
+        if not self.trouble:
+            self._away_since, self._gaps = core.now, Gaps()
+        late = self._gaps.over(core.now)
+        if why != self.trouble:
+            core.report("unreachable", reason=why)
+        elif late:
+            core.report("unreachable", reason=f"{why}; for {(core.now - self._away_since) // 1000} s now")
+        self.trouble = why
 
     def _again(self, topic: str, wait: int) -> None:
         """Something is wrong with a topic: look at it again."""

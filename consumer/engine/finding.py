@@ -230,7 +230,7 @@ class Finder:
             self._core.wake()
             return
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
-        state.find_out(Reset(self._timestamp(policy), reason))
+        state.find_out(Reset(self._timestamp(policy), reason, before=state.position))
 
     def created_anew(self, state: PartitionState) -> None:
         """The topic was deleted and created again: old positions mean nothing in it (M206.6)."""
@@ -238,7 +238,8 @@ class Finder:
         if policy == "none":
             policy = "earliest"
         reason = f"the topic was created anew: {policy}"
-        state.find_out(Reset(self._timestamp(policy), reason, self._saves()))
+        before = state.position if state.known else None
+        state.find_out(Reset(self._timestamp(policy), reason, self._saves(), before))
 
     # ---- the leaders
 
@@ -296,11 +297,13 @@ class Finder:
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
         if offset < 0:
             # No record is that young: the end, as Kafka's by_duration has it.
-            state.find_out(Reset(LATEST, reset.reason, reset.save))
+            state.find_out(Reset(LATEST, reset.reason, reset.save, reset.before))
             return
         state.start_at(offset)
         if reset.reason:
-            self._core.report("reset", [state.partition], reason=reset.reason, offset=offset)
+            self._core.report(
+                "reset", [state.partition], reason=reset.reason, offset=offset, before=reset.before
+            )
         if reset.save:
             self._committer.save(state)
         self._core.wake()

@@ -49,6 +49,8 @@ class Reset(msgspec.Struct, frozen=True):
     reason: str
     # True when nobody committed anything yet: the result is committed before the first record (M206).
     save: bool = False
+    # Where it stood, which is not in the log (any more).
+    before: int | None = None
 
 
 class PartitionState:

@@ -26,13 +26,27 @@ FIRST_GAP_MS = 30_000
 LONGEST_GAP_MS = 600_000
 
 
+class Gaps(msgspec.Struct):
+    """When something that lasts is told again."""
+
+    next_at: int = 0
+    gap: int = FIRST_GAP_MS
+
+    def over(self, now: int) -> bool:
+        """Whether it is time to tell; then the next time is later."""
+        if now < self.next_at:
+            return False
+        self.next_at = now + self.gap
+        self.gap = min(2 * self.gap, LONGEST_GAP_MS)
+        return True
+
+
 class _Refused(msgspec.Struct, eq=False):
     """One request that is in vain for one reason: since when and when last, for each partition (or None)."""
 
     since: dict[TopicPartition | None, tuple[int, int]]
     last: int
-    next_at: int = 0
-    gap: int = FIRST_GAP_MS
+    gaps: Gaps
 
 
 class Refusals:
@@ -51,15 +65,13 @@ class Refusals:
         known = self._known.get((request, why))
         if known is None or now - known.last > self._pause:
             self._forget(now)
-            known = self._known[request, why] = _Refused({}, now)
+            known = self._known[request, why] = _Refused({}, now, Gaps())
         known.last = now
         since, last = known.since.get(partition, (now, now))
         if not again or now - last > self._pause:
             since = now
         known.since[partition] = since, now
-        if now - since >= PATIENCE_MS and now >= known.next_at:
-            known.next_at = now + known.gap
-            known.gap = min(2 * known.gap, LONGEST_GAP_MS)
+        if now - since >= PATIENCE_MS and known.gaps.over(now):
             self._say(request, why, known, now)
 
     def _say(self, request: str, why: str, known: _Refused, now: int) -> None:

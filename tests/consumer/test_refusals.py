@@ -142,3 +142,18 @@ def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_
     world.write("t", 9, "x")
     assert world.run(until=lambda: a.values() == ["x"])
     assert len(a.heard("missing")) == 1
+
+
+def test_a_cluster_that_stays_away_is_told_again_after_growing_gaps_and_that_it_is_back() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=a.is_stable)
+    world.stop_broker(1)
+    world.run(4 * FIRST_GAP_MS)
+    assert a.heard("reachable") == []
+    repeated = [change for change in a.heard("unreachable") if "s now" in change.reason]
+    assert [round(int(one.reason.split()[-3]) * 1000 / FIRST_GAP_MS) for one in repeated] == [1, 3]
+    world.start_broker(1)
+    assert world.run(30_000, until=lambda: bool(a.heard("reachable")))
+    assert len(a.heard("reachable")) == 1
