@@ -25,7 +25,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet as pq
 
-from consumer import Consumer
+from consumer import Consumer, OffsetAt
 from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
@@ -172,14 +172,19 @@ def committed(folder: Path) -> list[str]:
 def copied(
     kafka: Filled, topic: str, isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
 ) -> list[tuple[int, int]]:
-    """(partition, value) of each record of a topic; no transaction may be open."""
+    """(partition, value) of each record of a topic; every transaction has to end."""
     found: list[tuple[int, int]] = []
     partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    committed, ends = (
-        kafka.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=level)
-        for level in ("read_committed", "read_uncommitted")
-    )
-    assert committed == ends
+
+    def ends_for(level: str) -> dict[TopicPartition, OffsetAt]:
+        return kafka.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=level)
+
+    # The answer to a commit comes before its markers are in the logs.
+    def settled() -> bool:
+        return ends_for("read_committed") == ends_for("read_uncommitted")
+
+    eventually(settled, "no open transaction", 60)
+    ends = ends_for("read_uncommitted")
     with Consumer(kafka.bootstrap, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
         consumer.assign(partitions)
         while any(consumer.position(partition) < (end.offset or 0) for partition, end in ends.items()):
