@@ -209,8 +209,8 @@ class Transactions:
             self._fates.end(batch)
         with self._records.guard:
             self._records.tell()  # what the transaction's end says already
+            self._offsets.clear()
         self._new.clear()
-        self._offsets.clear()
 
     def _finish(self, error: KprotoError | None = None) -> None:
         wish, self._wish = self._wish, None
@@ -347,7 +347,8 @@ class Transactions:
             self._stale = False
 
     def _add_offsets(self) -> None:
-        member, offsets = next(iter(self._offsets.items()))
+        with self._records.guard:  # the application may add some at any moment
+            member, asked = next((member, dict(offsets)) for member, offsets in self._offsets.items())
         group = member.group_id
         if not self._second and group not in self._added:
             producer_id, epoch = self._identity
@@ -360,7 +361,6 @@ class Transactions:
             self._ask(coordinator_request(group), lambda call: self._group_found(group, call), node=None)
         else:
             self._started = True
-            asked = dict(offsets)
             self._ask(
                 offsets_request(self.id, self._identity, member, asked),
                 lambda call: self._offsets_taken(member, asked, call),
