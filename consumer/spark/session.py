@@ -84,6 +84,13 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
+
+def settings_of(version: str) -> dict[str, str]:
+    """`SETTINGS` for this version of PySpark: in 4.0 the class that writes checkpoints had another place."""
+    moved = ".streaming." if version.startswith("4.0.") else ".streaming.checkpointing."
+    return {name: value.replace(".streaming.checkpointing.", moved) for name, value in SETTINGS.items()}
+
+
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 _LASTING = f"-XX:+UseParallelGC {_ARROW}"
 # The first query is done a third sooner; what runs for long never gets as fast.
@@ -148,6 +155,7 @@ def session(
     install.
     """
     try:
+        from pyspark import __version__ as version
         from pyspark.sql import SparkSession
     except ImportError:
         raise MissingExtra("the Spark source", "PySpark", "spark") from None
@@ -157,7 +165,11 @@ def session(
         log4j = files / "log4j2.properties"
         log4j.write_text(_QUIET)
         java = f"{_QUICK if quick else _LASTING} -Dlog4j2.configurationFile={log4j.as_uri()}"
-        own = {**SETTINGS, "spark.driver.extraJavaOptions": java, "spark.sql.shuffle.partitions": str(cores)}
+        own = {
+            **settings_of(version),
+            "spark.driver.extraJavaOptions": java,
+            "spark.sql.shuffle.partitions": str(cores),
+        }
         if quick:
             # Through TCP, workers that are still there at the end don't complain of it on standard error.
             own["spark.python.unix.domain.socket.enabled"] = "false"

@@ -47,3 +47,16 @@ def test_a_stream_of_an_older_spark_says_so_when_it_is_first_asked_something(fir
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("a stream of kproto needs PySpark 4.2 or newer: pip install")
+
+
+@pytest.mark.parametrize(
+    ("version", "package"), [("4.0.5", "streaming"), ("4.1.4", "streaming.checkpointing")]
+)
+def test_a_session_names_the_class_that_writes_checkpoints_where_its_spark_has_it(
+    version: str, package: str
+) -> None:
+    """Spark 4.0 knows no other, and ended every stream with a ClassNotFoundException."""
+    from consumer.spark.session import settings_of
+
+    manager = settings_of(version)["spark.sql.streaming.checkpointFileManagerClass"]
+    assert manager.rpartition(".")[0] == f"org.apache.spark.sql.execution.{package}"
