@@ -281,7 +281,12 @@ def _assigned(name: str, value: Any) -> Any:
 
 
 def _subscribed(name: str, value: Any) -> list[str]:
-    return [_name(name, value)] if isinstance(value, str) else _names(name, value)
+    topics = [_name(name, value)] if isinstance(value, str) else _names(name, value)
+    for topic in topics:
+        if topic.startswith("^"):  # which no topic may; librdkafka means a regular expression by it
+            allowed = f"names of topics; a regular expression, for whole names, is pattern={topic[1:]!r}"
+            raise ConfigError(name, topic, allowed)
+    return topics
 
 
 # ---- the table

@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from .arguments import rule_of
-from .elsewhere import too_many, unknown_argument
+from .elsewhere import too_few, too_many, unknown_argument
 
 if TYPE_CHECKING:
     from .aio.loops import Looped
@@ -130,6 +130,7 @@ def _door(story: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any
     rules = {name: rule_of(name, said) for name, said in annotations.items()}
     names = tuple(rules)
     most = story.__code__.co_argcount - 1  # without self
+    needed = names[: most - len(story.__defaults__ or ())]
 
     def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if args:
@@ -140,6 +141,8 @@ def _door(story: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any
             if not kwargs.keys() <= rules.keys():
                 raise unknown_argument(story.__name__.lstrip("_"), min(kwargs.keys() - rules.keys()), names)
             kwargs = {name: rules[name](name, value) for name, value in kwargs.items()}
+        if len(args) < len(needed) and not kwargs.keys() >= set(needed[len(args) :]):
+            raise too_few(story.__name__.lstrip("_"), {*names[: len(args)], *kwargs}, needed)
         return args, kwargs
 
     return check

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
 
 P = ParamSpec("P")
@@ -23,6 +23,8 @@ _BOTH: Final[Mapping[str, str]] = {
     "broker_version_fallback": "each broker says what it knows",
     "loop": "the clients for asyncio take the loop that runs",
     "topic_metadata_refresh_interval_ms": "use metadata_max_age_ms",
+    "connections_max_idle_ms": "brokers say so for each listener; what they close is opened again",
+    "socket_timeout_ms": "use request_timeout_ms",
 }
 
 _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
@@ -42,6 +44,9 @@ _CONSUMER_OPTIONS: Final[Mapping[str, str]] = {
     "queued_max_messages_kbytes": "use fetch_max_bytes",
     "fetch_message_max_bytes": "use max_partition_fetch_bytes",
     "fetch_wait_max_ms": "use fetch_max_wait_ms",
+    "rebalance_timeout_ms": "use max_poll_interval_ms, which is both, as in Java",
+    "group_protocol": "members are of the classic protocol, which every broker serves",
+    "enable_partition_eof": "lag(partition) == 0 is the end",
     "enable_auto_offset_store": "with enable_auto_commit=False, commit(offsets) says what is done",
 }
 
@@ -65,6 +70,7 @@ _PRODUCER_OPTIONS: Final[Mapping[str, str]] = {
     "queue_buffering_max_messages": "use buffer_memory, in bytes",
     "batch_num_messages": "use batch_size, in bytes",
     "message_max_bytes": "use max_request_size",
+    "max_batch_size": "use batch_size",
 }
 
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -158,6 +164,7 @@ METHODS: Final[Mapping[str, Mapping[str, str]]] = {
         "succeeded": "use done() and exception()",
         "failed": "use exception()",
         "value": "use result(seconds)",
+        "remove_done_callback": "asyncio.wait wants futures: asyncio.ensure_future makes one of a delivery",
     },
 }
 """Whose -> method -> what there is."""
@@ -193,6 +200,12 @@ def too_many(method: str, given: tuple[object, ...], known: tuple[str, ...]) -> 
         f"{method}() takes {len(known) or 'no'} positional arguments but {len(given)} were given"
         + (f"; {use}" if known else "")
     )
+
+
+def too_few(method: str, given: Collection[str], needed: tuple[str, ...]) -> TypeError:
+    """What Python says of arguments that are missing, without the names of classes that nobody has seen."""
+    missing = " and ".join(repr(name) for name in needed if name not in given)
+    return TypeError(f"{method}() misses {missing}: {method}({', '.join(needed)})")
 
 
 def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:

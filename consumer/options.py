@@ -203,6 +203,9 @@ def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
         values.setdefault("on_new_partition", values.get("auto_offset_reset", "latest"))
     options = ConsumerOptions(**values)
     if options.heartbeat_interval_ms >= options.session_timeout_ms:
+        if "heartbeat_interval_ms" not in values:
+            allowed = f"milliseconds, above heartbeat_interval_ms ({options.heartbeat_interval_ms})"
+            raise ConfigError("session_timeout_ms", options.session_timeout_ms, allowed)
         raise ConfigError(
             "heartbeat_interval_ms",
             options.heartbeat_interval_ms,

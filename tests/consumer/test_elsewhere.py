@@ -41,6 +41,12 @@ OURS = {*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__}
         (Producer, "value_serializer", "encode them before send()"),
         (Consumer, "value_deserializer", "decode record.value yourself"),
         (Consumer, "consumer_timeout_ms", "poll(seconds) returns an empty list"),
+        (Consumer, "rebalance_timeout_ms", "use max_poll_interval_ms"),
+        (Consumer, "socket.timeout.ms", "use request_timeout_ms"),
+        (Producer, "connections_max_idle_ms", "what they close is opened again"),
+        (Consumer, "group.protocol", "the classic protocol"),
+        (Consumer, "enable.partition.eof", "lag(partition) == 0"),
+        (Producer, "max_batch_size", "use batch_size"),
         (Producer, "queue.buffering.max.ms", "use linger_ms"),
     ],
 )
@@ -83,6 +89,7 @@ def test_a_method_of_another_client_is_answered_with_what_there_is(
         ("get", "use result(seconds)"),
         ("add_callback", "use add_done_callback(function)"),
         ("add_errback", "whose exception() tells"),
+        ("remove_done_callback", "asyncio.ensure_future makes one"),
     ],
 )
 def test_a_delivery_says_what_a_future_of_another_client_is_here(name: str, told: str) -> None:
@@ -91,6 +98,32 @@ def test_a_delivery_says_what_a_future_of_another_client_is_here(name: str, told
     with pytest.raises(AttributeError, match=re.escape(told)):
         getattr(delivery, name)
     assert not hasattr(delivery, name)
+
+
+async def _waited_for_with_asyncio_wait(bootstrap: str) -> int:
+    async with AsyncProducer(bootstrap) as producer:
+        tasks = {asyncio.ensure_future(await producer.send("t", b"x")) for _ in range(3)}
+        done, _ = await asyncio.wait(tasks, timeout=20)
+        return len(done)
+
+
+def test_deliveries_are_waited_for_as_the_error_says() -> None:
+    with kproto.running({"t": 1}) as server:
+        assert asyncio.run(_waited_for_with_asyncio_wait(server.bootstrap)) == 3
+
+
+def test_a_missing_argument_is_named_with_what_the_method_needs() -> None:
+    with Consumer(NOWHERE) as one:
+        missing: Any = one
+        with pytest.raises(TypeError, match=r"^seek\(\) misses 'offset': seek\(partition, offset\)$"):
+            missing.seek(TopicPartition("t", 0))
+        with pytest.raises(TypeError, match=r"^seek\(\) misses 'partition'"):
+            missing.seek(offset=1)
+
+
+def test_a_regular_expression_among_topics_is_answered_with_the_argument_for_it() -> None:
+    with Consumer(NOWHERE, group_id="g") as one, pytest.raises(ConfigError, match=r"is pattern='ord\.\*'"):
+        one.subscribe(["^ord.*"])
 
 
 @pytest.mark.parametrize("module", [kproto, consumer])

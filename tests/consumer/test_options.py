@@ -32,6 +32,7 @@ from kproto.records import compression
         ({"group.id": "g"}, "did you mean group_id"),
         ({"group_id": ""}, "not empty"),
         ({"group_id": "g", "heartbeat_interval_ms": 45_000}, r"below session_timeout_ms \(45000\)"),
+        ({"group_id": "g", "session_timeout_ms": 45}, r"milliseconds, above heartbeat_interval_ms \(3000\)"),
         ({"enable_auto_commit": True}, "needs a group_id"),
         ({"group_instance_id": "x"}, "needs a group_id"),
         ({"group_id": "g", "group_instance_id": "a b"}, "a-z A-Z 0-9"),
