@@ -20,6 +20,8 @@ from types import TracebackType
 from typing import Final
 from uuid import UUID
 
+from consumer.security.tls import sentence
+
 from ..errors import ConnectionFailed
 from ..show.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
 
@@ -66,9 +68,7 @@ class Proxy:
         try:
             _, writer = await self._connect(self._broker)
         except OSError as error:
-            raise ConnectionFailed(
-                f"{self._broker[0]}:{self._broker[1]}", error.strerror or str(error)
-            ) from None
+            raise ConnectionFailed("{}:{}".format(*self._broker), _why(error, self._broker[0])) from None
         writer.close()
         await self._serve(self._broker, self._listen[1])
         return self
@@ -110,7 +110,7 @@ class Proxy:
         try:
             source, sink = await self._connect(broker)
         except OSError as error:
-            log.warning("%s: %s:%s can't be reached: %s", peer, *broker, error)
+            log.warning("%s: %s:%s can't be reached: %s", peer, *broker, _why(error, broker[0]))
             writer.close()
             return
 
@@ -180,3 +180,8 @@ async def _frame(source: asyncio.StreamReader) -> bytes:
 
 def _now() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _why(error: OSError, host: str) -> str:
+    """Of what TLS met, the sentence with the cure that clients have."""
+    return sentence(error, host) if isinstance(error, ssl.SSLError) else error.strerror or str(error)

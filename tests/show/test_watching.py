@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
 
+from kproto.broker.server import running
 from kproto.cli import main
 from kproto.cli.watch import Teller, add_shown
 from kproto.errors import ConfigError
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.show.exchanges import Exchange
+from kproto.testing.certificates import certificates
 
 
 def teller(*words: str) -> Teller:
@@ -62,3 +65,26 @@ def test_a_cluster_that_is_not_there_is_not_taken_for_an_address_to_listen_on(
     told = capsys.readouterr().err
     assert told.startswith("kproto watch: no broker at 127.0.0.1:1")
     assert "--listen" not in told
+
+
+@pytest.mark.parametrize(
+    ("shown", "trusts", "told"),
+    [
+        ("server", False, "nobody known vouches for the certificate of localhost.*: set ssl_cafile"),
+        ("expired", True, "the certificate of localhost has expired: renew it on the broker"),
+        ("elsewhere", True, "the certificate is not for the host name localhost: connect by a name"),
+    ],
+)
+def test_a_cluster_whose_certificate_is_not_believed_is_told_with_the_cure(
+    shown: str, trusts: bool, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trustme")
+    files = certificates(tmp_path)
+    more = f"ssl.truststore.type=PEM\nssl.truststore.location={files.ca}\n" if trusts else ""
+    (tmp_path / "client.properties").write_text(f"security.protocol=SSL\n{more}")
+    tls = files.context(server=getattr(files, shown))
+    with running(listen=["SSL://localhost:0"], tls=tls) as server:
+        place = "localhost:" + server.bootstrap.rpartition(":")[2]
+        words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
+        assert main(["watch", place, *words]) == 1
+    assert re.fullmatch(rf"kproto watch: no broker at {place}: {told}.*\n", capsys.readouterr().err)
