@@ -21,11 +21,20 @@ from itertools import count
 from typing import Literal, TypeVar
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import ConfigError, ConnectionFailed, RequestTimedOut, Retriable, UnknownTopic
+from kproto.errors import (
+    ConfigError,
+    ConnectionFailed,
+    RequestTimedOut,
+    Retriable,
+    UnknownTopic,
+    UnsupportedVersion,
+)
 from kproto.group.subscription import TopicPartition
 
 from ..blocking.cluster import Cluster
+from ..clock import now
 from ..engine.metadata import TopicView
+from ..engine.plans import OffsetAt, epoch_ends
 from ..errors import broker_error
 from .chosen import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
 from .java_regex import matcher
@@ -128,11 +137,29 @@ class Logs:
         """The ends of all logs that are to be read, as of now; the arguments are those of `assigned`."""
         partitions, ids = self.assigned(sought, strict=strict)
         try:
-            return View(self.ends(partitions), ids)
+            return self.look(partitions, ids)
         except UnknownTopic:
             # Deleted, or made anew with fewer partitions, between the two questions.
             partitions, ids = self.assigned(sought, strict=strict)
-            return View(self.ends(partitions), ids)
+            return self.look(partitions, ids)
+
+    def look(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> View:
+        """The ends of these logs, as of now, and who leads them."""
+        answers = self._asked(dict.fromkeys(partitions, "latest"), self.isolation)
+        epochs = {p: at.leader_epoch for p, at in answers.items() if at.leader_epoch is not None}
+        return View({p: at.offset or 0 for p, at in answers.items()}, ids, epochs)
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where each log ends for who knows nothing of a later leader epoch; without those that can't be
+        told.
+        """
+        try:
+            ends = self._retried(
+                lambda: self.cluster.run(epoch_ends(self.cluster.view, epochs, now), self._timeout)
+            )
+        except (UnknownTopic, UnsupportedVersion):  # the first is told by whoever looks for topics
+            return {}
+        return {p: end for p, end in ends.items() if end is not None}
 
     def ends(
         self, partitions: Iterable[TopicPartition], isolation: str | None = None
@@ -215,13 +242,14 @@ class Logs:
     def _offsets(
         self, wants: Mapping[TopicPartition, str], isolation: str | None = None
     ) -> dict[TopicPartition, int]:
+        return {p: at.offset or 0 for p, at in self._asked(wants, isolation or self.isolation).items()}
+
+    def _asked(self, wants: Mapping[TopicPartition, str], isolation: str) -> dict[TopicPartition, OffsetAt]:
         if not wants:
             return {}
-        level = isolation or self.isolation
-        answers = self._retried(
-            lambda: self.cluster.list_offsets(wants, isolation=level, timeout=self._timeout)
+        return self._retried(
+            lambda: self.cluster.list_offsets(wants, isolation=isolation, timeout=self._timeout)
         )
-        return {p: at.offset or 0 for p, at in answers.items()}
 
     def _retried(self, ask: Callable[[], T]) -> T:
         patience, option = self._patience

@@ -3,10 +3,12 @@
 An offset is the *next* record to read. As JSON, which Spark writes to the checkpoint and shows in a query's
 progress, it is Kafka's form, topic -> partition -> offset, like the JVM source's:
 
-    {"@flights id=c0ff… began=2:0": {}, "flights": {"0": 17, "1": 9, "2": 4}}
+    {"@flights id=c0ff… began=2:0": {}, "@flights epochs=0:3,1:3,2:5": {},
+     "flights": {"0": 17, "1": 9, "2": 4}}
 
 The checkpoint keeps nothing else of a source, so what else must outlive a crash is in there, too: as keys
-that no topic can be called, each a topic without partitions to whoever walks over them. (Before the first
+that no topic can be called, each a topic without partitions to whoever walks over them: the topic's id,
+where newcomers began, and under which leader epoch each log was last looked at. (Before the first
 release these were "@ids" and "@began" with values of their own, which are still read.)
 
 Rules:
@@ -20,8 +22,11 @@ Rules:
   something else.
 * Pin only what can move. Newcomers without records make a batch, an empty one, only if their start would
   change by waiting (`latest`, a time). At `earliest` or an explicit offset they wait for company.
-* A position never goes back, but to the end of a log that was cut off, or to the start of a log made anew;
-  both are data loss, and happen only when the user said failOnDataLoss=false.
+* A position never goes back, but to where a log was cut off, or to the start of a log made anew; both are
+  data loss, and happen only when the user said failOnDataLoss=false.
+* Where a log was cut off is known from its leader epochs: it may have grown beyond the position since. What
+  was read when a leader of epoch 3 led is below where epoch 3 ends, or was cut off there. Without epochs
+  (an older checkpoint or broker) a cut is seen only while the log is shorter than the position.
 * Gaps are no loss: compaction and transaction markers leave offsets without a record. Only a log's start and
   end, and its topic's id, decide.
 """
@@ -41,6 +46,7 @@ from kproto.group.subscription import TopicPartition
 Positions = Mapping[TopicPartition, int]
 
 _NOTE = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
+_EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
 
 class DataLoss(KprotoError):
@@ -62,40 +68,42 @@ class DataLoss(KprotoError):
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where a query is: the next offset of every partition, the ids of the topics, and where newcomers
-    began.
+    """Where a query is: the next offset of every partition, the ids of the topics, where newcomers began,
+    and the leader epoch of each log when this was settled.
     """
 
     positions: Positions = field(default_factory=dict[TopicPartition, int])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     began: Positions = field(default_factory=dict[TopicPartition, int])
+    epochs: Positions = field(default_factory=dict[TopicPartition, int])
 
     @classmethod
     def from_json(cls, read: Mapping[str, object]) -> Offsets:
         """The offsets behind a JSON object from a checkpoint. Raises ConfigError if it is none of ours."""
         ids = dict(cast("Mapping[str, str]", read.get("@ids", {})))
         began = _flat(cast("Mapping[str, object]", read.get("@began", {})))
+        epochs: dict[TopicPartition, int] = {}
         for key in read:
             if (note := _NOTE.fullmatch(key)) is not None:
                 topic, id_, starts = note.groups()
                 if id_:
                     ids[topic] = id_
-                for start in (starts or "").split(",") if starts else ():
-                    partition, offset = start.split(":")
-                    began[TopicPartition(topic, int(partition))] = int(offset)
+                began.update(_numbered(topic, starts))
+            elif (note := _EPOCHS.fullmatch(key)) is not None:
+                epochs.update(_numbered(*note.groups()))
         topics = {name: partitions for name, partitions in read.items() if not name.startswith("@")}
-        return cls(_flat(topics), ids, began)
+        return cls(_flat(topics), ids, began, epochs)
 
     def to_json(self) -> dict[str, object]:
         """The same offsets as a JSON object whose text is always the same."""
-        began: dict[str, list[str]] = {}
-        for (topic, partition), offset in sorted(self.began.items()):
-            began.setdefault(topic, []).append(f"{partition}:{offset}")
+        began, epochs = _texts(self.began), _texts(self.epochs)
         found: dict[str, object] = {}
         for topic in sorted({*began, *self.ids}):
             id_ = f" id={self.ids[topic]}" if topic in self.ids else ""
-            starts = f" began={','.join(began[topic])}" if topic in began else ""
+            starts = f" began={began[topic]}" if topic in began else ""
             found[f"@{topic}{id_}{starts}"] = {}
+        # By themselves: a release that doesn't know them passes over them.
+        found.update({f"@{topic} epochs={epochs[topic]}": {} for topic in sorted(epochs)})
         found.update(_nested(self.positions))
         return found
 
@@ -106,11 +114,15 @@ class View:
     topics.
 
     The end is the high watermark, or the last stable offset for a reader of committed records only. `ids`
-    has no entry for a topic of a broker that knows no ids (before Kafka 2.8).
+    has no entry for a topic of a broker that knows no ids (before Kafka 2.8), nor `epochs`, the leaders',
+    one for a partition of a broker that tells none (before 2.1). `cuts` is where logs were cut off below the
+    query's position, of those of which this is known.
     """
 
     ends: Positions
     ids: Mapping[str, str]
+    epochs: Positions = field(default_factory=dict[TopicPartition, int])
+    cuts: Positions = field(default_factory=dict[TopicPartition, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +145,7 @@ class Changes:
     """What happened to the logs since `start`: who is new, and who lost records.
 
     `new` partitions were never read; `remade` ones belong to a topic that was deleted and made anew; `cut`
-    logs end before the position; `gone` partitions aren't there any more.
+    logs were cut off before the position; `gone` partitions aren't there any more.
     """
 
     new: tuple[TopicPartition, ...] = ()
@@ -162,11 +174,29 @@ def changes(start: Offsets, view: View) -> Changes:
         elif partition not in view.ends:
             gone.append(partition)
             losses.append(f"partition {topic}-{number} is gone; it was read up to {position}")
+        elif partition in view.cuts:
+            cut.append(partition)
+            at = view.cuts[partition]
+            losses.append(f"the log of {topic}-{number} was cut off at {at}; it was read up to {position}")
         elif view.ends[partition] < position:
             cut.append(partition)
             ends = view.ends[partition]
-            losses.append(f"the log of {topic}-{number} was cut off at {ends}; it was read up to {position}")
+            losses.append(
+                f"the log of {topic}-{number} ends at {ends}, and was read up to {position}: "
+                "it was cut off, and where is not known"
+            )
     return Changes(new, tuple(remade), tuple(cut), tuple(gone), tuple(losses))
+
+
+def moved(start: Offsets, view: View) -> dict[TopicPartition, int]:
+    """The leader epochs under which logs were read that have another leader now; they may have been cut."""
+    return {
+        p: epoch
+        for p, epoch in start.epochs.items()
+        if view.epochs.get(p, epoch) > epoch
+        and p in start.positions
+        and start.ids.get(p.topic) == view.ids.get(p.topic, start.ids.get(p.topic))
+    }
 
 
 def advance(
@@ -211,7 +241,8 @@ def advance(
     began = {p: position for p, position in base.items() if p in starts}
     topics = {p.topic for p in positions}
     ids = {name: id_ for name, id_ in view.ids.items() if name in topics}
-    return Offsets(positions, ids, began)
+    epochs = {p: epoch for p, epoch in view.epochs.items() if p in positions}
+    return Offsets(positions, ids, began, epochs)
 
 
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
@@ -363,6 +394,19 @@ def _pieces(whole: Range, parts: int) -> list[Range]:
 
 def _names(partitions: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions)) or "(none)"
+
+
+def _texts(numbers: Positions) -> dict[str, str]:
+    """Topic -> ``0:17,1:9``, as the notes have it."""
+    found: dict[str, list[str]] = {}
+    for (topic, partition), number in sorted(numbers.items()):
+        found.setdefault(topic, []).append(f"{partition}:{number}")
+    return {topic: ",".join(texts) for topic, texts in found.items()}
+
+
+def _numbered(topic: str, text: str | None) -> dict[TopicPartition, int]:
+    pairs = (pair.split(":") for pair in text.split(",")) if text else ()
+    return {TopicPartition(topic, int(partition)): int(number) for partition, number in pairs}
 
 
 def _nested(positions: Positions) -> dict[str, object]:

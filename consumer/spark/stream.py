@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -41,7 +42,19 @@ from kproto.group.subscription import TopicPartition
 
 from .chosen import Everywhere
 from .logs import Logs
-from .offsets import Changes, DataLoss, Offsets, View, advance, changes, ranges, split, waiting, waits
+from .offsets import (
+    Changes,
+    DataLoss,
+    Offsets,
+    View,
+    advance,
+    changes,
+    moved,
+    ranges,
+    split,
+    waiting,
+    waits,
+)
 from .options import Options
 from .schema import checked
 from .slices import Slice
@@ -149,6 +162,8 @@ class Planner:
         self._first: dict[TopicPartition, int] | None = None
         self._movable: frozenset[TopicPartition] = frozenset()
         self._batch_at: float | None = None
+        # Logs that a new leader has as they were read: (epoch then, epoch now, position).
+        self._whole: dict[TopicPartition, tuple[int, int, int]] = {}
         self._group = Group(self.logs, options.commit_group_id, clock)
 
     def next_end(self, start: Offsets, most: int | None, *, patient: bool) -> Offsets:
@@ -195,7 +210,7 @@ class Planner:
         view = None
         if now - self._topics_at < max_age and not afresh:
             with suppress(UnknownTopic):  # then it is high time to look for topics
-                view = View(self.logs.ends(self._partitions), self._ids)
+                view = self.logs.look(self._partitions, self._ids)
         if view is None:
             if not start.positions and self._first is None:
                 view = self.logs.view()
@@ -207,18 +222,19 @@ class Planner:
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
         """The logs, and what happened to them. Raises DataLoss unless that is allowed."""
-        view = self._look(start)
+        view = self._with_cuts(start, self._look(start))
         found = changes(start, view)
         if found.losses:
             # A log that seems cut off may be another topic's, made anew since topics were looked for.
-            view = self._look(start, afresh=True)
+            view = self._with_cuts(start, self._look(start, afresh=True))
             found = changes(start, view)
-        if found.cut and self.logs.isolation == "read_committed":
+        short = [p for p in found.cut if p not in view.cuts]
+        if short and self.logs.isolation == "read_committed":
             # Read as uncommitted before this run: the query waits until transactions end, nothing was cut
             # off.
-            tops = self.logs.ends(found.cut, isolation="read_uncommitted")
+            tops = self.logs.ends(short, isolation="read_uncommitted")
             ends = {p: max(view.ends[p], min(start.positions[p], top)) for p, top in tops.items()}
-            view = View({**view.ends, **ends}, view.ids)
+            view = replace(view, ends={**view.ends, **ends})
             found = changes(start, view)
         if found.losses and self.options.fail_on_data_loss:
             raise DataLoss(found.losses)
@@ -226,11 +242,25 @@ class Planner:
             log.warning("failOnDataLoss=false: %s", loss)
         return view, found
 
+    def _with_cuts(self, start: Offsets, view: View) -> View:
+        """The view, with where logs were cut off below the position: who has a new leader is asked once."""
+        asked = {p: (epoch, view.epochs[p], start.positions[p]) for p, epoch in moved(start, view).items()}
+        unknown = {p: what[0] for p, what in asked.items() if self._whole.get(p) != what}
+        if not unknown:
+            return view
+        ends = self.logs.epoch_ends(unknown)
+        cuts = {p: end for p, end in ends.items() if end < start.positions[p]}
+        self._whole.update({p: asked[p] for p in unknown if p not in cuts})
+        return replace(view, cuts=cuts)
+
     def _starts(
         self, start: Offsets, view: View, found: Changes
     ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
         """A first position for every partition that needs one, and which of them can't wait for records."""
         starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found.cut}
+        if view.cuts:
+            first = self.logs.starts(view.cuts)
+            starts.update({p: min(view.ends[p], max(first[p], at)) for p, at in view.cuts.items()})
         movable: frozenset[TopicPartition] = frozenset()
         new = list(found.new)
         if not start.positions:

@@ -41,6 +41,7 @@ from .plan import expect as expect
 from .plan import lost as lost
 from .records import FetchedBytes as FetchedBytes
 from .records import OffsetAt as OffsetAt
+from .records import epoch_ends as epoch_ends
 from .records import fetch as fetch
 from .records import list_offsets as list_offsets
 from .records import produce as produce

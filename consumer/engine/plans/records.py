@@ -11,11 +11,17 @@ from kproto.errors import RequestTimedOut
 from kproto.group.subscription import TopicPartition
 from kproto.messages.fetch import AbortedTransaction, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kproto.messages.list_offsets import ListOffsetsResponse
+from kproto.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 from ...errors import broker_error
+from ..answers import EPOCHS, LIST_OFFSETS, PRODUCE, Do, to_do
 from ..answers import FETCH as FETCH_ROW
-from ..answers import LIST_OFFSETS, PRODUCE, Do, to_do
 from ..connection import Prepared
 from ..metadata import NO_TOPIC_ID, ClusterView
 from ..network import FETCH
@@ -95,6 +101,58 @@ def list_offsets(
         if open_ones:
             yield Rest(why)
     return found
+
+
+def epoch_ends(
+    view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
+) -> Plan[dict[TopicPartition, int | None]]:
+    """Where these leader epochs end in each log, as its leader has it; None where that can't be told."""
+    open_ones = dict(wants)
+    found: dict[TopicPartition, int | None] = {}
+    turns: dict[TopicPartition, int] = {}
+    while open_ones:
+        yield from know_partitions(view, open_ones, clock)
+        nodes: dict[int, dict[TopicPartition, int]] = {}
+        for partition, epoch in open_ones.items():
+            leader = view.leader(partition)
+            if leader is not None:
+                nodes.setdefault(leader, {})[partition] = epoch
+        calls = yield [Ask(_epochs_request(epochs), node=node) for node, epochs in nodes.items()]
+        why = "some partitions have no leader"
+        for (_, epochs), call in zip(nodes.items(), calls, strict=True):
+            if lost(call):
+                why = str(call.error)
+                for partition in epochs:
+                    view.forget_leader(partition)
+                continue
+            for topic in expect(OffsetForLeaderEpochResponse, call).topics:
+                for entry in topic.partitions:
+                    partition = TopicPartition(topic.topic, entry.partition)
+                    if entry.error_code == 0:
+                        found[partition] = entry.end_offset if entry.end_offset >= 0 else None
+                        open_ones.pop(partition, None)
+                        continue
+                    turns[partition] = turns.get(partition, 0) + 1
+                    if turns[partition] > PATIENCE and entry.error_code == UNKNOWN:
+                        raise broker_error(entry.error_code, "OffsetForLeaderEpoch", str(partition))
+                    why = try_again(EPOCHS, entry.error_code, "OffsetForLeaderEpoch", str(partition)).why
+                    view.forget_leader(partition)
+        if open_ones:
+            yield Rest(why)
+    return found
+
+
+def _epochs_request(epochs: Mapping[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+    topics = [
+        OffsetForLeaderTopic(
+            topic=name,
+            partitions=[
+                OffsetForLeaderPartition(partition=p.partition, leader_epoch=epochs[p]) for p in partitions
+            ],
+        )
+        for name, partitions in by_topic(epochs).items()
+    ]
+    return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 
 def fetch(

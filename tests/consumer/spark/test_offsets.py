@@ -19,6 +19,7 @@ from consumer.spark.offsets import (
     changes,
     exactly,
     inside,
+    moved,
     ranges,
     share,
     split,
@@ -43,9 +44,11 @@ def view(ends: dict[TopicPartition, int], **ids: str) -> View:
 # Text ---------------------------------------------------------------------------------------------------
 
 
-@given(positions, positions)
-def test_offsets_survive_their_json(at: dict[TopicPartition, int], began: dict[TopicPartition, int]) -> None:
-    sent = Offsets(at, {"a": "id-a"}, began)
+@given(positions, positions, positions)
+def test_offsets_survive_their_json(
+    at: dict[TopicPartition, int], began: dict[TopicPartition, int], epochs: dict[TopicPartition, int]
+) -> None:
+    sent = Offsets(at, {"a": "id-a"}, began, epochs)
     assert Offsets.from_json(json.loads(json.dumps(sent.to_json()))) == sent
 
 
@@ -123,10 +126,34 @@ def test_a_topic_made_anew_with_fewer_partitions_loses_the_others() -> None:
     assert (found.remade, found.gone) == ((A0,), (A1,))
 
 
-def test_a_log_that_ends_before_the_position_was_cut_off() -> None:
+def test_a_log_that_ends_before_the_position_was_cut_off_who_knows_where() -> None:
     found = changes(START, view({A0: 4, A1: 7}))
     assert found.cut == (A0,)
-    assert "a-0 was cut off at 4; it was read up to 5" in found.losses[0]
+    assert "a-0 ends at 4, and was read up to 5: it was cut off, and where is not known" in found.losses[0]
+
+
+def test_a_log_that_was_cut_off_and_has_grown_again_is_a_loss_that_says_where() -> None:
+    found = changes(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 2}, {A0: 3}))
+    assert found.cut == (A0,)
+    assert found.losses == ("the log of a-0 was cut off at 3; it was read up to 5",)
+
+
+def test_only_logs_with_a_newer_leader_may_have_been_cut() -> None:
+    at = Offsets({A0: 5, A1: 7}, {"a": "id-a"}, epochs={A0: 1, A1: 1})
+    assert moved(at, View({A0: 9, A1: 9}, {"a": "id-a"}, {A0: 1, A1: 2})) == {A1: 1}
+    assert moved(at, View({A0: 9, A1: 9}, {"a": "another"}, {A0: 1, A1: 2})) == {}
+    assert moved(START, View({A0: 9, A1: 9}, {"a": "id-a"}, {A0: 1, A1: 2})) == {}
+
+
+def test_the_end_of_a_batch_holds_the_leader_epochs() -> None:
+    end = advance(START, View({A0: 9, A1: 7}, {"a": "id-a"}, {A0: 3, A1: 4}), {})
+    assert end.epochs == {A0: 3, A1: 4}
+    assert "@a epochs=0:3,1:4" in end.to_json()
+
+
+def test_a_new_leader_alone_makes_no_batch() -> None:
+    at = Offsets({A0: 5, A1: 7}, {"a": "id-a"}, epochs={A0: 1, A1: 1})
+    assert advance(at, View({A0: 5, A1: 7}, {"a": "id-a"}, {A0: 3, A1: 4}), {}) is at
 
 
 def test_without_topic_ids_only_numbers_are_compared() -> None:

@@ -7,7 +7,7 @@ import json
 import pickle
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from random import Random
 from typing import Any
 
@@ -29,9 +29,11 @@ from consumer.spark.options import parse
 from consumer.spark.schema import full
 from consumer.spark.slices import Slice
 from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader, Planner
-from kproto.broker.server import Server
+from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, ConnectionFailed, UnknownTopic
 from kproto.group.subscription import TopicPartition
+from kproto.records import encode_batch
+from kproto.records.record import Record
 from kproto.testing.properties import a_batch_ends_where_its_rows_end
 from tests.consumer.spark.filled import HOUR, Filled
 
@@ -496,6 +498,93 @@ def test_a_refused_commit_does_not_end_the_query_and_is_tried_again_later(filled
     run.now += 1.0
     run.reader.commit(run.at)
     assert committed(filled, "lag") == {T0: 3}
+
+
+# A log that was cut off ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A broker with ten records in t-0."""
+    with running(topics={"t": 1}) as server:
+        with Cluster(server.bootstrap) as cluster:
+            _put(cluster, 10)
+        yield server
+
+
+def _put(cluster: Cluster, count: int) -> None:
+    """Records that are a batch each: a log is cut between batches."""
+    for i in range(count):
+        cluster.produce(T0, encode_batch([Record(0, HOUR + i, None, b"%d" % i)]))
+
+
+def _read(server: Server, more: int) -> tuple[Filled, Offset]:
+    """All ten read; then the log cut off at 4, and `more` records written."""
+    filled = Filled(server.bootstrap)
+    run = Run(filled, startingOffsets="earliest")
+    assert run.batch() == {"t-0": list(range(10))}
+    server.truncate("t", 0, 4)
+    _put(filled.cluster, more)
+    return filled, run.at
+
+
+@pytest.mark.parametrize("more", [0, 3, 6, 14])
+def test_a_log_that_was_cut_off_is_data_loss_however_long_it_is_again(server: Server, more: int) -> None:
+    filled, at = _read(server, more)
+    with filled.cluster, pytest.raises(DataLoss, match="t-0 was cut off at 4; it was read up to 10"):
+        Run(filled, at).batch()
+
+
+@pytest.mark.parametrize("more", [3, 6, 14])
+def test_a_log_that_was_cut_off_is_read_from_there_when_loss_is_allowed(server: Server, more: int) -> None:
+    filled, at = _read(server, more)
+    with filled.cluster:
+        run = Run(filled, at, failOnDataLoss="false")
+        assert run.batch() == {"t-0": list(range(4, 4 + more))}
+        assert run.batch() is None
+
+
+def test_a_log_that_is_cut_off_under_a_running_query_is_noticed(server: Server) -> None:
+    filled = Filled(server.bootstrap)
+    with filled.cluster:
+        run = Run(filled, startingOffsets="earliest")
+        assert run.batch() == {"t-0": list(range(10))}
+        server.truncate("t", 0, 4)
+        _put(filled.cluster, 20)
+        with pytest.raises(DataLoss, match="cut off at 4"):
+            run.poll()
+
+
+def test_a_checkpoint_without_epochs_says_that_it_does_not_know_where_the_log_was_cut(server: Server) -> None:
+    filled, at = _read(server, 3)
+    old = {name: value for name, value in at.items() if "epochs=" not in name}
+    with filled.cluster, pytest.raises(DataLoss, match=r"ends at 7, and was read up to 10.* not known"):
+        Run(filled, old).batch()
+
+
+def test_a_new_leader_that_lost_nothing_is_asked_once_and_no_loss(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = Filled(server.bootstrap)
+    with filled.cluster:
+        run = Run(filled, startingOffsets="earliest")
+        run.batch()
+        server.elect_leader("t", 0)
+        asked: list[dict[TopicPartition, int]] = []
+        logs = run.reader.planner.logs
+        ask = logs.epoch_ends
+
+        def counted(epochs: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+            asked.append(epochs)
+            return ask(epochs)
+
+        monkeypatch.setattr(logs, "epoch_ends", counted)
+        assert [run.batch() for _ in range(3)] == [None, None, None]
+        assert asked == [{T0: 0}]
+        _put(filled.cluster, 2)
+        assert run.batch() == {"t-0": [10, 11]}
+        assert run.batch() is None
+        assert len(asked) == 1
 
 
 # A cluster that is away ---------------------------------------------------------------------------------
