@@ -184,4 +184,7 @@ def _now() -> int:
 
 def _why(error: OSError, host: str) -> str:
     """Of what TLS met, the sentence with the cure that clients have."""
-    return sentence(error, host) if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+    if isinstance(error, ssl.SSLError):
+        return sentence(error, host)
+    closed = "the broker closed the connection in the middle of the TLS handshake; does this port speak TLS?"
+    return error.strerror or str(error) or closed  # asyncio has no words for it

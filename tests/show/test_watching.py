@@ -88,3 +88,11 @@ def test_a_cluster_whose_certificate_is_not_believed_is_told_with_the_cure(
         words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
         assert main(["watch", place, *words]) == 1
     assert re.fullmatch(rf"kproto watch: no broker at {place}: {told}.*\n", capsys.readouterr().err)
+
+
+def test_a_cluster_that_speaks_no_tls_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "client.properties").write_text("security.protocol=SSL\n")
+    with running() as server:
+        words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
+        assert main(["watch", server.bootstrap, *words]) == 1
+    assert capsys.readouterr().err.endswith("does this port speak TLS?\n")
