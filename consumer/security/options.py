@@ -12,6 +12,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import ssl
@@ -33,6 +34,7 @@ from .tls import Tls, context
 from .tokens import Endpoint, Token, TokenSource
 
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
+_FILES: Final = ("ssl_cafile", "ssl_certfile", "ssl_keyfile")
 _IMPORTABLE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _MISSING: Final = {
     "GSSAPI": "Kerberos is not served",
@@ -110,7 +112,11 @@ def _plaintext() -> Security:
 
 def security_options(given: Mapping[str, Any]) -> Security:
     """Checks the options in `SecurityConfig`; raises ConfigError for the first thing that is wrong."""
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {
+        name: os.fspath(value) if name in _FILES and isinstance(value, os.PathLike) else value
+        for name, value in given.items()
+        if value is not None
+    }
     for name, value in values.items():
         _CHECKS[name](name, value)
     protocol = str(values.get("security_protocol", "PLAINTEXT")).upper()
@@ -147,18 +153,23 @@ def _tls(values: Mapping[str, Any]) -> Tls:
         for name in values:
             if name.startswith("ssl_") and name != "ssl_context":
                 raise _wrong(name, values[name], "not beside ssl_context: say it there")
-        return Tls(own)
+        return Tls(own, "your ssl_context")
     if "ssl_keyfile" in values and "ssl_certfile" not in values:
         raise _wrong("ssl_keyfile", values["ssl_keyfile"], "together with ssl_certfile")
+    cafile = values.get("ssl_cafile")
+    trusts = None
+    if cafile is not None:
+        trusts = f"ssl_cafile={'PEM text' if '-----BEGIN ' in cafile else cafile!r}"
     return Tls(
         context(
-            cafile=values.get("ssl_cafile"),
+            cafile=cafile,
             certfile=values.get("ssl_certfile"),
             keyfile=values.get("ssl_keyfile"),
             password=values.get("ssl_password"),
             check_hostname=values.get("ssl_check_hostname", True),
             min_version=values.get("ssl_min_version", "TLSv1.2"),
-        )
+        ),
+        trusts,
     )
 
 

@@ -1,8 +1,9 @@
-"""A Java client.properties, as options: what `--command-config` names.
+"""A Java client.properties, as options.
 
 Rules that hold here:
 
-* Only what is about security is taken: serializers, timeouts and the like are the program's own business.
+* Commands (`--command-config`), `Cluster` and Spark take only what is about security; what else a consumer or
+  producer takes of it says `.beyond`.
 * What is about security and can't be honoured is a ConfigError, never left out: nobody wants to find out on
   the wire that a trust store was not read.
 * Stores in PEM and PKCS12 are read (that needs the extra `security`); Java's own JKS is not.
@@ -11,15 +12,21 @@ Rules that hold here:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
 from kproto.errors import ConfigError, MissingExtra
 
 from .names import NAMES, SecurityConfig, shown, unknown_hint
+from .secret import HIDDEN
 from .tls import is_pkcs12
+
+if TYPE_CHECKING:
+    from ..options import ConsumerConfig, ProducerConfig
 
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _JAAS: Final = re.compile(
@@ -36,30 +43,64 @@ _MODULES: Final = {
 }
 # Ours, for what Java says in another way: it is text here, and no text for a client.
 _FLAGGED: Final = ("ssl_check_hostname",)
+_TEXTS: Final = NAMES - {"ssl_context", "sasl_extensions"}
 _FLAGS: Final[Mapping[str, bool]] = {"true": True, "false": False}
-_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 
-def client_properties(path: str | Path) -> SecurityConfig:
-    """The options in a file of Java's properties; raises ConfigError for what can't be read or honoured."""
-    return from_java(about_security(path))
+@overload
+def client_properties(path: str | Path, client: Literal["consumer"] = ...) -> ConsumerConfig: ...
+@overload
+def client_properties(path: str | Path, client: Literal["producer"]) -> ProducerConfig: ...
+@overload
+def client_properties(path: str | Path, client: Literal["cluster"]) -> SecurityConfig: ...
+def client_properties(path: str | Path, client: str = "consumer") -> Any:
+    """The options for a "consumer", a "producer" or a "cluster" in a file of Java's properties.
+
+    Each property that is an option here is taken: for a cluster those of security alone. What belongs to the
+    other kind of client, to Java (serializers, metrics) or to the client's first argument (bootstrap.servers)
+    is left out, and a line of the log names it. What would change what happens, and can't be honoured, raises
+    ConfigError, and so does what can't be read.
+    """
+    if client not in ("consumer", "producer", "cluster"):
+        raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'cluster'")
+    given = _read(path)
+    secured = from_java(given)
+    if client == "cluster":
+        return secured
+    from .beyond import options_of
+
+    return {**options_of(given, client, str(path)), **secured}
 
 
 def about_security(path: str | Path) -> dict[str, str]:
     """What such a file says about security, under Java's names; raises ConfigError for what can't be read."""
+    return {name: value for name, value in _read(path).items() if name.startswith(PREFIXES)}
+
+
+def _read(path: Any) -> dict[str, str]:
+    allowed = "a file of Java's client properties"
+    if not isinstance(path, str | PathLike):
+        raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a text or a pathlib.Path")
+    name = str(cast("object", path))
+    if any(sign in name for sign in "=\n\0") and not os.path.exists(name):
+        raise ConfigError("path", HIDDEN, f"the path of {allowed}, and not what stands in it")
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(name).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no UTF-8"
+        raise ConfigError("path", name, f"{allowed} ({why})") from None
+    found = read_properties(text)
+    if providers := found.get("config.providers"):
         raise ConfigError(
-            "--command-config", str(path), f"a file of Java's client properties ({why})"
-        ) from None
-    return {name: value for name, value in read_properties(text).items() if name.startswith(_PREFIXES)}
+            "config.providers", providers, "none: ${...} is not looked up; give the value itself"
+        )
+    return found
 
 
 def from_java(properties: Mapping[str, str]) -> SecurityConfig:
     """Options from properties under Java's names."""
-    left = {name: value for name, value in properties.items() if name.startswith(_PREFIXES) and value != ""}
+    left = {name: value for name, value in properties.items() if name.startswith(PREFIXES) and value != ""}
     found: dict[str, Any] = {}
     for java, (ours, read) in _PLAINLY.items():
         if java in left:
@@ -81,11 +122,16 @@ def from_java(properties: Mapping[str, str]) -> SecurityConfig:
         if plain in NAMES:  # ours, with dots
             found[plain] = _FLAGS.get(left[name].lower(), left[name]) if plain in _FLAGGED else left[name]
         elif name not in _IGNORED:
-            allowed = unknown_hint(plain) or "this client has nothing like it"
+            allowed = _as_written(unknown_hint(plain) or "this client has nothing like it")
             raise ConfigError(name, shown(name, left[name]), allowed)
     if not str(found.get("security_protocol", "PLAINTEXT")).upper().endswith("SSL"):
         found = {name: value for name, value in found.items() if not name.startswith("ssl_")}
     return cast("SecurityConfig", found)
+
+
+def _as_written(hint: str) -> str:
+    """A hint with our options as a file has them."""
+    return re.sub(r"\w+", lambda word: word[0].replace("_", ".") if word[0] in _TEXTS else word[0], hint)
 
 
 def _as_is(name: str, value: str) -> str:
@@ -136,7 +182,7 @@ def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
     if pem is not None:
         found["ssl_cafile"] = pem
     elif trust is not None:
-        _readable("ssl.truststore.type", trust, kind)
+        _readable("ssl.truststore", trust, kind)
         found["ssl_cafile"] = _trusted(trust, password) if kind == "PKCS12" else trust
     own = left.pop("ssl.keystore.location", None)
     kind = _kind(own, left.pop("ssl.keystore.type", None))
@@ -144,7 +190,7 @@ def _stores(left: dict[str, str], found: dict[str, Any]) -> None:
     key_password = left.pop("ssl.key.password", None)
     chain, key = left.pop("ssl.keystore.certificate.chain", None), left.pop("ssl.keystore.key", None)
     if own is not None:
-        _readable("ssl.keystore.type", own, kind)
+        _readable("ssl.keystore", own, kind)
     if chain is not None or own is not None:
         found["ssl_certfile"] = chain if chain is not None else own
         if key is not None:
@@ -165,10 +211,12 @@ def _kind(path: str | None, said: str | None) -> str:
     return said.upper()
 
 
-def _readable(name: str, path: str, kind: str) -> None:
+def _readable(store: str, path: str, kind: str) -> None:
     if kind not in ("PEM", "PKCS12"):
+        if not os.path.isfile(path):
+            raise ConfigError(f"{store}.location", path, "a file: there is none of this name")
         raise ConfigError(
-            name,
+            f"{store}.type",
             kind,
             f"PEM or PKCS12: convert {path} by `keytool -importkeystore -deststoretype PKCS12 -destkeystore "
             "FILE.p12 -srckeystore ...`",

@@ -29,6 +29,7 @@ from kproto.errors import ConfigError, MissingExtra
 from .failures import CLOSED, TlsFailed
 
 _PEM: Final = "-----BEGIN "
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")  # what OpenSSL looks for in a folder
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 # X509_V_ERR_*, as in OpenSSL's x509_vfy.h.
@@ -42,12 +43,13 @@ _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"
 
 
 class Tls:
-    """One client's TLS: a context, and the last session with each host."""
+    """One client's TLS: a context, what it `trusts` as errors say, and the last session with each host."""
 
-    __slots__ = ("context", "sessions")
+    __slots__ = ("context", "sessions", "trusts")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, trusts: str | None = None) -> None:
         self.context = context
+        self.trusts = trusts
         self.sessions: dict[str, ssl.SSLSession] = {}
 
     def pipe(self, host: str) -> Pipe:
@@ -150,11 +152,14 @@ class Pipe:
     def _failed(self, error: Exception) -> TlsFailed:
         # Who refuses a client's certificate says so behind the handshake, in TLS 1.3.
         final = not self.secured or any(word in str(getattr(error, "reason", "")) for word in _REFUSALS)
-        return TlsFailed(sentence(error, self._host), final=final and not isinstance(error, ssl.SSLEOFError))
+        return TlsFailed(
+            sentence(error, self._host, self._tls.trusts),
+            final=final and not isinstance(error, ssl.SSLEOFError),
+        )
 
 
-def sentence(error: Exception, host: str) -> str:
-    """What went wrong with TLS, and what helps."""
+def sentence(error: Exception, host: str, trusts: str | None = None) -> str:
+    """What went wrong with TLS, and what helps. `trusts`: what was given to believe; None: the system's."""
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
         if code == _EXPIRED:
@@ -167,6 +172,11 @@ def sentence(error: Exception, host: str) -> str:
             return (
                 f"the certificate is not for the host name {host}: connect by a name that is in it, or set "
                 "ssl_check_hostname=False if you know why"
+            )
+        if code in _UNKNOWN and trusts is not None:
+            return (
+                f"{trusts} does not vouch for the certificate of {host} ({error.verify_message}): the "
+                "certificate of the authority that signed it is not in there"
             )
         if code in _UNKNOWN:
             return (
@@ -229,6 +239,9 @@ def context(
 
 def trust(made: ssl.SSLContext, option: str, cafile: str) -> None:
     """Lets a context believe the authorities in a file or text."""
+    if os.path.isdir(cafile) and not any(map(_HASHED.fullmatch, os.listdir(cafile))):
+        allowed = "a file of PEM certificates, or their text; in this folder OpenSSL finds none"
+        raise ConfigError(option, cafile, f"{allowed} (`openssl rehash` would name them)")
     try:
         if _PEM in cafile:
             made.load_verify_locations(cadata=cafile)

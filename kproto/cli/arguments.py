@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from consumer.security import SecurityConfig
 
 
 class Commands(Protocol):
@@ -24,6 +27,18 @@ def command_config(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="Java's client.properties: how to get into the cluster (TLS, SASL)",
     )
+
+
+def let_in(path: Path) -> SecurityConfig:
+    """What `--command-config` says; raises ConfigError, which names that option."""
+    from consumer.security import client_properties
+
+    try:
+        return client_properties(path, "cluster")
+    except ConfigError as error:
+        if error.option != "path":
+            raise
+        raise ConfigError("--command-config", error.value, error.allowed) from None
 
 
 def write(option: str, path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..errors import ConfigError
-from .arguments import Commands, command_config, positive, seconds
+from .arguments import Commands, command_config, let_in, positive, seconds
 
 
 def add(commands: Commands) -> None:
@@ -54,6 +54,8 @@ def add(commands: Commands) -> None:
 def _demo(options: argparse.Namespace) -> int:
     if options.command_config is not None and options.bootstrap is None:
         raise ConfigError("--command-config", str(options.command_config), "together with --bootstrap")
+    if options.command_config is not None:
+        let_in(options.command_config)  # what is wrong with it is told before anything starts
     from ..demo.story import Plan, tell
 
     plan = Plan(

@@ -7,7 +7,7 @@ import json
 from typing import Any, cast
 
 from ..errors import ConfigError
-from .arguments import Commands, command_config
+from .arguments import Commands, command_config, let_in
 
 
 def add(commands: Commands) -> None:
@@ -51,12 +51,10 @@ def _member(options: argparse.Namespace) -> int:
 
     config = options.config
     if options.command_config is not None:
-        from consumer.security import client_properties
-
         if options.client != "kproto":
             allowed = "with --as kproto: the machines of other clients speak PLAINTEXT only"
             raise ConfigError("--command-config", str(options.command_config), allowed)
-        config = {**config, **client_properties(options.command_config)}
+        config = {**config, **let_in(options.command_config)}
     drive(options.client, options.bootstrap, options.client_id, options.group, config)
     return 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, ConnectionFailed
-from .arguments import Commands, address, api, write
+from .arguments import Commands, address, api, let_in, write
 
 if TYPE_CHECKING:
     import ssl
@@ -192,12 +192,12 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
     import ssl
 
     if options.command_config is not None:
-        from consumer.security import client_properties, security_options
+        from consumer.security import security_options
 
         for name, given in (("--tls", options.tls), ("--tls-ca", options.tls_ca)):
             if given:
                 raise ConfigError(name, str(given), "not beside --command-config, which says it")
-        found = dict(client_properties(options.command_config))
+        found = dict(let_in(options.command_config))
         secured = "SSL" if str(found.get("security_protocol", "")).upper().endswith("SSL") else "PLAINTEXT"
         own = {name: value for name, value in found.items() if name.startswith("ssl_")}
         tls = security_options({**own, "security_protocol": secured}).tls

@@ -48,7 +48,7 @@ class Options:
 
     @property
     def security(self) -> SecurityConfig:
-        return {} if self.command_config is None else client_properties(self.command_config)
+        return {} if self.command_config is None else client_properties(self.command_config, "cluster")
 
 
 def run(pipe: Connection, name: str, options: Options) -> None:

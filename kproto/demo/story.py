@@ -162,7 +162,9 @@ def tell(plan: Plan) -> Outcome:
     frame = flights.table(plan.records)
     with contextlib.ExitStack() as stack:
         bootstrap = plan.bootstrap or stack.enter_context(_broker())
-        security: SecurityConfig = client_properties(plan.command_config) if plan.command_config else {}
+        security: SecurityConfig = {}
+        if plan.command_config:
+            security = client_properties(plan.command_config, "cluster")
         with Cluster(bootstrap, **security) as cluster:
             if plan.topic in cluster.topics():
                 raise IllegalState(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import getpass
 import pickle
+import re
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from consumer import Cluster
 from consumer.options import consumer_options, producer_options
 from consumer.security.names import SPELLINGS
+from consumer.security.tls import sentence
 from kproto.errors import ConfigError
+from kproto.testing.certificates import certificates
 
 SECRET = "hunter2-hunter2"
 SCRAM = {
@@ -49,6 +53,47 @@ def test_wrong_options_are_refused_with_what_helps(given: Any, words: str) -> No
     for options in (consumer_options, producer_options, lambda given: Cluster("a:1", **given)):
         with pytest.raises(ConfigError, match=words):
             options(given)
+
+
+def test_files_may_be_paths(tmp_path: Path) -> None:
+    made = certificates(tmp_path)
+    files = {"ssl_cafile": Path(made.ca), "ssl_certfile": Path(made.client)}
+    assert consumer_options({"security_protocol": "SSL", **files}).security.tls is not None
+
+
+def test_a_folder_is_believed_only_where_openssl_finds_certificates_in_it(tmp_path: Path) -> None:
+    folder = {"security_protocol": "SSL", "ssl_cafile": tmp_path}
+    certificates(tmp_path)
+    with pytest.raises(ConfigError, match="in this folder OpenSSL finds none"):
+        consumer_options(folder)
+    (tmp_path / "0a1b2c3d.0").write_bytes((tmp_path / "ca.pem").read_bytes())
+    assert consumer_options(folder).security.tls is not None
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({}, "nobody known vouches"),
+        (
+            {"ssl_cafile": "FILE"},
+            "^ssl_cafile='.*ca.pem' does not vouch for the certificate of a .*not in there",
+        ),
+        ({"ssl_cafile": "TEXT"}, "^ssl_cafile='PEM text' does not vouch"),
+        ({"ssl_context": ssl.create_default_context()}, "^your ssl_context does not vouch"),
+    ],
+)
+def test_what_does_not_vouch_for_a_broker_is_what_was_given(
+    tmp_path: Path, own: dict[str, Any], words: str
+) -> None:
+    ca = certificates(tmp_path).ca
+    texts = {"FILE": ca, "TEXT": Path(ca).read_text()}
+    options = {
+        name: texts.get(value, value) if isinstance(value, str) else value for name, value in own.items()
+    }
+    tls = consumer_options({"security_protocol": "SSL", **options}).security.tls
+    error = ssl.SSLCertVerificationError("unknown")
+    error.verify_code, error.verify_message = 19, "self-signed certificate in certificate chain"
+    assert re.search(words, sentence(error, "a", tls.trusts))
 
 
 OAUTH = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer.options import consumer_options, producer_options
 from consumer.security.properties import client_properties, from_java, read_jaas, read_properties
 from kproto.errors import ConfigError
 
@@ -31,7 +33,113 @@ def test_a_file_as_it_is_at_work(tmp_path: Path) -> None:
         "sasl_username": "alice",
         "sasl_password": "secret",
         "ssl_cafile": "/etc/ca.pem",
+        "group_id": "g",
     }
+
+
+def test_what_is_an_option_of_a_client_is_taken_for_that_client(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=a:1\nclient.id=jens\nrequest.timeout.ms=7000\nsecurity.protocol=PLAINTEXT\n"
+        "group.id=g\nenable.auto.commit=false\nauto.offset.reset=earliest\nisolation.level=read_committed\n"
+        "max.poll.records= 100 \ngroup.instance.id=\n"
+        "partition.assignment.strategy=org.apache.kafka.clients.consumer.RangeAssignor,"
+        "org.apache.kafka.clients.consumer.CooperativeStickyAssignor\ngroup.protocol=classic\n"
+        "acks=all\ncompression.type=zstd\ncompression.zstd.level=5\nlinger.ms=20\nretries=3\n"
+        "key.deserializer=a.B\nvalue.serializer=a.C\ntransactional.id=\n"
+    )
+    both = {"client_id": "jens", "request_timeout_ms": 7000, "security_protocol": "PLAINTEXT"}
+    read = client_properties(file)
+    assert read == {
+        **both,
+        "group_id": "g",
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
+        "max_poll_records": 100,
+        "partition_assignment_strategy": ["range", "cooperative-sticky"],
+    }
+    assert not consumer_options(read).enable_auto_commit
+    written = client_properties(file, "producer")
+    assert written == {
+        **both,
+        "acks": "all",
+        "compression_type": "zstd",
+        "compression_level": 5,
+        "linger_ms": 20,
+    }
+    assert producer_options(written).acks == -1
+    assert client_properties(file, "cluster") == {"security_protocol": "PLAINTEXT"}
+
+
+def test_what_is_left_out_of_a_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=a:1\nacks=all\nkey.deserializer=a.B\nschema.registry.url=http://a\n")
+    with caplog.at_level("INFO", "kproto.consumer"):
+        assert client_properties(file) == {}
+    (left, unknown) = caplog.records
+    assert (left.levelname, unknown.levelname) == ("INFO", "WARNING")
+    assert left.getMessage().endswith(": bootstrap.servers, acks, key.deserializer")
+    assert unknown.getMessage() == f"{file}: left out, as nobody here knows it: schema.registry.url"
+
+
+@pytest.mark.parametrize(
+    ("line", "client", "words"),
+    [
+        ("enable.auto.commit=no", "consumer", "enable.auto.commit='no' is not allowed; true or false"),
+        ("max.poll.records=1_000", "consumer", "max.poll.records='1_000' is not allowed; a whole number"),
+        ("group.protocol=consumer", "consumer", "group.protocol='consumer'"),
+        ("auto.offset.rest=earliest", "consumer", "did you mean auto.offset.reset"),
+        ("partition.assignment.strategy=a.Mine", "consumer", "clients.consumer.CooperativeStickyAssignor"),
+        ("interceptor.classes=a.B", "consumer", "classes of Java are not run"),
+        ("partitioner.class=a.B", "producer", "use send"),
+        ("retries=0", "producer", "delivery.timeout.ms"),
+        ("config.providers=env", "consumer", r"config.providers='env' is not allowed; .* not looked up"),
+        ("config.providers=env", "cluster", r"config.providers='env' is not allowed; .* not looked up"),
+        ("sasl.mechanisms=PLAIN", "cluster", r"use sasl\.mechanism$"),
+        ("ssl.ca.location=a.pem", "cluster", r"use ssl\.cafile$"),
+    ],
+)
+def test_what_would_change_what_happens_is_refused_by_the_file_s_own_name(
+    tmp_path: Path, line: str, client: Any, words: str
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=SASL_SSL\n{line}\n")
+    with pytest.raises(ConfigError, match=words) as caught:
+        client_properties(file, client)
+    assert caught.value.option == line.partition("=")[0]
+
+
+def test_a_byte_order_mark_hides_no_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("security.protocol=SSL\n", encoding="utf-8-sig")
+    assert client_properties(file) == {"security_protocol": "SSL"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        'sasl.jaas.config=x.PlainLoginModule required password="sasl-secret";',
+        {"sasl.password": "sasl-secret"},
+    ],
+)
+def test_a_file_s_text_instead_of_its_path_is_not_shown(given: Any) -> None:
+    with pytest.raises(ConfigError, match="the path of a file of Java's client properties") as caught:
+        client_properties(given)
+    assert "sasl-secret" not in repr(caught.value)
+
+
+def test_a_file_that_is_not_there_is_called_a_path(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file") as caught:
+        client_properties(tmp_path / "nope")
+    assert (caught.value.option, caught.value.value) == ("path", str(tmp_path / "nope"))
+
+
+@pytest.mark.parametrize("store", ["ssl.truststore", "ssl.keystore"])
+def test_a_store_that_is_not_there_is_told_as_that(store: str) -> None:
+    with pytest.raises(ConfigError, match="there is none of this name") as caught:
+        from_java({"security.protocol": "SSL", f"{store}.location": "missing.jks"})
+    assert (caught.value.option, caught.value.value) == (f"{store}.location", "missing.jks")
 
 
 def test_a_jaas_line_is_read_as_java_reads_it() -> None:
@@ -94,7 +202,6 @@ def test_a_store_is_what_its_content_says_where_java_reads_both(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("java", "words"),
     [
-        ({"ssl.truststore.location": "a.jks", "security.protocol": "SSL"}, "keytool"),
         ({"sasl.jaas.config": "nonsense sasl-secret"}, "required"),
         ({"sasl.jaas.config": 'x.Krb5LoginModule required password="sasl-secret";'}, "ScramLoginModule"),
         ({"sasl.jaas.config": 'x.PlainLoginModule required password="sasl-secret";'}, "username"),
