@@ -9,7 +9,7 @@ from .secret import HIDDEN, is_secret
 
 if TYPE_CHECKING:
     import ssl
-    from os import PathLike
+    from pathlib import Path
 
 
 class SecurityConfig(TypedDict, total=False):
@@ -28,11 +28,11 @@ class SecurityConfig(TypedDict, total=False):
     # PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
     security_protocol: str
     # Who vouches for the brokers; the system's authorities unless given.
-    ssl_cafile: str | PathLike[str] | None
+    ssl_cafile: str | Path | None
     # This client's certificate, and its key if that is in the same file; PKCS12, too.
-    ssl_certfile: str | PathLike[str] | None
+    ssl_certfile: str | Path | None
     # Its key, if that is in a file of its own.
-    ssl_keyfile: str | PathLike[str] | None
+    ssl_keyfile: str | Path | None
     # The password of the key, or of the PKCS12 file.
     ssl_password: str | None
     # True unless given: a broker's certificate must be for the name it is reached by.

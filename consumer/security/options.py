@@ -12,7 +12,6 @@ Rules that hold here:
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 import ssl
@@ -20,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, cast
 
 from kproto.errors import ConfigError
@@ -112,11 +112,7 @@ def _plaintext() -> Security:
 
 def security_options(given: Mapping[str, Any]) -> Security:
     """Checks the options in `SecurityConfig`; raises ConfigError for the first thing that is wrong."""
-    values = {
-        name: os.fspath(value) if name in _FILES and isinstance(value, os.PathLike) else value
-        for name, value in given.items()
-        if value is not None
-    }
+    values = {name: _path(name, value) for name, value in given.items() if value is not None}
     for name, value in values.items():
         _CHECKS[name](name, value)
     protocol = str(values.get("security_protocol", "PLAINTEXT")).upper()
@@ -129,6 +125,11 @@ def security_options(given: Mapping[str, Any]) -> Security:
             raise _wrong(name, values[name], allowed)
     sasl = _sasl(values) if with_sasl else {}
     return Security(protocol=protocol, tls=_tls(values) if with_tls else None, **sasl)
+
+
+def _path(name: str, value: Any) -> Any:
+    """`value`, with a file's path as the text that it stands for."""
+    return str(cast("object", value)) if name in _FILES and isinstance(value, Path) else value
 
 
 def known_security(given: Mapping[str, Any], what: str) -> Security:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
@@ -80,7 +79,7 @@ def about_security(path: str | Path) -> dict[str, str]:
 
 def _read(path: Any) -> dict[str, str]:
     allowed = "a file of Java's client properties"
-    if not isinstance(path, str | PathLike):
+    if not isinstance(path, str | Path):
         raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a text or a pathlib.Path")
     name = str(cast("object", path))
     if any(sign in name for sign in "=\n\0") and not os.path.exists(name):
