@@ -16,9 +16,6 @@ from kproto.errors import (
 
 _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
-    ErrorCode.ILLEGAL_GENERATION: CommitFailed,
-    ErrorCode.UNKNOWN_MEMBER_ID: CommitFailed,
-    ErrorCode.REBALANCE_IN_PROGRESS: CommitFailed,
     ErrorCode.FENCED_INSTANCE_ID: Fenced,
     ErrorCode.PRODUCER_FENCED: Fenced,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: NotAuthorized,
@@ -28,6 +25,9 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }
+
+# What these mean depends on what was asked: only a commit can fail as one.
+_MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
 # What a request's subject must be allowed to (KafkaApis).
 _NEEDED: dict[str, str] = {
@@ -59,7 +59,7 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         cure = f"whom the broker takes this client for needs an ACL that allows {needed}"
         detail = f"{detail}: {cure}" if detail else cure
-    kind = _SUBCLASSES.get(code)
+    kind = CommitFailed if request == "OffsetCommit" and code in _MOVED_ON else _SUBCLASSES.get(code)
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError
     return kind(code, request, detail)

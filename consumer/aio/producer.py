@@ -39,7 +39,7 @@ from ..door import (
 from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.producing import step
-from ..engine.transport import GetToken, Open, Shut, Write
+from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..options import ProducerConfig
 from ..sending import Sender, unsettled
 from ..shell import log
@@ -116,7 +116,7 @@ class AsyncProducer(Sender, AsyncBlock):
                 topic_name(topic)
                 ripe = records.urgent()
                 self._changed.clear()
-                self._happened(ev.Tick())
+                self._happened(None)
                 if ripe and delivery is not None:
                     await asyncio.sleep(0)  # so that a loop of sends lets the answers in
             if delivery is not None:
@@ -147,7 +147,7 @@ class AsyncProducer(Sender, AsyncBlock):
         while True:
             self._changed.clear()
             found = put()
-            self._happened(ev.Tick())
+            self._happened(None)
             if found is not None:
                 return found
             await self._wait(deadline, self._no_room)
@@ -161,7 +161,7 @@ class AsyncProducer(Sender, AsyncBlock):
         deadline = self._loop.time() + limit
         self._records.seal_all()
         pending = list(self._records.open)
-        self._happened(ev.Tick())
+        self._happened(None)
         while pending := unsettled(pending):
             self._changed.clear()
             await self._wait(deadline, partial(self._still_open, limit, pending))
@@ -192,9 +192,9 @@ class AsyncProducer(Sender, AsyncBlock):
 
     # ---- the loop's side
 
-    def _happened(self, event: Any) -> None:
+    def _happened(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
         try:
-            self._perform(step(self._engine, event, now()))
+            self._perform(step(self._engine, event, now() if at is None else at))
         except Exception as error:  # a bug here must not become a silent standstill
             log.exception("the producer failed")
             self._finish("the producer failed; see the log", error)
@@ -227,9 +227,13 @@ class AsyncProducer(Sender, AsyncBlock):
             self._timer = self._loop.call_later(wait, self._tick)
 
     def _tick(self) -> None:
+        # Perhaps the loop stood still: in its next round it hears first what had come by now.
+        self._timer = self._loop.call_later(0, self._look, now())
+
+    def _look(self, at: int) -> None:
         self._timer = None
         self._timer_at = None
-        self._happened(ev.Tick())
+        self._happened(ev.Tick(), at)
 
     # ---- the end
 

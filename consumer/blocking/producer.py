@@ -44,7 +44,7 @@ from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.batches import fate
 from ..engine.producing import step
-from ..engine.transport import GetToken, Open, Shut, Write
+from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..options import ProducerConfig
 from ..sending import EXIT_SECONDS, Sender, unsettled
 from ..shell import log
@@ -243,10 +243,15 @@ class Producer(InTransactions, Sender, Block):
             while not self._stop:
                 with self._lock:
                     due = self._sleeps_until = self._engine.due()
-                wait = None if due is None else max(0, due - now()) / 1000
-                events = self._sockets.wait(wait)
-                self._sleeps_until = 0
                 at = now()
+                events: list[NetworkEvent] = []
+                if due is None or due > at:
+                    events = self._sockets.wait(None if due is None else (due - at) / 1000)
+                    at = now()
+                self._sleeps_until = 0
+                if due is not None and due <= at:
+                    # Perhaps this process stood still: what had come by then is heard before its deadlines.
+                    events += self._sockets.wait(0)
                 for event in events:
                     self._perform(step(self._engine, event, at))
                 self._perform(step(self._engine, ev.Tick(), at))

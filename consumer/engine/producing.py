@@ -410,12 +410,15 @@ class ProducerEngine:
         return actions
 
 
-def step(engine: ProducerEngine, event: NetworkEvent | Tick, now: int) -> list[Action]:
-    """Lets `event` happen at `now` and returns what to do, in order."""
+def step(engine: ProducerEngine, event: NetworkEvent | Tick | None, now: int) -> list[Action]:
+    """Lets `event` happen at `now` and returns what to do, in order; None: the application did something.
+
+    A Tick is for whoever has looked at the sockets since it was `now`: only then is a deadline one.
+    """
     engine.core.now = now
     if isinstance(event, Tick):
         engine.core.network.tick(now)
-    else:
+    elif event is not None:
         engine.core.network.happened(event, now)
     engine.settle(look=isinstance(event, Tick))
     return engine.take_actions()

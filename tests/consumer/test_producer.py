@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+import select
 import socket
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, Consumer, Delivery, Producer, TopicPartition
+from consumer.clock import now
+from consumer.engine.transport import Write
 from kproto.broker.server import running
 from kproto.errors import BrokerError, ConfigError, IllegalState, NotDelivered, RequestTimedOut, UnknownTopic
 
@@ -467,6 +470,70 @@ def test_deliveries_end_in_time_while_the_broker_is_silent_and_say_why(server: S
         producer.send("t", b"x").result(5)
     assert 0.7 < time.monotonic() - at < 4.5
     producer.kill()
+
+
+@contextmanager
+def stood_still(monkeypatch: pytest.MonkeyPatch, producer: Producer | AsyncProducer) -> Iterator[None]:
+    """Ten minutes later. This process was not there."""
+    with monkeypatch.context() as clock:
+        clock.setattr(f"{type(producer).__module__}.now", lambda: now() + 600_000)
+        clock.setattr(producer._records, "_clock", lambda: now() + 600_000)
+        yield
+
+
+def test_what_the_broker_said_before_a_stop_is_heard_before_the_deadline(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is stopped after it looked at its sockets, and the broker answers meanwhile."""
+    with Producer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer, ExitStack() as later:
+        producer.send("t", b"0", partition=0).result(5)
+        sockets = producer._sockets
+        look, perform = sockets.wait, sockets.perform
+        asked = False
+
+        def write(action: Any) -> None:
+            nonlocal asked
+            asked = asked or isinstance(action, Write)
+            perform(action)
+
+        def wait(seconds: float | None) -> Any:
+            nonlocal asked
+            if not asked:
+                return look(seconds)
+            asked = False
+            [known] = sockets._sockets.values()
+            assert known.sock is not None
+            select.select([known.sock], [], [], 10)
+            later.enter_context(stood_still(monkeypatch, producer))
+            return []
+
+        monkeypatch.setattr(sockets, "perform", write)
+        monkeypatch.setattr(sockets, "wait", wait)
+        assert producer.send("t", b"1", partition=0).result(10).offset == 1
+
+
+@pytest.mark.parametrize("wakes", ["a timer", "a send"])
+def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_deadline(
+    broker: str, wakes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with AsyncProducer(broker, linger_ms=0, delivery_timeout_ms=31_000) as producer:
+            await (await producer.send("t", b"0", partition=0))
+            delivery = await producer.send("t", b"1", partition=0)
+            [(transport, _)] = producer._streams._transports.values()
+            while (
+                not transport.get_write_buffer_size()
+                and not select.select([transport.get_extra_info("socket").fileno()], [], [], 0.1)[0]
+            ):
+                pass
+            with stood_still(monkeypatch, producer):
+                if wakes == "a send":
+                    await producer.send("t", b"2", partition=0)
+                else:
+                    producer._tick()
+                assert (await asyncio.wait_for(_await(delivery), 10)).offset == 1
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), True, "1"])

@@ -8,7 +8,8 @@ import pytest
 
 from consumer.engine.batches import OutBatch
 from consumer.engine.fates import Fates
-from kproto.errors import BrokerError, NotAuthorized, RequestTimedOut, UnknownTopic
+from kproto.error_codes import ErrorCode
+from kproto.errors import BrokerError, CommitFailed, NotAuthorized, RequestTimedOut, UnknownTopic
 from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.produce import (
@@ -581,6 +582,24 @@ def test_every_delivery_ends_whatever_a_broker_answers(codes: Any, idempotent: b
         assert after.exception() is None, code
         assert log_of(world, "t", 0) == [*kept, "after"], code
         assert (a.engine.buffered, a.engine.open_records) == (0, 0), code
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS]
+)
+def test_a_record_that_is_refused_by_a_groups_error_is_no_failed_commit(code: ErrorCode) -> None:
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, delivery_timeout_ms=31_000)
+    world.tamper = lambda client, request, version: (
+        refuse(request, code) if isinstance(request, ProduceRequest) else None
+    )
+    sent = a.deliver("t", "x")
+    a.flush()
+    assert world.run(2_000, until=sent.done)
+    error = sent.exception()
+    assert isinstance(error, BrokerError)
+    assert not isinstance(error, CommitFailed)
+    assert (error.code, error.request) == (code, "Produce")
 
 
 @pytest.mark.parametrize("odd", ["fewer", "others", "nothing"])

@@ -131,7 +131,7 @@ def test_a_request_without_an_answer_ends_with_the_plans_time() -> None:
 )
 def test_what_no_other_try_mends_is_raised(row: Any, code: int, kind: type[BrokerError]) -> None:
     with pytest.raises(kind):
-        try_again(row, code, "Request", "detail")
+        try_again(row, code, "OffsetCommit", "detail")
 
 
 @pytest.mark.parametrize(
