@@ -101,9 +101,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return f"<Delivery to {batch.partition}: {batch.error or self._metadata()}>"
 
 
-# Not by a `__getattr__`: with one every look at an attribute costs more, and there are many of these.
 for _name, _use in METHODS["delivery"].items():
-    setattr(Delivery, _name, Foreign(_name, _use))
+    setattr(Delivery, _name, Foreign(_name, {"delivery": _use}))
 
 
 class PieceDelivery(Delivery, eq=False, gc=False):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec
 
 P = ParamSpec("P")
 
@@ -225,14 +225,22 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
 
 
 class Foreign:
-    """Another library's name for something: reading it is an AttributeError that says what there is."""
+    """Another library's name for something: reading it is an AttributeError that says what there is.
 
-    def __init__(self, name: str, use: str) -> None:
+    Not by a `__getattr__`: with one every look at an attribute costs more, and `send` is called often.
+    """
+
+    def __init__(self, name: str, uses: Mapping[str, str]) -> None:
         self._name = name
-        self._use = use
+        self._uses = uses  # by whose name it is
 
     def __get__(self, one: object, owner: type) -> NoReturn:
-        raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}; {self._use}")
+        told = f"{owner.__name__!r} object has no attribute {self._name!r}"
+        whose = getattr(owner, "_what", "delivery")
+        if whose in self._uses:
+            raise AttributeError(f"{told}; {self._uses[whose]}")
+        other, use = next(iter(self._uses.items()))
+        raise AttributeError(f"{told}; of a {other}: {use}")
 
 
 class Elsewhere:
@@ -241,15 +249,16 @@ class Elsewhere:
     # Whose names these are, in METHODS.
     _what = "client"
 
-    if not TYPE_CHECKING:
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not isinstance(vars(Elsewhere).get(name), Foreign)]
 
-        def __getattr__(self, name: str) -> NoReturn:
-            plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-            told = f"{type(self).__name__!r} object has no attribute {name!r}"
-            use = METHODS.get(self._what, {}).get(plain)
-            if use is not None and not name.startswith("_"):
-                raise AttributeError(f"{told}; {use}")
-            for other, names in METHODS.items():
-                if plain in names and other != "delivery":
-                    raise AttributeError(f"{told}; of a {other}: {names[plain]}")
-            raise AttributeError(told, name=name, obj=self)
+
+def _name_all() -> None:
+    clients = {whose: names for whose, names in METHODS.items() if whose != "delivery"}
+    for name in {name for names in clients.values() for name in names}:
+        uses = {whose: names[name] for whose, names in clients.items() if name in names}
+        for spelled in {name, re.sub("_([a-z])", lambda found: found[1].upper(), name)}:
+            setattr(Elsewhere, spelled, Foreign(spelled, uses))
+
+
+_name_all()

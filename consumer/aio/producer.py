@@ -67,7 +67,6 @@ class AsyncProducer(Sender, AsyncBlock):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._changed = asyncio.Event()
-        self._ways = self._loop, self._records
         self._over = asyncio.Event()
 
     def _must_be_here(self) -> None:
@@ -91,8 +90,7 @@ class AsyncProducer(Sender, AsyncBlock):
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
         if unknown:
             raise unknown_argument("send", min(unknown), SENT)
-        # A look at an attribute of ours costs as much as a call, since the class has a `__getattr__`.
-        loop, records = self._ways
+        loop, records = self._loop, self._records
         if get_running_loop() is not loop:
             self._must_be_here()
         if type(value) is not bytes and value is not None:

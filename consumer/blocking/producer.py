@@ -7,8 +7,8 @@
 `send` puts a record into a batch and returns at once, unless the buffer is full or the topic is not known
 yet: then it waits, at most max_block_ms. Leaving the `with` block flushes.
 
-The lock is held for moments: by `send` while it takes a record, by the thread while it takes a batch out or
-ends one. Bytes are made, compressed and moved outside of it, and callbacks have a thread of their own. Signal
+The lock is held for moments: by `send` when it begins a batch, by the thread when it takes one out or ends
+it. Bytes are made, compressed and moved outside of it, and callbacks have a thread of their own. Signal
 handlers may call `send`, also when they interrupted one; what waits raises IllegalState there.
 """
 
@@ -115,19 +115,10 @@ class Producer(InTransactions, Sender, Block):
         headers = header_pairs(headers) if headers else ()
         if type(topic) is not str:
             topic = topic_name(topic)
-        # Half the price of `with`. Ctrl-C may come between any two calls, also of these. A look at an
-        # attribute costs as much as a call, since the class has a `__getattr__`.
-        acquire, take, release = self._ways
-        try:
-            acquire()
-            delivery = take(topic, key, value, partition, timestamp, headers)
-            release()
-        except BaseException:
-            with contextlib.suppress(RuntimeError):  # it was not acquired yet, or is released already
-                release()
-            raise
+        delivery = self._records.take(topic, key, value, partition, timestamp, headers)
         if delivery is None:
             topic_name(topic)
+            take = self._records.take
             return self._with_room(partial(take, topic, key, value, partition, timestamp, headers))
         return delivery
 
@@ -170,8 +161,8 @@ class Producer(InTransactions, Sender, Block):
     def _wake(self) -> None:
         """The thread looks at once; with the lock held."""
         if self._sleeps_until != 0:
-            self._sleeps_until = 0
             self._sockets.wake()
+            self._sleeps_until = 0
 
     def _wait_for_room(self, deadline: float) -> None:
         """Until something happened. The lock is held, and given up meanwhile."""
@@ -331,7 +322,6 @@ class Producer(InTransactions, Sender, Block):
     def _sharing(self) -> None:
         lock: Any = self._lock
         self._changed = threading.Condition(self._lock)
-        self._ways = self._lock.acquire, self._records.take, self._lock.release
         self._is_mine: Callable[[], bool] = lock._is_owned  # what a Condition asks, too
 
     def _in_the_child(self) -> None:

@@ -7,14 +7,17 @@ Rules that hold here:
 * Memory is bounded by buffer.memory, counted before compression, from the record's coming until its answer.
   While half of it is in use, a partition whose oldest record has waited for a second takes no more: so
   what can't be delivered leaves room for what can.
-* `take` is called with the guard held; the sender's methods take it themselves, for a moment. No code of the
-  user's runs inside it, but signal handlers and finalizers, which run anywhere: one of these may send, too.
-  So nothing is called between the look at a batch's room and the record's place in it.
+* A record needs no lock to find its place: nothing is called between the look at a batch's room and the
+  place in it, so no other thread, signal handler or finalizer has a turn there. They have it anywhere else,
+  and may send, too. Without a GIL `take` holds the guard.
+* What is seldom holds the guard for a moment: a new batch, one that ends, a topic that isn't known. No code
+  of the user's runs inside it, but what runs anywhere.
 * Every open batch is in `open`, so that whoever ends this producer finds them all.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from random import Random
@@ -38,6 +41,8 @@ HEADER_OVERHEAD = 10
 BATCH_OVERHEAD = 61
 # A new batch gets so much memory; then it doubles, up to batch.size.
 FIRST_BYTES = 4096
+# Whether threads change only between instructions that call something.
+GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 # Beyond half of buffer.memory, partitions that haven't moved for so long take no more.
 STUCK_MS = 1000
 
@@ -96,8 +101,16 @@ class Accumulator:
         # Topic -> why it can't be written to; told to whoever sends to it.
         self.refused: dict[str, KprotoError] = {}
         self._sought: dict[TopicPartition, int] = {}
+        if not GIL:
+            take = self.take
 
-    # ---- for the application's threads, with the guard held
+            def guarded(*record: Any) -> Delivery | None:
+                with self.guard:
+                    return take(*record)
+
+            setattr(self, "take", guarded)  # noqa: B010
+
+    # ---- for the application's threads
 
     def take(
         self,
@@ -144,7 +157,8 @@ class Accumulator:
         batch = lane.filling
         left = batch.left - size
         while left < 0:
-            found = self._room(route, lane, size, key is None and partition is None)
+            with self.guard:
+                found = self._room(route, lane, size, key is None and partition is None)
             if found is None:
                 return None
             batch = found
@@ -166,7 +180,8 @@ class Accumulator:
     def put(
         self, topic: str, partition: int | None, data: bytes, timestamps: Sequence[int]
     ) -> OutBatch | None:
-        """Takes a whole batch, behind all that its partition has had; None as `take`, raises as that does."""
+        """Takes a whole batch, behind all that its partition has had; None as `take`, raises as that does.
+        The guard is held."""
         route, options = self.routes.get(topic), self._options
         if route is None:
             self._ask_for(topic)
@@ -205,27 +220,31 @@ class Accumulator:
         """The topic has no such partition, or has grown since it was looked at: two more looks decide, as the
         first one may have been on its way before it grew."""
         place = TopicPartition(route.topic, partition)
-        before = self._sought.setdefault(place, route.version)
-        if route.version > before + 1:
-            del self._sought[place]
-            detail = f"{place}: the topic has the partitions 0 to {len(route.lanes) - 1}"
-            raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
-        self.why = f"no metadata for {place} yet"
-        self._news.unknown[route.topic] = None
-        self.stir()
+        with self.guard:
+            before = self._sought.setdefault(place, route.version)
+            if route.version > before + 1:
+                del self._sought[place]
+                detail = f"{place}: the topic has the partitions 0 to {len(route.lanes) - 1}"
+                raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Produce", detail)
+            self.why = f"no metadata for {place} yet"
+            self._news.unknown[route.topic] = None
+            self.stir()
 
     def _ask_for(self, topic: str) -> None:
         if self.closed:
             raise IllegalState(self.closed)
-        error = self.refused.pop(topic, None)
-        if error is not None:
-            raise error
-        self.why = f"no metadata for topic {topic!r} yet"
-        self._news.unknown[topic] = None
-        self.stir()
+        with self.guard:
+            error = self.refused.pop(topic, None)
+            if error is not None:
+                raise error
+            self.why = f"no metadata for topic {topic!r} yet"
+            self._news.unknown[topic] = None
+            self.stir()
 
     def _room(self, route: Route, lane: Lane, size: int, movable: bool) -> OutBatch | None:
-        """A batch with room for a record of this size; None when there is no memory."""
+        """A batch with room for a record of this size; None when there is no memory. The guard is held."""
+        if self.closed:
+            raise IllegalState(self.closed)
         options = self._options
         most = max(options.batch_size, size + BATCH_OVERHEAD)
         if size + BATCH_OVERHEAD > options.max_request_size:
@@ -261,11 +280,12 @@ class Accumulator:
         lane.batches += 1
         batch = OutBatch(lane, want, now, now + options.delivery_timeout_ms, (lane.batches,))
         batch.left -= BATCH_OVERHEAD
-        self.buffered += want
-        lane.filling = batch
-        self.open[batch] = None
-        self._news.begun.append(batch)
+        # In this order, as Ctrl-C may come between any two: what was begun without a record ends by itself.
         self.stir()
+        self.buffered += want
+        self._news.begun.append(batch)
+        self.open[batch] = None
+        lane.filling = batch
         return batch
 
     def _grow(self, batch: OutBatch, used: int) -> bool:
@@ -440,8 +460,9 @@ class Accumulator:
 
     def close(self, why: str) -> None:
         """Takes nothing from now on; for any thread."""
-        self.closed = self.closed or why
-        self.routes = {}
+        with self.guard:
+            self.closed = self.closed or why
+            self.routes = {}
 
     def tell(self) -> Ledger:
         """What was not delivered since the last time; with the guard held."""

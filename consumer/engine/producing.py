@@ -221,6 +221,11 @@ class ProducerEngine:
         if not batch.sealed:
             with self.records.guard:
                 self.records.seal(batch)
+        if not batch.count:  # Ctrl-C came before its first record did
+            lane.waiting.remove(batch)
+            self.fates.end(batch)
+            self.schedule.place(lane)
+            return False
         unnumbered = options.enable_idempotence and batch.sequence < 0
         if unnumbered and not self._numbering.number(lane, batch):
             self.schedule.look_at(lane, self.core.now)

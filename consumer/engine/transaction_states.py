@@ -77,8 +77,9 @@ class Gated(Accumulator):
         timestamp: int,
         headers: Headers,
     ) -> Delivery | None:
-        self.gate()
-        return super().take(topic, key, value, partition, timestamp, headers)
+        with self.guard:
+            self.gate()
+            return super().take(topic, key, value, partition, timestamp, headers)
 
     def put(
         self, topic: str, partition: int | None, data: bytes, timestamps: Sequence[int]

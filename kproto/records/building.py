@@ -372,7 +372,7 @@ def _check(name: str, value: object) -> None:
 
 
 def finish(
-    records: Sequence[bytes | memoryview],
+    records: Sequence[bytes | bytearray | memoryview],
     level: int | None,
     *,
     base_offset: int,

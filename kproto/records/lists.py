@@ -80,9 +80,9 @@ def _encoded(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
     headers: Sequence[Headers] | None,
-) -> bytes:
+) -> bytes | bytearray:
     """The records; LookupError for numbers that are in no table."""
-    named = headers is not None and any(headers)
+    named = headers is not None and headers.count(()) < len(headers) and any(headers)
     if not named and len(timestamps) > 1 and (keys[0] is not None or keys.count(None) == len(keys)):
         with suppress(LookupError, TypeError):  # a null has no length
             return _small(timestamps, None if keys[0] is None else keys, values)
@@ -114,7 +114,7 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
 
 def _small(
     timestamps: Sequence[int], keys: Sequence[bytes | None] | None, values: Sequence[bytes | None]
-) -> bytes:
+) -> bytes | bytearray:
     """The records of a batch like most are: without headers, all with a key or none, all with a value, none
     large, in the order of their times. LookupError for any other.
 
@@ -125,13 +125,15 @@ def _small(
     count, base = len(timestamps), timestamps[0]
     if timestamps[-1] - base >= _MOST or count > _MOST or list(timestamps) != sorted(timestamps):
         raise LookupError
+    lengths = list(map(len, values))  # type: ignore[arg-type]
+    if keys is None and _same(lengths) and 8 * (timestamps[-1] - base) < count:
+        return _alike(timestamps, values, lengths[0])
     moments: list[bytes] = []
     while len(moments) < count:  # a millisecond has many records
         now = timestamps[len(moments)]
         first = len(moments)
         moments += [deltas[now - base]] * (bisect_right(timestamps, now, first) - first)
     sized = _sizes()
-    lengths = list(map(len, values))  # type: ignore[arg-type]
     sizes = _pick(sized, lengths)
     columns: list[Sequence[bytes | None]] = [moments, varints[:count]]
     if keys is None:
@@ -148,7 +150,8 @@ def _small(
     starts: list[bytes] = []
     for first, end in pairwise(sorted(turns)):
         width = len(moments[first]) + len(varints[first])
-        starts += _pick(_starts(width + extra), sizes[first:end])
+        # The end of one record, and the length of the next: what is in front of a time, too.
+        starts += _pick(deltas[width + extra : width + extra + _MOST], sizes[first:end])
     wide = len(columns) + 1
     pieces: list[Any] = [b""] * (wide * count)
     pieces[::wide] = starts
@@ -159,11 +162,43 @@ def _small(
     return _join(pieces)
 
 
+def _alike(timestamps: Sequence[int], values: Sequence[Any], length: int) -> bytearray:
+    """The same, for values of one length and many of a millisecond, without keys: what stands before a value
+    is always the same but for its place, and places are written into all records at once.
+    """
+    varints, deltas = small_varints()
+    places, null = _places(), NULL + zigzag(length)
+    count, base = len(timestamps), timestamps[0]
+    pieces: list[bytes] = []
+    spans: list[tuple[int, int, int, int, int]] = []
+    first = size = 0
+    while first < count:
+        end = bisect_right(timestamps, timestamps[first], first)
+        end = min(end, next((limit for limit in _WIDER if limit > first), end))
+        moment, width = deltas[timestamps[first] - base], len(varints[first])
+        behind = moment + bytes(width) + null
+        before = varints[len(behind) + length + 1] + behind
+        pieces += (before, (NOTHING + before).join(values[first:end]), NOTHING)
+        step = len(before) + length + 1
+        spans.append((size + len(before) - len(null) - width, step, width, first, end))
+        size += step * (end - first)
+        first = end
+    whole = bytearray().join(pieces)
+    for at, step, width, first, end in spans:
+        for byte in range(width):
+            whole[at + byte : at + step * (end - first) : step] = places[byte][first:end]
+    return whole
+
+
+def _same(numbers: Sequence[int]) -> bool:
+    first, count = numbers[0], len(numbers)
+    return first == numbers[count >> 1] == numbers[-1] and numbers.count(first) == count
+
+
 def _pick(table: Any, indices: Sequence[int]) -> Sequence[Any]:
     """What the table has for each index; IndexError and KeyError are LookupErrors."""
-    first, count = indices[0], len(indices)
-    if first == indices[count >> 1] == indices[-1] and indices.count(first) == count:
-        return [table[first]] * count
+    if _same(indices):
+        return [table[indices[0]]] * len(indices)
     picked: Sequence[Any] = itemgetter(*indices)(table)
     return picked
 
@@ -175,16 +210,22 @@ _MOST = 16384  # the tables of small records end here
 @cache
 def _sizes() -> list[int]:
     """The bytes that a key or value of this length takes, with its length."""
-    return [length + len(zigzag(length)) for length in range(_MOST)]
+    varints, _ = small_varints()
+    return [length + len(varint) for length, varint in enumerate(varints[:_MOST])]
 
 
 @cache
 def _behind_null() -> list[bytes]:
     """A key that is null, and the length of a value."""
-    return [NULL + zigzag(length) for length in range(_MOST)]
+    varints, _ = small_varints()
+    return [NULL + varint for varint in varints[:_MOST]]
 
 
 @cache
-def _starts(extra: int) -> list[bytes]:
-    """The end of one record, and the length of the next, whose key and value take so many bytes."""
-    return [NOTHING + zigzag(size + extra) for size in range(_MOST)]
+def _places() -> list[bytes]:
+    """The first, the second and the third byte of a record's place."""
+    varints, _ = small_varints()
+    return [
+        bytes(column)
+        for column in zip(*[varint.ljust(3, NOTHING) for varint in varints[:_MOST]], strict=True)
+    ]
