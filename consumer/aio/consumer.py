@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from kproto.group.subscription import TopicPartition
+from kproto.records.crc32c import at_hand
 
 from ..block import AsyncBlock
 from ..calls import call
@@ -39,6 +40,7 @@ class AsyncConsumer(ConsumerCalls, Looped):
     @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         super().__init__(bootstrap_servers, config)
+        at_hand()
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self

@@ -19,6 +19,7 @@ from time import time_ns
 from typing import Any, Never, TypeVar, Unpack, cast
 
 from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+from kproto.records.crc32c import at_hand
 
 from ..block import AsyncBlock
 from ..callbacks import guarded
@@ -63,6 +64,7 @@ class AsyncProducer(Sender, AsyncBlock):
             allowed = "None: transactions are the blocking Producer's (asyncio.to_thread runs it)"
             raise ConfigError("transactional_id", config.get("transactional_id"), allowed)
         super().__init__(bootstrap_servers, config, None)
+        at_hand()
         self._streams = Streams(self._happened)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None

@@ -20,6 +20,11 @@ def crc32c(data: Any, running: int = 0) -> int:
     return _package()(data, running)
 
 
+def at_hand() -> None:
+    """Has the package come now, for whoever may not wait for it at the first batch: an event loop."""
+    _package()
+
+
 @cache
 def _package() -> Callable[[Any, int], int]:
     from crc32c import crc32c  # pyright: ignore[reportMissingTypeStubs]

@@ -88,3 +88,14 @@ def test_a_blocking_client_needs_no_asyncio() -> None:
     heavy = imported("from consumer import Consumer, Cluster")
     assert "consumer.blocking.consumer" in heavy
     assert "asyncio" not in heavy
+
+
+@pytest.mark.parametrize(
+    "client", ["from consumer import AsyncProducer as C", "from consumer import AsyncConsumer as C"]
+)
+def test_an_event_loop_waits_for_no_package_at_its_first_batch(client: str) -> None:
+    """It would stand still for 40 ms of CPU while crc32c looks its version up, with the service's traffic."""
+    made = "import asyncio\nasync def main(): return C('127.0.0.1:1')\nasyncio.run(main())"
+    heavy = imported(f"{client}\n{made}")
+    assert {"crc32c", "importlib.metadata"} <= set(heavy)
+    assert "crc32c" not in imported(client)
