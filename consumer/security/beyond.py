@@ -105,7 +105,8 @@ def options_of(properties: Mapping[str, str], client: str, file: str) -> dict[st
         else:
             unknown.append(name)
     if left:
-        log.info("%s: left out, as a kproto %s needs none of it: %s", file, client, ", ".join(left))
+        told = [f"{one} (its first argument)" if one == "bootstrap.servers" else one for one in left]
+        log.info("%s: left out, as no option of a %s: %s", file, client, ", ".join(told))
     if unknown:
         log.warning("%s: left out, as nobody here knows it: %s", file, ", ".join(unknown))
     return found

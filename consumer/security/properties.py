@@ -82,7 +82,7 @@ def _read(path: Any) -> dict[str, str]:
     if not isinstance(path, str | Path):
         raise ConfigError("path", HIDDEN, f"the path of {allowed}, as a text or a pathlib.Path")
     name = str(cast("object", path))
-    if any(sign in name for sign in "=\n\0") and not os.path.exists(name):
+    if any(sign in name for sign in ("=", ": ", "\n", "\0")) and not os.path.exists(name):
         raise ConfigError("path", HIDDEN, f"the path of {allowed}, and not what stands in it")
     try:
         text = Path(name).read_text(encoding="utf-8-sig")

@@ -79,7 +79,7 @@ def test_what_is_left_out_of_a_file_is_named(tmp_path: Path, caplog: pytest.LogC
         assert client_properties(file) == {}
     (left, unknown) = caplog.records
     assert (left.levelname, unknown.levelname) == ("INFO", "WARNING")
-    assert left.getMessage().endswith(": bootstrap.servers, acks, key.deserializer")
+    assert left.getMessage().endswith(": bootstrap.servers (its first argument), acks, key.deserializer")
     assert unknown.getMessage() == f"{file}: left out, as nobody here knows it: schema.registry.url"
 
 
@@ -120,6 +120,7 @@ def test_a_byte_order_mark_hides_no_line(tmp_path: Path) -> None:
     "given",
     [
         'sasl.jaas.config=x.PlainLoginModule required password="sasl-secret";',
+        "sasl.password: sasl-secret",
         {"sasl.password": "sasl-secret"},
     ],
 )
