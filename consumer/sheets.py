@@ -209,10 +209,12 @@ def _headers(column: Any) -> list[tuple[tuple[str, bytes | None], ...]] | None:
         pairs = [() if row is None else tuple(row) for row in column.to_pylist()]
     elif pa.types.is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
         first, second = (kind.value_type.field(index).name for index in range(2))
-        pairs = [
-            () if row is None else tuple((one[first], one[second]) for one in row)
-            for row in column.to_pylist()
-        ]
+        found: list[Any] = column.to_pylist()
+        for row in found:
+            for one in row or ():
+                if one is None or one[first] is None:
+                    raise ConfigError("column headers", one, "a header is a struct with a key; none is null")
+        pairs = [() if row is None else tuple((one[first], one[second]) for one in row) for row in found]
     else:
         raise ConfigError("column headers", str(kind), wanted)
     from .door import header_pairs  # only for the few who have headers

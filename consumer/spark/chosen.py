@@ -6,7 +6,7 @@ times, for all partitions or for each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
@@ -114,6 +114,17 @@ def _assigned(name: str, value: str) -> tuple[TopicPartition, ...]:
     if not found:
         raise ConfigError(name, value, f"give at least one partition, such as {shape}")
     return tuple(sorted(found))
+
+
+def asks(choice: Choice) -> Callable[[TopicPartition], bool]:
+    """Whether a partition is one of those chosen."""
+    if isinstance(choice, Assigned):
+        return set(choice.partitions).__contains__
+    if isinstance(choice, Topics):
+        names = set(choice.names)
+        return lambda partition: partition.topic in names
+    matches = matcher(choice.regex)
+    return lambda partition: matches(partition.topic)
 
 
 # From where to where --------------------------------------------------------------------------------------

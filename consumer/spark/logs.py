@@ -105,7 +105,8 @@ class Logs:
             needed = set(choice.partitions) if isinstance(choice, Assigned) else found
             for name in wanted or ():
                 if name not in topics:
-                    raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", f"topic {name!r}")
+                    detail = f"topic {name!r}: reading makes none, and who may not describe it sees none"
+                    raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
             for topic, number in sorted(needed - found):
                 detail = f"topic {topic!r} has no partition {number}"
                 raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
@@ -261,7 +262,8 @@ class Logs:
                     error.add_note(
                         f"It was tried again {self.options.fetch_offset_retries} times; {_RETRIES}."
                     )
-                    raise
+                    # Where in our own code it was asked is of no use to who reads this.
+                    raise error.with_traceback(None) from None
                 time.sleep(self.options.fetch_offset_retry_interval_ms / 1000)
             else:
                 self._answered = True
@@ -280,7 +282,7 @@ def ridden_out(ask: Callable[[], T], seconds: float, option: str) -> T:
         except ConnectionFailed as error:
             if time.monotonic() + pause >= end:
                 error.add_note(f"It was tried for {seconds:g} s; see {option}.")
-                raise
+                raise error.with_traceback(None) from None
             if tries == 0:
                 log.warning("the cluster is out of reach, trying again for %d s: %s", seconds, error)
         time.sleep(pause)

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import cast
@@ -155,8 +155,10 @@ class Changes:
     losses: tuple[str, ...] = ()
 
 
-def changes(start: Offsets, view: View) -> Changes:
-    """Compare where the query is with what the cluster has now; `losses` names every loss in words."""
+def changes(start: Offsets, view: View, asked: Callable[[TopicPartition], bool] | None = None) -> Changes:
+    """Compare where the query is with what the cluster has now; `losses` names every loss in words. `asked`
+    tells what the options ask for: what they don't isn't gone.
+    """
     new = tuple(sorted(set(view.ends) - set(start.positions)))
     remade: list[TopicPartition] = []
     cut: list[TopicPartition] = []
@@ -173,7 +175,9 @@ def changes(start: Offsets, view: View) -> Changes:
             (remade if partition in view.ends else gone).append(partition)
         elif partition not in view.ends:
             gone.append(partition)
-            losses.append(f"partition {topic}-{number} is gone; it was read up to {position}")
+            here = asked is None or asked(partition)
+            why = "is gone" if here else "is not asked for any more, by this checkpoint's query"
+            losses.append(f"partition {topic}-{number} {why}; it was read up to {position}")
         elif partition in view.cuts:
             cut.append(partition)
             at = view.cuts[partition]

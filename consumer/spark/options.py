@@ -103,9 +103,6 @@ class Options:
         self.for_reading()
         for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
             self._refuse(name, "a stream has no end; it is for batches (spark.read)")
-        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
-        if least is not None and most is not None and least > most:
-            raise ConfigError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger, which is {most}")
         return self
 
     def for_sink(self) -> Options:
@@ -120,11 +117,15 @@ class Options:
 
     def for_reading(self) -> None:
         """Check what a batch and a stream have in common."""
+        self._refuse("topic", "it is for writing; topics to read are given with subscribe")
         if self.choice is None:
+            self._refuse("path", "load() takes no name; topics to read are given with subscribe")
             raise ConfigError(
                 "subscribe", None, "one of subscribe, subscribePattern and assign must be given"
             )
-        self._refuse("topic", "it is for writing; topics to read are given with subscribe")
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConfigError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger, which is {most}")
         self._refuse("transactionalIdPrefix", "it is for writing")
         decoded = {one.where for one in self.formats}
         for name in sorted(self.given & decoding.NAMES):
@@ -148,13 +149,7 @@ def parse(options: Mapping[str, str]) -> Options:
         elif lower in _NAMES:
             given[_NAMES[lower]] = value
         elif lower not in _SPARKS_OWN and not lower.startswith(("spark.", "__")):
-            near = difflib.get_close_matches(lower, _NAMES, n=1)
-            hint = (
-                f"did you mean {_NAMES[near[0]]}?"
-                if near
-                else f"allowed: {', '.join(sorted(_NAMES.values()))}"
-            )
-            raise ConfigError(key, shown(key, value), f"there is no such option; {hint}")
+            raise ConfigError(key, shown(key, value), f"there is no such option; {_hint(lower)}")
     servers = client.pop("bootstrap.servers", "")
     if not servers.strip():
         raise ConfigError(
@@ -170,13 +165,29 @@ def parse(options: Mapping[str, str]) -> Options:
         bootstrap_servers=servers.strip(),
         client=_client(client),
         access=Access.read(access),
-        given=frozenset(given),
+        given=frozenset([*given, *(["path"] if "path" in map(str.lower, options) else [])]),
         choice=choice,
         formats=decoding.asked(given, choice.names if isinstance(choice, Topics) else ()),
         starting=bound_of(given, "starting"),
         ending=bound_of(given, "ending"),
         **values,
     )
+
+
+def _hint(name: str) -> str:
+    """What may be meant by a name, in lower case, that no option has."""
+    dotted = name.replace("_", ".")
+    if dotted in {"bootstrap.servers", *_CLIENT, *_REFUSED, *_WITHOUT_EFFECT}:
+        return f"did you mean kafka.{dotted}?"
+    if dotted.startswith(PREFIXES):
+        how = "kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.jaas.config, kafka.ssl.*"
+        return f"how to get in is said as in Java: {how}"
+    if name == "mode":
+        return "value.onError says what becomes of a value that can't be decoded"
+    near = difflib.get_close_matches(name, _NAMES, n=1)
+    if near:
+        return f"did you mean {_NAMES[near[0]]}?"
+    return f"allowed: {', '.join(sorted(_NAMES.values()))}, and Kafka's own with kafka. before them"
 
 
 # kafka.*: our own client -----------------------------------------------------------------------------
@@ -306,4 +317,4 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
 _NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
 
 # Spark puts these among a source's or sink's options by itself, or users set them for all formats.
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path", "mode", "header"})
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})

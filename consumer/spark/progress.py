@@ -81,12 +81,15 @@ class Behind:
         return f"{said}, {sum(waiting.values())} wait{soon} ({which})"
 
 
-def behind(progress: Mapping[str, Any]) -> list[Behind]:
-    """How far each Kafka source of a query is, after a batch's progress (``query.lastProgress``).
+def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
+    """How far each Kafka source of a query is, after a batch's progress (``query.lastProgress``; None, before
+    the first, gives none).
 
     Sources of other kinds are left out.
     """
     found: list[Behind] = []
+    if progress is None:
+        return found
     for source in progress["sources"]:
         begin, end, latest = (_offsets(source[name]) for name in ("startOffset", "endOffset", "latestOffset"))
         if end is None or latest is None:

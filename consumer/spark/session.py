@@ -117,9 +117,10 @@ def _scratch() -> Path:
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("kproto")`` known to a session. Warns if its workers won't be able to import this
-    package. The workers of a local session run this very Python, unless PYSPARK_PYTHON or
-    spark.pyspark.python names another one: the python3 of the PATH may well be none that has kproto.
+    """Make ``format("kproto")`` known to a session; one of ``newSession()`` needs its own. Warns if its
+    workers won't be able to import this package. The workers of a local session run this very Python, unless
+    PYSPARK_PYTHON or spark.pyspark.python names another one: the python3 of the PATH may well be none that
+    has kproto.
 
     The executors of a cluster are asked, by a job of one task for each of their slots. Raises
     MissingOnExecutors, with what to do; MissingExtra where PySpark has no Python data sources.
@@ -151,8 +152,8 @@ def session(
     `quick` starts sooner and peaks lower: for tests and demos, not for measuring. `settings` are added to,
     or replace, those in `SETTINGS`; a state store of RocksDB is chosen there, not later. What `spark-submit`
     was given beats `SETTINGS` and `cores`, and for a cluster that it names nothing of ours is set. A session
-    that is already there is returned as it is, with the source registered. Raises MissingExtra, with what to
-    install.
+    that is already there is returned as it is, with the source registered, and a warning if it hasn't these
+    `settings`. Raises MissingExtra, with what to install.
     """
     try:
         from pyspark import __version__ as version
@@ -184,9 +185,19 @@ def session(
             builder = builder.config(name, value)
         with _environment(files), _without_pandas_warning():
             spark = builder.getOrCreate()
+    else:
+        _warn_of_others(spark, settings or {})
     with _without_pandas_warning():
         register(spark)
     return spark
+
+
+def _warn_of_others(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """What was asked of a session that is there already, and has another value."""
+    others = [name for name, value in settings.items() if spark.conf.get(name, None) != value]
+    if others:
+        why = "stop it first, or set with spark.conf.set what may change"
+        warnings.warn(f"the session that is there keeps its own {', '.join(others)}: {why}", stacklevel=3)
 
 
 def _submitted() -> dict[str, str]:
@@ -243,9 +254,10 @@ def _choose_python(spark: SparkSession) -> None:
     found = shutil.which(str(context.pythonExec))
     if found is None or found in _launchers or Path(found).samefile(sys.executable):
         return
+    # Nothing of where this Python finds its packages helps that one: only what the JVM hands on.
     asked = subprocess.run(
-        [found, "-c", f"import {__package__}.source"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [found, "-c", f"import {', '.join(_NEEDED)}"],
+        env={**os.environ, "PYTHONPATH": _handed_on(spark)},
         capture_output=True,
         text=True,
     )
@@ -306,5 +318,9 @@ def _importable(spark: SparkSession) -> bool:
     jvm = getattr(getattr(spark, "sparkContext", None), "_jvm", None)
     if jvm is None:
         return True  # Spark Connect: its server is another machine's matter
-    paths = str(jvm.java.lang.System.getenv("PYTHONPATH") or "").split(os.pathsep)
-    return any(Path(path).resolve() == ROOT for path in paths if path)
+    return any(Path(path).resolve() == ROOT for path in _handed_on(spark).split(os.pathsep) if path)
+
+
+def _handed_on(spark: Any) -> str:
+    """The PYTHONPATH with which the JVM was started, and starts workers."""
+    return str(spark.sparkContext._jvm.java.lang.System.getenv("PYTHONPATH") or "")

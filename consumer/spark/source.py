@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kproto.errors import MissingExtra
+from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from . import schema as columns
 from .options import parse
@@ -36,12 +36,12 @@ def _since(version: str, what: str) -> Generator[None]:
         raise MissingExtra(what, f"PySpark {version} or newer", "spark") from None
 
 
-class TooOld(DataSourceStreamReader):
+class Refused(DataSourceStreamReader):
     """Raises when it is first asked something: until a reader is there, the process that plans streams
     answers an error with one of its own (``cannot access local variable 'reader'``).
     """
 
-    def __init__(self, error: MissingExtra) -> None:
+    def __init__(self, error: KprotoError) -> None:
         self.error = error
 
     def initialOffset(self) -> dict[str, object]:
@@ -80,16 +80,16 @@ class KprotoDataSource(DataSource):
 
         return KprotoReader(schema, self.parsed)
 
-    def streamReader(self, schema: StructType) -> KprotoStreamReader | TooOld:
-        """For ``spark.readStream``. Before Spark 4.2, whose sources know no start, the query ends with
-        MissingExtra.
+    def streamReader(self, schema: StructType) -> KprotoStreamReader | Refused:
+        """For ``spark.readStream``. What is wrong with the options of a stream ends the query, as
+        does a Spark before 4.2, whose sources know no start (MissingExtra).
         """
         try:
             with _since("4.2", "a stream of kproto"):
                 from .stream import KprotoStreamReader
-        except MissingExtra as error:
-            return TooOld(error)
-        return KprotoStreamReader(schema, self.parsed)
+            return KprotoStreamReader(schema, self.parsed)
+        except (ConfigError, MissingExtra) as error:
+            return Refused(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
         """For ``df.write``; say ``.mode("append")``."""

@@ -40,7 +40,7 @@ from pyspark.sql.types import StructType
 from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
-from .chosen import Everywhere
+from .chosen import Everywhere, asks
 from .logs import Logs
 from .offsets import (
     Changes,
@@ -161,6 +161,7 @@ class Planner:
         self._ceiling: View | None = None
         self._first: dict[TopicPartition, int] | None = None
         self._movable: frozenset[TopicPartition] = frozenset()
+        self._asked = None if options.choice is None else asks(options.choice)
         self._batch_at: float | None = None
         # Logs that a new leader has as they were read: (epoch then, epoch now, position).
         self._whole: dict[TopicPartition, tuple[int, int, int]] = {}
@@ -223,11 +224,11 @@ class Planner:
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
         """The logs, and what happened to them. Raises DataLoss unless that is allowed."""
         view = self._with_cuts(start, self._look(start))
-        found = changes(start, view)
+        found = changes(start, view, self._asked)
         if found.losses:
             # A log that seems cut off may be another topic's, made anew since topics were looked for.
             view = self._with_cuts(start, self._look(start, afresh=True))
-            found = changes(start, view)
+            found = changes(start, view, self._asked)
         short = [p for p in found.cut if p not in view.cuts]
         if short and self.logs.isolation == "read_committed":
             # Read as uncommitted before this run: the query waits until transactions end, nothing was cut
@@ -235,7 +236,7 @@ class Planner:
             tops = self.logs.ends(short, isolation="read_uncommitted")
             ends = {p: max(view.ends[p], min(start.positions[p], top)) for p, top in tops.items()}
             view = replace(view, ends={**view.ends, **ends})
-            found = changes(start, view)
+            found = changes(start, view, self._asked)
         if found.losses and self.options.fail_on_data_loss:
             raise DataLoss(found.losses)
         for loss in found.losses:

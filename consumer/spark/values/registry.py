@@ -37,6 +37,9 @@ class RegistryFailed(KprotoError, OSError):
 class NoSuchSchema(RegistryFailed):
     """The registry answers that it has none."""
 
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}; see {URL}, and value.subject or key.subject"
+
 
 @dataclass(frozen=True, slots=True)
 class Schema:
@@ -95,7 +98,7 @@ class Registry:
                     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                         return cast("dict[str, Any]", json.load(answer))
                 except urllib.error.HTTPError as error:
-                    why = f"{url} answers {error.code} {error.reason}"
+                    why = f"{url} answers {error.code} {error.reason}{_reason(error)}"
                     if error.code == 404:
                         raise NoSuchSchema(what, why) from None
                     if error.code < 500 and error.code != 429:
@@ -106,6 +109,14 @@ class Registry:
 
 
 _known: dict[tuple[tuple[str, ...], int, str], Schema] = {}
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """What a registry says of an error, in its own words."""
+    try:
+        return f": {json.loads(error.read(10_000))['message']}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def _format(form: str) -> str:

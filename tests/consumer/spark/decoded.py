@@ -73,7 +73,9 @@ def registry(answers: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
             answer = answers.get(self.path)
             self.send_response(200 if answer else 404)
             self.end_headers()
-            self.wfile.write(json.dumps(answer or {"error_code": 40403}).encode())
+            self.wfile.write(
+                json.dumps(answer or {"error_code": 40403, "message": "Schema not found."}).encode()
+            )
 
         def log_message(self, *_: Any) -> None: ...
 

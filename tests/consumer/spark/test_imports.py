@@ -10,6 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from consumer.spark.schema import full
+from consumer.spark.source import KprotoDataSource
+from kproto.errors import ConfigError
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -60,3 +64,10 @@ def test_a_session_names_the_class_that_writes_checkpoints_where_its_spark_has_i
 
     manager = settings_of(version)["spark.sql.streaming.checkpointFileManagerClass"]
     assert manager.rpartition(".")[0] == f"org.apache.spark.sql.execution.{package}"
+
+
+def test_a_wrong_option_of_a_stream_is_told_when_it_is_asked_where_it_begins() -> None:
+    given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
+    source = KprotoDataSource(given)
+    with pytest.raises(ConfigError, match=r"endingOffsets.*a stream has no end"):
+        source.streamReader(full(source.parsed)).initialOffset()

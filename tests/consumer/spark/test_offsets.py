@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer.spark.chosen import Assigned, Choice, Pattern, Topics, asks
 from consumer.spark.offsets import (
     DataLoss,
     Offsets,
@@ -436,3 +437,18 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
         "startingOffsets='a-0, b-0' is not allowed; "
         "it must name exactly the partitions that are read: a-0, a-1"
     )
+
+
+def test_a_partition_that_is_not_asked_for_any_more_is_not_said_to_be_gone() -> None:
+    found = changes(START, view({A0: 5}), asks(Assigned((A0,))))
+    assert found.losses == (
+        "partition a-1 is not asked for any more, by this checkpoint's query; it was read up to 7",
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "asked"),
+    [(Topics(("a",)), True), (Topics(("b",)), False), (Pattern("a+"), True), (Pattern("b"), False)],
+)
+def test_whether_a_partition_is_asked_for(choice: Choice, asked: bool) -> None:
+    assert asks(choice)(A0) is asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -306,3 +307,36 @@ def test_a_group_id_is_accepted_and_has_no_effect() -> None:
 def test_client_options_are_read_to_their_types() -> None:
     client = options(kafka_fetch_max_bytes="1000", kafka_check_crcs="false", kafka_acks="-1").client
     assert client == {"fetch.max.bytes": 1000, "check.crcs": False, "acks": "all"}
+
+
+# What a stranger tried ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "group.id", "max.request.size"])
+def test_kafkas_own_option_without_its_prefix_is_told_with_it(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"did you mean kafka.{name}?")):
+        parse({name: "a:1", "subscribe": "t"})
+
+
+@pytest.mark.parametrize("name", ["sasl_plain_username", "security.protocol"])
+def test_how_to_get_in_is_told_as_java_says_it(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\.sasl\.jaas\.config"):
+        parse({"subscribe": "t", name: "x"})
+
+
+def test_a_parse_mode_is_refused_and_on_error_named() -> None:
+    assert "value.onError" in refusal(mode="PERMISSIVE")
+
+
+def test_a_limit_below_the_least_is_refused_when_loading() -> None:
+    with pytest.raises(ConfigError, match="minOffsetsPerTrigger"):
+        options(minOffsetsPerTrigger="9", maxOffsetsPerTrigger="3").for_reading()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("topic", "it is for writing"), ("path", r"load\(\) takes no name")]
+)
+def test_a_topic_that_is_named_in_another_way_is_told(name: str, told: str) -> None:
+    given = parse({"kafka.bootstrap.servers": "a:1", name: "flights"})
+    with pytest.raises(ConfigError, match=told):
+        given.for_batch()

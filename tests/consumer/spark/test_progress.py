@@ -88,3 +88,7 @@ def test_sources_of_other_kinds_are_only_counted(offset: str | None) -> None:
     given = progress(offset, offset, offset)
     assert behind(given) == []
     assert line(given) == "etl, batch 3, 1.2 s: 40 rows"
+
+
+def test_a_query_without_progress_is_behind_in_nothing() -> None:
+    assert behind(None) == []

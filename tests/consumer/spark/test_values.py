@@ -305,6 +305,8 @@ def test_a_writers_schema_comes_from_the_registry_once_for_each_id() -> None:
     assert values(found)[:4] == [sfo, {"dest": None, "id": 2**40, "seats": 2}, None, sfo]
     assert values(found)[4:] == [None, None, None]
     assert "404" in found[4]["_error"]
+    assert "Schema not found." in found[4]["_error"]
+    assert "value.subject" in found[4]["_error"]
     assert "wire format" in found[2]["_error"]
     assert sorted(path.split()[0] for path in asked if "ids" in path) == [
         f"/schemas/ids/{n}" for n in (1, 2, 9)

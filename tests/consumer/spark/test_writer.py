@@ -279,3 +279,10 @@ def test_a_wrong_type_is_refused(name: str, kind: str, allowed: str) -> None:
 
 def test_options_that_contradict_each_other_are_refused() -> None:
     assert "acks" in refused(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
+
+
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
+def test_a_header_that_is_null_is_refused_with_its_column(filled: Filled, header: Any) -> None:
+    filled.topic("t", 0)
+    with pytest.raises(ConfigError, match=r"column headers.*none is null"):
+        write(filled, plain().add("headers", HEADERS), [{"value": "x", "headers": [header]}], topic="t")
