@@ -13,7 +13,8 @@ Rules that hold here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +39,16 @@ _JAVA: Final[Mapping[str, str]] = {
 }
 
 
+def in_kafkas_words(error: ConfigError, names: Iterable[str]) -> ConfigError:
+    """A client's error with these of its options, `sasl_username`, as Spark's users know them."""
+
+    def said(name: str) -> str:
+        return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
+
+    words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
+    return ConfigError(said(error.option), error.value, words.sub(lambda m: said(m[1]), error.allowed))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Access:
     """Options under Java's names, in order; none means PLAINTEXT."""
@@ -55,8 +66,7 @@ class Access:
         try:
             security_options(found.options)
         except ConfigError as error:
-            name = _JAVA.get(error.option, error.option.replace("_", "."))
-            raise ConfigError(f"kafka.{name}", error.value, error.allowed) from None
+            raise in_kafkas_words(error, SecurityConfig.__annotations__) from None
         return found
 
     @property

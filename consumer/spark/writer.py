@@ -26,11 +26,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
-from kproto.errors import ConfigError
+from kproto.errors import ConfigError, UnknownTopic
 
 from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig, producer_options
+from .access import in_kafkas_words
 from .arrow import RecordBatch
 from .once import OPTION, TIMEOUT_MS, task
 from .once import write as write_once
@@ -106,7 +107,10 @@ class Rows:
         if options.transactional_id_prefix is not None and options.topic is None:
             why = "give the option topic, too: the note of what is written belongs to a topic"
             raise ConfigError(OPTION, options.transactional_id_prefix, why)
-        producer_options({**self.config, "transactional_id": options.transactional_id_prefix})  # checks them
+        try:
+            producer_options({**self.config, "transactional_id": options.transactional_id_prefix})
+        except ConfigError as error:
+            raise in_kafkas_words(error, ProducerConfig.__annotations__) from None
 
     @property
     def config(self) -> ProducerConfig:
@@ -133,7 +137,9 @@ class Rows:
                 self._send(producer, batch, waiting)
             producer.flush()
             _settled(waiting)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, UnknownTopic):
+                error.add_note("Make it first, or let the brokers: kafka.allow.auto.create.topics=true.")
             # What is still buffered belongs to a task that failed: it must not go out with the next one.
             _producers.pop(self.options.key, None)
             producer.kill()

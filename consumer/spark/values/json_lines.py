@@ -12,6 +12,7 @@ holds none, and that is read by Arrow as everything else: such columns cost an o
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Sequence, Sized
 from decimal import Decimal
 from importlib import import_module
@@ -39,7 +40,38 @@ def column(asked: Asked) -> str:
     if not (asked.schema or "").strip():
         shape = "columns in DDL, such as id BIGINT, name STRING"
         raise ConfigError(asked.option("schema"), asked.schema, f"json needs it: {shape}")
+    _look_through(asked.option("schema"), asked.schema or "")
     return f"STRUCT<{asked.schema}>"
+
+
+_FIELD = re.compile(r"\s*(?:`(?:[^`]|``)*`|[^\s:`<>()]+)(?:\s*:\s*|\s+)([A-Za-z_]\w*)")
+_TYPES = frozenset(
+    {
+        "array", "bigint", "binary", "boolean", "byte", "char", "character", "date", "dec", "decimal",
+        "double", "float", "int", "integer", "interval", "long", "map", "numeric", "real", "short",
+        "smallint", "string", "struct", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint",
+        "varchar", "variant", "void",
+    }
+)  # fmt: skip
+
+
+def _look_through(option: str, ddl: str) -> None:
+    """Raise ConfigError for a column without a type that Spark knows: its own error doesn't say from where it
+    has what it shows. What is inside of a type is left to Spark.
+    """
+    if "'" in ddl or '"' in ddl:
+        return  # a comment, or a default: who knows what its commas mean
+    depth, columns = 0, [""]
+    for character in ddl:
+        depth += (character in "<(") - (character in ">)")
+        if character == "," and not depth:
+            columns.append("")
+        else:
+            columns[-1] += character
+    for one in columns:
+        found = _FIELD.match(one)
+        if found is None or found[1].lower() not in _TYPES:
+            raise ConfigError(option, ddl, f"{one.strip()!r} is no name and type, such as id BIGINT")
 
 
 def decoder(asked: Asked, kind: spark.DataType) -> Decode:

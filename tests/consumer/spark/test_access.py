@@ -171,3 +171,12 @@ def test_a_trust_store_that_is_text_travels_along(files: Certificates) -> None:
     sent: Options = pickle.loads(pickle.dumps(how))
     assert sent == how
     assert sent.access.options["ssl_cafile"] == Path(files.ca).read_text()
+
+
+def test_what_is_wrong_with_a_login_is_said_in_kafkas_words() -> None:
+    given = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
+    with pytest.raises(ConfigError) as e:
+        parse({"kafka.bootstrap.servers": "a:1", **given})
+    assert str(e.value).startswith("kafka.sasl.jaas.config=None")
+    assert "kafka.sasl.mechanism PLAIN" in str(e.value)
+    assert "sasl_" not in str(e.value)

@@ -9,6 +9,7 @@ import pytest
 
 from consumer.spark.chosen import Assigned, Each, Everywhere, Pattern, Since, SinceEach, Topics
 from consumer.spark.options import Options, parse
+from consumer.spark.values import Asked
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
@@ -340,3 +341,26 @@ def test_a_topic_that_is_named_in_another_way_is_told(name: str, told: str) -> N
     given = parse({"kafka.bootstrap.servers": "a:1", name: "flights"})
     with pytest.raises(ConfigError, match=told):
         given.for_batch()
+
+
+@pytest.mark.parametrize(
+    "ddl", ["id BIGINTEGER", "id", "id BIGINT,", "id: BIGINT, name: TEXT", "a MAP<STRING, INT>, b"]
+)
+def test_a_schema_that_is_none_is_told_with_its_column(ddl: str) -> None:
+    asked = Asked("value", "json", schema=ddl)
+    with pytest.raises(ConfigError, match=r"value\.schema=.* is no name and type"):
+        asked.module.column(asked)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "id BIGINT, name STRING",
+        "`a b`: int NOT NULL, c DECIMAL(10, 2)",
+        "m MAP<STRING, STRUCT<x: INT, y: ARRAY<DATE>>>, t TIMESTAMP_NTZ",
+        "a INT COMMENT 'x, y'",
+    ],
+)
+def test_a_schema_that_spark_reads_is_left_as_it_is(ddl: str) -> None:
+    asked = Asked("value", "json", schema=ddl)
+    assert asked.module.column(asked) == f"STRUCT<{ddl}>"

@@ -133,8 +133,9 @@ def test_a_row_without_topic_fails_the_task(filled: Filled) -> None:
 
 
 def test_a_topic_that_does_not_exist_fails_the_task(filled: Filled) -> None:
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(UnknownTopic) as e:
         write(filled, PLAIN, [{"value": "a"}], topic="nowhere", kafka_max_block_ms="2000")
+    assert "kafka.allow.auto.create.topics" in e.value.__notes__[0]
 
 
 def test_a_topic_that_does_not_exist_is_made_where_that_is_allowed(filled: Filled) -> None:
@@ -286,3 +287,9 @@ def test_a_header_that_is_null_is_refused_with_its_column(filled: Filled, header
     filled.topic("t", 0)
     with pytest.raises(ConfigError, match=r"column headers.*none is null"):
         write(filled, plain().add("headers", HEADERS), [{"value": "x", "headers": [header]}], topic="t")
+
+
+def test_what_is_wrong_with_the_producer_is_said_in_kafkas_words() -> None:
+    said = refused(PLAIN, topic="t", **{"kafka.acks": "1", "kafka.enable.idempotence": "true"})
+    assert said.startswith("kafka.")
+    assert "enable_idempotence" not in said
