@@ -19,7 +19,7 @@ LATE_S = COMING_S / 2
 """Seconds after which less is enough, too: somebody must say that a slow answer goes on coming."""
 
 TLS_RECORD = 17 * 1024
-"""What one TLS record takes at most: of so much of an answer it may be that it came, and can't be read yet."""
+"""What one TLS record takes at most: so much of an answer may have come, and can't be read yet."""
 
 
 class Socket(Protocol):

@@ -10,7 +10,7 @@ Rules that hold here:
   descriptor, no buffers, no local port, a socket that died between two calls, a name that is none.
 * Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`).
 * Bytes are received where they stay (`Gathered`), so the engine sees whole answers, and once a second that a
-  long one is coming (`Data` without bytes). In its middle packets are waited for until they are many (`Pace`).
+  long one is coming (`Data` without bytes). In its middle, packets are waited for until they are many.
 
 * Through TLS a connection is `Opened` when the broker has shown its certificate. Tokens are asked for in a
   thread of their own.

@@ -241,18 +241,14 @@ def columns_of(
     Raises `RecordError` at the first broken batch of any part, `MissingExtra`, and `IllegalState` for more
     than `most` bytes of compressed records, when they are decompressed.
     """
-    listed: list[tuple[Table, Data]] = []
+    table = None
     with suppress(RecordError):
-        for index, part in enumerate(parts):
-            if (one := _list(part, index, check_crc, control, max_decompressed)) is None:
-                break
-            listed.append(one)
-    if len(listed) == len(parts):  # else the slow way finds the first of all errors, or reads message sets
-        table = np.concatenate([some for some, _ in listed], 1) if listed else _NO_BATCHES
-        if int(table[_COUNT].sum()) >= _FEW:
-            found = _fast(parts, [data for _, data in listed], table, max_decompressed, lent, most)
-            if found is not None:
-                return found
+        table = _table(parts, check_crc, control, max_decompressed)
+    if table is not None and int(table[_COUNT].sum()) >= _FEW:
+        found = _fast(parts, [part.data for part in parts], table, max_decompressed, lent, most)
+        if found is not None:
+            return found
+    # It finds the first of all errors, and reads message sets.
     return _slow(parts, check_crc, control, max_decompressed)
 
 
@@ -337,70 +333,91 @@ _SIZE = struct.Struct(">i").unpack_from
 Table = NDArray[np.int64]
 
 
+def _table(
+    parts: Sequence[Part], check_crc: bool, control: bool, max_decompressed: int | None
+) -> Table | None:
+    """The wanted batches of all parts; None when one is a message set."""
+    plain = [index for index, part in enumerate(parts) if not part.aborted]
+    found = None
+    if sum(len(parts[index].data) for index in plain) > _MANY_BATCHES:
+        found = _headers(parts, plain, check_crc, control)
+    listed = [_NO_BATCHES if found is None else found]
+    for index, part in enumerate(parts):
+        if found is None or part.aborted:
+            if (one := _list(part, index, check_crc, control, max_decompressed)) is None:
+                return None
+            listed.append(one)
+    table = listed[0]
+    if len(listed) > 1:
+        table = np.concatenate(listed, 1)
+        table = table[:, np.argsort(table[_PART], kind="stable")]
+    if any(part.from_offset is not None for part in parts):
+        each = [_ALL if part.from_offset is None else part.from_offset for part in parts]
+        least = np.array(each, np.int64)[table[_PART]]
+        table[_LEAST] = np.where(table[_BASE_OFFSET] < least, least, _ALL)
+        if (behind := table[_LAST_OFFSET] < least).any():
+            table = table[:, ~behind]
+    return table
+
+
 def _list(
     part: Part, index: int, check_crc: bool, control: bool, max_decompressed: int | None
-) -> tuple[Table, Data] | None:
-    """The wanted batches of a part as a table, and the bytes they lie in; None when one is a message set."""
-    data = part.data
-    if bytes(data[16:17]) in (b"\0", b"\1"):
+) -> Table | None:
+    """The wanted batches of a part, one by one; None when one is a message set."""
+    if bytes(part.data[16:17]) in (b"\0", b"\1"):
         return None  # before its wrapper is opened
-    table = None
-    if len(data) > _MANY_BATCHES and not part.aborted:
-        table = _headers(data, check_crc, control)
-    if table is None:
-        listed: list[tuple[int, ...]] = []
-        for batch in _wanted(part, check_crc, control, max_decompressed):
-            kind = TIMESTAMP_TYPES[batch.timestamp_type]
-            if batch.magic < 2:
-                return None
-            listed.append(
-                (
-                    batch.start + HEADER_SIZE,
-                    batch.end,
-                    batch.count,
-                    batch.base_offset,
-                    batch.last_offset,
-                    batch.base_timestamp,
-                    batch.max_timestamp,
-                    batch.codec,
-                    kind,
-                    int(batch.timestamp_type == "LogAppendTime"),
-                    index,
-                    _ALL,
-                )
+    listed: list[tuple[int, ...]] = []
+    for batch in _wanted(part, check_crc, control, max_decompressed):
+        kind = TIMESTAMP_TYPES[batch.timestamp_type]
+        if batch.magic < 2:
+            return None
+        listed.append(
+            (
+                batch.start + HEADER_SIZE,
+                batch.end,
+                batch.count,
+                batch.base_offset,
+                batch.last_offset,
+                batch.base_timestamp,
+                batch.max_timestamp,
+                batch.codec,
+                kind,
+                int(batch.timestamp_type == "LogAppendTime"),
+                index,
+                _ALL,
             )
-        table = np.array(listed, np.int64).reshape(-1, _WIDTH).T
-    table[_PART] = index
-    if part.from_offset is not None:
-        table = table[:, table[_LAST_OFFSET] >= part.from_offset]
-        table[_LEAST][table[_BASE_OFFSET] < part.from_offset] = part.from_offset
-    return table, data
+        )
+    return np.array(listed, np.int64).reshape(-1, _WIDTH).T
 
 
-def _headers(data: Data, check_crc: bool, control: bool) -> Table | None:
+def _headers(parts: Sequence[Part], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
     """The table of many batches of magic 2, by numpy; None when one of them is anything else, or broken."""
-    at, end = 0, len(data)
-    view = memoryview(data)
     places: list[int] = []
     heads: list[memoryview] = []
     crcs: list[int] = []
-    while end - at >= HEADER_SIZE:
-        (size,) = _SIZE(data, at + 8)
-        if size < HEADER_SIZE - 12:
-            return None
-        stop = at + 12 + size
-        if stop > end:
-            if data[at + 16] > 2:
+    owners: list[int] = []
+    for index in chosen:
+        data = parts[index].data
+        at, end = 0, len(data)
+        view = memoryview(data)
+        while end - at >= HEADER_SIZE:
+            (size,) = _SIZE(data, at + 8)
+            if size < HEADER_SIZE - 12:
                 return None
-            break
-        places.append(at)
-        heads.append(view[at : at + HEADER_SIZE])
-        if check_crc:
-            crcs.append(crc32c(view[at + 21 : stop]))
-        at = stop
-    else:
-        if end - at >= 12:
-            return None
+            stop = at + 12 + size
+            if stop > end:
+                if data[at + 16] > 2:
+                    return None
+                break
+            places.append(at)
+            heads.append(view[at : at + HEADER_SIZE])
+            owners.append(index)
+            if check_crc:
+                crcs.append(crc32c(view[at + 21 : stop]))
+            at = stop
+        else:
+            if end - at >= 12:
+                return None
     if not places:
         return None
     at_all = np.array(places, np.int64)
@@ -416,6 +433,7 @@ def _headers(data: Data, check_crc: bool, control: bool) -> Table | None:
     table[_MAX_TIMESTAMP] = head["max_timestamp"]
     table[_CODEC] = attributes & 7
     table[_KIND] = table[_APPENDED] = attributes >> 3 & 1
+    table[_PART] = owners
     table[_LEAST] = _ALL
     regular = (
         (head["magic"] == 2)

@@ -39,7 +39,8 @@ _SLICE = 16384  # rows per slice: its arrays of int64 stay in the second-level c
 _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more than walking them
 _LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
 _SHORTEST_RUN = 4  # records of one size one after the other, in the mean: below this, runs don't pay
-_FIRST_LOOK = 16  # so many are looked at in every batch; four times as many after each success
+_FIRST_LOOK = 16  # so many are looked at in every batch at least; four times as many after each success
+_FREE_LOOKS = 2048  # looks at so many records in all cost no more than at one
 _MOST_LOOK = 1 << 16
 _WORTH_A_STEP = 500  # records that are found in one step: fewer don't pay for it
 _PATIENCE = 4  # steps that didn't pay, after which the other way is taken
@@ -189,7 +190,8 @@ def _alike(windows: Windows, batches: Batches, first: Int64s) -> Int64s | None:
         return None
     data, following, (_, sizes) = windows.bytes, windows.bytes[1:], tables()
     found = np.empty(total, np.int64)
-    here, left, spot, stop, look = batches.at, batches.count, first, batches.stop, _FIRST_LOOK
+    here, left, spot, stop = batches.at, batches.count, first, batches.stop
+    look = max(_FIRST_LOOK, _FREE_LOOKS // len(here))
     last, patience = len(data) - 2, _PATIENCE
     while len(here):
         wanted = windows.twos(here)
