@@ -10,14 +10,24 @@ starts behind the first record, so logins don't count.
 A figure is the median of a round's ratios, time without to time with: 1 is as fast, above the goal of 0.6 is
 enough. Wall and CPU of the client are both told: the embedded broker is Python, too, and shares the machine.
 
-On an EPYC with two cores that many others shared, the embedded broker, one run of 30,000 records: the
-client's CPU without TLS was 0.68 of that with it for columns, and 0.70 for confluent-kafka. Instructions a
-record of 1 KB, without and with: rows 4,800 and 9,000, columns 3,000 and 6,600: 3,600 to 4,200 are TLS's.
+What TLS costs the reader, in CPU time, as instructions say little of it (the same AES takes few or many, and
+as long). On an EPYC (Milan) with two cores that many others shared, OpenSSL 3.0.19, Python 3.11, November
+2026, microseconds for 1 KiB:
 
-Where that ends, in instructions for 1 KiB: `openssl speed` opens AES-256-GCM for 2,770, Python's `ssl` over
-memory for 3,680 where what it opens is thrown away, our pipe for 3,900 (4,320 before it filled a room with
-all records that came; 0.87 of the CPU). Reading 64 KiB of TLS at once, or 16, instead of 256 costs 390 and
-2,000 more. So columns, at 2,500 without TLS, can't come near the goal by instructions; rows can.
+    AES-256-GCM alone (`openssl speed`, pieces of 16 KiB); AES-128 0.28           0.32
+    Python's `ssl` over memory, 256 KiB at once, no socket                        0.58
+    received by it from a socket: user and kernel, 256, 128, 64, 32, 16 KiB       0.70, 0.76, 0.78, 0.88, 0.98
+    received by an SSLSocket without memory in between (0.44 user, 0.35 kernel)   0.78
+    the same bytes received without TLS                                           0.12
+
+So `ssl` costs 0.58 more than nothing, of which 0.32 are AES, and a reader that takes P without it has about
+P / (P + 0.58) of that with it at best: 0.68 for rows (1.26 a record of 1 KB), 0.62 for columns (0.95).
+Feeding OpenSSL pieces that stay in the cache (16, 32 or 64 KiB of the 256 that came) loses: 0.70, 0.64, 0.60.
+
+What it cost above that were looks: Java seals 16,367, 16,367 and 34 bytes in turn, and a reader was woken
+for every few of them, 1,300 to 2,900 times for 200,000 records (670 to 870 without TLS). Now packets in the
+middle of an answer are waited for (`consumer.pacing`), 900 times (400): columns took 0.93 of the CPU, rows
+0.90 (medians of seven interleaved pairs, 0.77 to 0.98 and 0.80 to 1.24), without TLS 0.96 and 0.99.
 """
 
 from __future__ import annotations
