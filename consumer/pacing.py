@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import Protocol
 
 from .engine.transport import COMING_S
 
@@ -22,12 +21,6 @@ TLS_RECORD = 17 * 1024
 """What one TLS record takes at most: so much of an answer may have come, and can't be read yet."""
 
 
-class Socket(Protocol):
-    """What a socket and an asyncio transport's have in common."""
-
-    def setsockopt(self, level: int, optname: int, value: int, /) -> None: ...
-
-
 class Pace:
     """How many bytes must have come before one socket is looked at."""
 
@@ -36,7 +29,7 @@ class Pace:
     def __init__(self) -> None:
         self._least = 1
 
-    def expect(self, sock: Socket, missing: int) -> bool:
+    def expect(self, sock: socket.socket, missing: int) -> bool:
         """So many bytes of an answer are missing, 0 if that isn't known. Whether less than all that is waited
         for should be looked at after `LATE_S`: call `expect(sock, 0)` then."""
         least = max(1, min(missing, AT_ONCE))

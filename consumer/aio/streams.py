@@ -30,7 +30,6 @@ from ..engine.transport import (
     Shut,
     Write,
 )
-from ..pacing import LATE_S, TLS_RECORD, Pace, Socket
 from ..resolving import PATIENCE, Failures, Place, in_order, reason
 from ..security.failures import CLOSED, NoToken, TlsFailed
 
@@ -52,20 +51,17 @@ class _Protocol(asyncio.BufferedProtocol):
         self.silent = False
         self.said = float("inf")  # when it was said that a long answer is coming, or began to
         self.gathered = Gathered()
-        self._pace = Pace()
-        self._late: asyncio.TimerHandle | None = None  # when the little that came is read
         self.pipe: Pipe | None = None
         self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
         self.transport: asyncio.Transport | None = None
-        self._sock: Socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._sock = transport.get_extra_info("socket")
-        if self._sock is not None:
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
             with contextlib.suppress(OSError):  # dead already: connection_lost comes next
-                self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def begin(self, pipe: Pipe, room: memoryview) -> None:
         """Shakes hands; `Opened` is told when that is over."""
@@ -101,19 +97,8 @@ class _Protocol(asyncio.BufferedProtocol):
                 self._through(self.pipe, self._room[:nbytes])
             except TlsFailed as error:
                 self._broke(str(error), denied=error.final)
-            self._expect(self.gathered.missing - TLS_RECORD)
         else:
             self._took(nbytes)
-            self._expect(self.gathered.missing)
-
-    def _expect(self, missing: int) -> None:
-        """So much of an answer is missing: little of that is read only when it is late."""
-        if self._sock is not None and self._pace.expect(self._sock, missing) and self._late is None:
-            self._late = asyncio.get_running_loop().call_later(LATE_S, self._read_little)
-
-    def _read_little(self) -> None:
-        self._late = None
-        self._expect(0)
 
     def _through(self, pipe: Pipe, data: memoryview) -> None:
         was_secured = pipe.secured
@@ -152,8 +137,6 @@ class _Protocol(asyncio.BufferedProtocol):
             self.said = min(self.said, at)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._late is not None:
-            self._late.cancel()
         end = CLOSED if self.pipe is None else self.pipe.end()
         self._broke(end if exc is None else reason(exc))
 

@@ -28,7 +28,7 @@ from consumer.security.tls import Tls, context
 from kproto.broker.server import Server, running
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut
 from kproto.records import Record, encode_batch
-from kproto.wire.frame import Gathered, frame
+from kproto.wire.frame import frame
 
 trustme = pytest.importorskip("trustme")
 CA = trustme.CA()
@@ -587,48 +587,6 @@ def test_in_the_middle_of_a_long_answer_nobody_looks_at_every_packet(
     assert Answer(1, bytes(1 << 20)) in events
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere packets may be looked at one by one")
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_in_the_middle_of_a_long_answer_a_loop_does_not_look_at_every_packet_either(
-    tls: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consumer.aio.streams.LATE_S", 60)
-    more, sent = threading.Semaphore(0), threading.Semaphore(0)
-    rooms: list[int] = []
-    real = Gathered.room
-
-    def room(self: Gathered) -> memoryview:
-        rooms.append(1)
-        return real(self)
-
-    monkeypatch.setattr(Gathered, "room", room)
-
-    async def story(place: str) -> list[NetworkEvent]:
-        events: list[NetworkEvent] = []
-        streams = Streams(events.append)
-        streams.perform(opening(place, tls))
-        async with asyncio.timeout(30):
-            while not any(isinstance(event, Opened) for event in events):
-                await asyncio.sleep(0.01)
-            at = -1
-            while at != len(rooms):
-                at = len(rooms)
-                await asyncio.sleep(0.3)
-            for _ in range(100):
-                more.release()
-                await asyncio.to_thread(sent.acquire)
-                await asyncio.sleep(0)
-            assert len(rooms) < at + 40
-            more.release()
-            while not any(isinstance(event, Answer) for event in events):
-                await asyncio.sleep(0.01)
-        streams.close()
-        return events
-
-    with serving(packets(tls, more, sent)) as place:
-        assert Answer(1, bytes(1 << 20)) in asyncio.run(story(place))
-
-
 def slowly(tls: bool) -> Script:
     """A long answer that goes on coming, three bytes a second."""
 
@@ -646,15 +604,6 @@ def slowly(tls: bool) -> Script:
 def test_a_long_answer_that_comes_slowly_is_said_meanwhile(tls: bool) -> None:
     with serving(slowly(tls)) as place:
         events = told(lambda sockets: sockets.perform(opening(place, tls)), lambda events: len(events) > 1)
-    assert events == [Opened(1), Data(1, b"")]
-
-
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_a_long_answer_that_comes_slowly_is_said_to_a_loop_too(tls: bool) -> None:
-    with serving(slowly(tls)) as place:
-        events = asyncio.run(
-            told_async(lambda streams: streams.perform(opening(place, tls)), lambda events: len(events) > 1)
-        )
     assert events == [Opened(1), Data(1, b"")]
 
 
