@@ -35,7 +35,8 @@ LISTENERS = {
 }
 """All but PLAINTEXT, with their protocols; MTLS wants a client's certificate, EXPIRED and ELSEWHERE show a
 wrong one, PLAIN_ONLY has one mechanism, SKEWED takes tokens that ran out within `SKEW_MS`. Where there is an
-issuer, SIGNED takes its tokens."""
+issuer, those of `SIGNED` take its tokens."""
+SIGNED = {"SIGNED": "SASL_SSL", "SIGNED_PLAINTEXT": "SASL_PLAINTEXT"}
 SKEW_MS = 60_000
 
 
@@ -65,7 +66,7 @@ def real_kafka(
 ) -> Iterator[Secured]:
     """alice may do everything, and so may who comes without a name; bob is somebody, and may do nothing."""
     files = certificates(folder)
-    listeners = LISTENERS if issuer is None else {**LISTENERS, "SIGNED": "SASL_SSL"}
+    listeners = LISTENERS if issuer is None else {**LISTENERS, **SIGNED}
     ports = {name: judges.free_port() for name in listeners}
     users = " ".join(f'user_{name}="{password}"' for name, password in USERS.items())
     named = 'unsecuredLoginStringClaim_sub="broker"'
@@ -99,14 +100,16 @@ def real_kafka(
         f"{_SECURITY}oauthbearer.OAuthBearerLoginModule required {named} {skew};"
     )
     if issuer is not None:
-        prefix, package = "listener.name.signed.oauthbearer.sasl", f"{_SECURITY}oauthbearer"
-        properties |= {
-            "listener.name.signed.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{prefix}.jaas.config": f"{package}.OAuthBearerLoginModule required;",
-            f"{prefix}.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
-            f"{prefix}.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
-            f"{prefix}.oauthbearer.expected.audience": issuer.audience or "",
-        }
+        for listener in SIGNED:
+            name, package = f"listener.name.{listener.lower()}", f"{_SECURITY}oauthbearer"
+            prefix = f"{name}.oauthbearer.sasl"
+            properties |= {
+                f"{name}.sasl.enabled.mechanisms": "OAUTHBEARER",
+                f"{prefix}.jaas.config": f"{package}.OAuthBearerLoginModule required;",
+                f"{prefix}.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
+                f"{prefix}.oauthbearer.jwks.endpoint.url": issuer.jwks_url,
+                f"{prefix}.oauthbearer.expected.audience": issuer.audience or "",
+            }
         allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.jwks_url}"
         java_options = (*java_options, allowed)
     scram = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """The session that `consumer.spark.session` gives; started once."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The session that `consumer.spark.session` gives; started once. It keeps Spark's log of events."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -30,6 +31,9 @@ def spark() -> Iterator[Any]:
         "spark.driver.memory": "512m",
         "spark.sql.session.timeZone": "UTC",
         "spark.jars": ",".join(sparks_own_jars()),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": tmp_path_factory.mktemp("events").as_uri(),
     }
     started = session("tests", quick=True, settings=settings)
     yield started
@@ -84,6 +88,20 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
         yield kafka
 
 
+def started(writer: Any) -> Any:
+    """The query that a `DataStreamWriter` starts, once it has done something or ended.
+
+    Spark waits 10 s for the Python process that plans a stream, and has no option for that: on a machine
+    where it takes longer no code of ours ever ran, and the query is started again.
+    """
+    while True:
+        query = writer.start()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.05)
+        if "Python worker failed to connect back" not in str(query.exception()):
+            return query
+
+
 class Query:
     """A query with a checkpoint: every `run` starts it anew, reads what there is, and ends."""
 
@@ -110,7 +128,7 @@ class Query:
 
         stream = self.spark.readStream.format("kproto").options(**options).load()
         writer = stream.writeStream.foreachBatch(see).option("checkpointLocation", str(self.checkpoint))
-        query = writer.trigger(availableNow=True).start()
+        query = started(writer.trigger(availableNow=True))
         try:
             assert query.awaitTermination(120), "the query hangs"
         finally:
