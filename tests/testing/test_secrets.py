@@ -313,7 +313,7 @@ def test_what_pytest_shows_of_a_failure_has_no_password(tmp_path: Path) -> None:
     words = ["-q", "-p", "kproto.testing.plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, "-vv", str(tmp_path)],
-        env={**os.environ, "PASSWORD": PASSWORD},
+        env={**os.environ, "PASSWORD": PASSWORD, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
     )

@@ -347,6 +347,7 @@ def test_a_topic_that_is_named_in_another_way_is_told(name: str, told: str) -> N
     "ddl", ["id BIGINTEGER", "id", "id BIGINT,", "id: BIGINT, name: TEXT", "a MAP<STRING, INT>, b"]
 )
 def test_a_schema_that_is_none_is_told_with_its_column(ddl: str) -> None:
+    pytest.importorskip("pyspark")
     asked = Asked("value", "json", schema=ddl)
     with pytest.raises(ConfigError, match=r"value\.schema=.* is no name and type"):
         asked.module.column(asked)
@@ -362,5 +363,6 @@ def test_a_schema_that_is_none_is_told_with_its_column(ddl: str) -> None:
     ],
 )
 def test_a_schema_that_spark_reads_is_left_as_it_is(ddl: str) -> None:
+    pytest.importorskip("pyspark")
     asked = Asked("value", "json", schema=ddl)
     assert asked.module.column(asked) == f"STRUCT<{ddl}>"
