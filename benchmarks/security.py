@@ -24,10 +24,11 @@ So `ssl` costs 0.58 more than nothing, of which 0.32 are AES, and a reader that 
 P / (P + 0.58) of that with it at best: 0.68 for rows (1.26 a record of 1 KB), 0.62 for columns (0.95).
 Feeding OpenSSL pieces that stay in the cache (16, 32 or 64 KiB of the 256 that came) loses: 0.70, 0.64, 0.60.
 
-What it cost above that were looks: Java seals 16,367, 16,367 and 34 bytes in turn, and a reader was woken
-for every few of them, 1,300 to 2,900 times for 200,000 records (670 to 870 without TLS). Now packets in the
-middle of an answer are waited for (`consumer.pacing`), 900 times (400): columns took 0.93 of the CPU, rows
-0.90 (medians of seven interleaved pairs, 0.77 to 0.98 and 0.80 to 1.24), without TLS 0.96 and 0.99.
+What it costs above that are looks: Java seals 16,367, 16,367 and 34 bytes in turn, and a reader is woken for
+every few of them, 1,300 to 2,900 times for 200,000 records (670 to 870 without TLS). Tried and lost: packets
+in the middle of an answer waited for until they are 256 KiB (SO_RCVLOWAT). Over TLS that took 0.9 of the CPU,
+but the reader slept where it could have read, and nothing was faster by the clock; without TLS columns took
+1.3 to 1.6 times as long beside confluent in the same runs, so that TLS only looked cheaper.
 """
 
 from __future__ import annotations

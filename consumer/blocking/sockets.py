@@ -10,7 +10,7 @@ Rules that hold here:
   descriptor, no buffers, no local port, a socket that died between two calls, a name that is none.
 * Names are looked up in another thread, and each of a host's addresses is tried in turn (`resolving`).
 * Bytes are received where they stay (`Gathered`), so the engine sees whole answers, and once a second that a
-  long one is coming (`Data` without bytes). In its middle, packets are waited for until they are many.
+  long one is coming (`Data` without bytes).
 
 * Through TLS a connection is `Opened` when the broker has shown its certificate. Tokens are asked for in a
   thread of their own.
@@ -47,7 +47,6 @@ from ..engine.transport import (
     Shut,
     Write,
 )
-from ..pacing import LATE_S, TLS_RECORD, Pace
 from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
 from ..security.failures import CLOSED, NoToken, TlsFailed
 
@@ -67,7 +66,6 @@ class _Socket:
         "connected",
         "gathered",
         "host",
-        "pace",
         "pending",
         "pipe",
         "places",
@@ -87,11 +85,10 @@ class _Socket:
         self.connected = False
         self.pending = bytearray()
         self.gathered = Gathered()
-        self.pace = Pace()
         self.places: deque[Place] = deque()
         self.tried: Place | None = None
         self.said = float("inf")  # when it was said that a long answer is coming, or began to
-        self.until = float("inf")  # when the next address is tried, or the little that came is read
+        self.until = float("inf")  # when the next address is tried
         self.why = ""
 
 
@@ -248,9 +245,6 @@ class Sockets:
     def _next_places(self, events: list[NetworkEvent]) -> None:
         late = [pair for pair in self._sockets.items() if pair[1].until <= time.monotonic()]
         for key, known in late:
-            if known.connected:
-                self._pace(known, 0)
-                continue
             self._failed(known, f"no answer within {PATIENCE:g} s")
             self._connect(key, known, events)
 
@@ -370,14 +364,6 @@ class Sockets:
             known.said = float("inf")
         elif size:
             self._coming(key, known, events)
-        self._pace(known, gathered.missing)
-
-    def _pace(self, known: _Socket, missing: int) -> None:
-        """So much of an answer is missing: little of that is read only when it is late."""
-        if known.sock is not None and known.pace.expect(known.sock, missing):
-            known.until = min(known.until, time.monotonic() + LATE_S)
-        else:
-            known.until = float("inf")
 
     def _coming(self, key: int, known: _Socket, events: list[NetworkEvent]) -> None:
         """Part of an answer came, and no whole one."""
@@ -427,7 +413,6 @@ class Sockets:
             known.said = float("inf")
         elif pipe.secured:
             self._coming(key, known, events)
-        self._pace(known, known.gathered.missing - TLS_RECORD)
 
     # ---- the end
 

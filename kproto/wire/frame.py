@@ -119,11 +119,6 @@ class Gathered:
         self._most = -1  # bytes of the largest frame that this connection brought
         self._given: list[bytearray] = []  # the last large bodies, at most `KEPT`
 
-    @property
-    def missing(self) -> int:
-        """How many more bytes the large frame in progress needs; 0 where none is."""
-        return self._size - self._filled if self._size >= 0 else 0
-
     def room(self) -> memoryview:
         """Where the next bytes go; to be used before the next call, and to be let go of then."""
         if self._size < 0:

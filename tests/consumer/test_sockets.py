@@ -6,11 +6,9 @@ import asyncio
 import os
 import re
 import resource
-import selectors
 import socket
 import ssl
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -507,104 +505,6 @@ def test_a_long_answer_on_its_way_is_said_to_a_loop_too(tls: bool) -> None:
             told_async(lambda streams: streams.perform(opening(place, tls)), lambda events: len(events) > 2)
         )
     assert events[:2] == [Opened(1), Data(1, b"")]
-
-
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What each look of a selector finds from now on: how many files are ready."""
-    found: list[int] = []
-    kind: Any = selectors.DefaultSelector
-    real = kind.select
-
-    def select(self: Any, timeout: float | None = None) -> Any:
-        ready = real(self, timeout)
-        found.append(len(ready))
-        return ready
-
-    monkeypatch.setattr(kind, "select", select)
-    return found
-
-
-@contextmanager
-def sealed(sock: socket.socket, tls: bool) -> Generator[socket.socket]:
-    """The broker's end of a connection."""
-    if not tls:
-        yield sock
-        return
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    CA.issue_cert("127.0.0.1").configure_cert(made)
-    with made.wrap_socket(sock, server_side=True) as inside:
-        yield inside
-
-
-def packets(tls: bool, more: threading.Semaphore, sent: threading.Semaphore) -> Script:
-    """A long answer whose middle comes in a hundred packets, one for each `more`."""
-
-    def script(raw: socket.socket) -> None:
-        with sealed(raw, tls) as sock:
-            sock.sendall(struct.pack(">i", 1 << 20) + bytes(100_000))
-            for _ in range(100):
-                more.acquire()
-                sock.sendall(bytes(100))
-                sent.release()
-            more.acquire()
-            sock.sendall(bytes((1 << 20) - 110_000))
-            hears(sock)
-
-    return script
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere packets may be looked at one by one")
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_in_the_middle_of_a_long_answer_nobody_looks_at_every_packet(
-    tls: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("consumer.blocking.sockets.LATE_S", 60)
-    more, sent, found = threading.Semaphore(0), threading.Semaphore(0), looks(monkeypatch)
-    events = list[NetworkEvent]()
-    with serving(packets(tls, more, sent)) as place:
-        sockets = Sockets()
-        try:
-            sockets.perform(opening(place, tls))
-            while not any(isinstance(event, Opened) for event in events):
-                events += sockets.wait(0.1)
-            events += sockets.wait(0.2)
-            while found[-1]:  # until nothing comes
-                events += sockets.wait(0.2)
-            at = len(found)
-            for _ in range(100):
-                more.release()
-                sent.acquire()
-                events += sockets.wait(0)
-            # What comes behind the handshake of TLS may still be read.
-            assert sum(found[at:]) < 20
-            more.release()
-            end = time.monotonic() + 30
-            while not any(isinstance(event, Answer) for event in events):
-                assert time.monotonic() < end
-                events += sockets.wait(0.1)
-        finally:
-            sockets.close()
-    assert Answer(1, bytes(1 << 20)) in events
-
-
-def slowly(tls: bool) -> Script:
-    """A long answer that goes on coming, three bytes a second."""
-
-    def script(raw: socket.socket) -> None:
-        with sealed(raw, tls) as sock:
-            sock.sendall(struct.pack(">i", 1 << 20) + bytes(100_000))
-            for _ in range(100):
-                time.sleep(0.3)
-                sock.sendall(b"x")
-
-    return script
-
-
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
-def test_a_long_answer_that_comes_slowly_is_said_meanwhile(tls: bool) -> None:
-    with serving(slowly(tls)) as place:
-        events = told(lambda sockets: sockets.perform(opening(place, tls)), lambda events: len(events) > 1)
-    assert events == [Opened(1), Data(1, b"")]
 
 
 def silent_after_the_first_fetch(port: int, stalled: list[socket.socket]) -> Script:
