@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,16 +19,21 @@ from kproto.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kproto.wire.message import Message
 
 from ...errors import broker_error
-from ..answers import EPOCHS, LIST_OFFSETS, PRODUCE, Do, to_do
+from ..answers import EPOCHS, LIST_OFFSETS, PRODUCE, Do, Row, to_do
 from ..answers import FETCH as FETCH_ROW
-from ..connection import Prepared
+from ..connection import Call, Prepared
 from ..metadata import NO_TOPIC_ID, ClusterView
 from ..network import FETCH
 from ..requests import ISOLATION, by_topic, list_offsets_request, timestamp_of
 from .cluster import know_partitions
 from .plan import PATIENCE, Ask, Plan, Rest, expect, lost, try_again
+
+T = TypeVar("T")
+Answers: TypeAlias = Iterator[tuple[TopicPartition, int, T]]
+"""Partition, error code, what was said of it."""
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -60,83 +66,76 @@ def list_offsets(
     timeout_ms: int,
 ) -> Plan[dict[TopicPartition, OffsetAt]]:
     """Where these times are, from each partition's leader."""
-    open_ones = {partition: timestamp_of(spec) for partition, spec in wants.items()}
-    found: dict[TopicPartition, OffsetAt] = {}
-    turns: dict[TopicPartition, int] = {}
-    while open_ones:
-        yield from know_partitions(view, open_ones, clock)
-        nodes: dict[int, dict[TopicPartition, int]] = {}
-        for partition, timestamp in open_ones.items():
-            leader = view.leader(partition)
-            if leader is not None:
-                nodes.setdefault(leader, {})[partition] = timestamp
-        level = ISOLATION[isolation]
-        calls = yield [
-            Ask(list_offsets_request(view, timestamps, level, timeout_ms), node=node)
-            for node, timestamps in nodes.items()
-        ]
-        why = "some partitions have no leader"
-        for (_, timestamps), call in zip(nodes.items(), calls, strict=True):
-            if lost(call):
-                why = str(call.error)
-                for partition in timestamps:
-                    view.forget_leader(partition)
-                continue
-            for topic in expect(ListOffsetsResponse, call).topics:
-                for entry in topic.partitions:
-                    partition = TopicPartition(topic.name, entry.partition_index)
-                    if entry.error_code == 0:
-                        found[partition] = OffsetAt(
-                            entry.offset if entry.offset >= 0 else None,
-                            entry.timestamp if entry.timestamp >= 0 else None,
-                            entry.leader_epoch if entry.leader_epoch >= 0 else None,
-                        )
-                        open_ones.pop(partition, None)
-                        continue
-                    turns[partition] = turns.get(partition, 0) + 1
-                    if turns[partition] > PATIENCE and entry.error_code == UNKNOWN:
-                        raise broker_error(entry.error_code, "ListOffsets", str(partition))
-                    why = try_again(LIST_OFFSETS, entry.error_code, "ListOffsets", str(partition)).why
-                    view.forget_leader(partition)
-        if open_ones:
-            yield Rest(why)
-    return found
+
+    def request(timestamps: Mapping[TopicPartition, int]) -> Message | Prepared:
+        return list_offsets_request(view, timestamps, ISOLATION[isolation], timeout_ms)
+
+    def read(call: Call) -> Answers[OffsetAt]:
+        for topic in expect(ListOffsetsResponse, call).topics:
+            for entry in topic.partitions:
+                at = OffsetAt(
+                    entry.offset if entry.offset >= 0 else None,
+                    entry.timestamp if entry.timestamp >= 0 else None,
+                    entry.leader_epoch if entry.leader_epoch >= 0 else None,
+                )
+                yield TopicPartition(topic.name, entry.partition_index), entry.error_code, at
+
+    times = {partition: timestamp_of(spec) for partition, spec in wants.items()}
+    return (yield from _of_leaders(view, times, clock, "ListOffsets", LIST_OFFSETS, request, read))
 
 
 def epoch_ends(
     view: ClusterView, wants: Mapping[TopicPartition, int], clock: Callable[[], int]
 ) -> Plan[dict[TopicPartition, int | None]]:
     """Where these leader epochs end in each log, as its leader has it; None where that can't be told."""
+
+    def read(call: Call) -> Answers[int | None]:
+        for topic in expect(OffsetForLeaderEpochResponse, call).topics:
+            for entry in topic.partitions:
+                end = entry.end_offset if entry.end_offset >= 0 else None
+                yield TopicPartition(topic.topic, entry.partition), entry.error_code, end
+
+    return (yield from _of_leaders(view, wants, clock, "OffsetForLeaderEpoch", EPOCHS, _epochs_request, read))
+
+
+def _of_leaders(
+    view: ClusterView,
+    wants: Mapping[TopicPartition, int],
+    clock: Callable[[], int],
+    api: str,
+    row: Row,
+    request: Callable[[Mapping[TopicPartition, int]], Message | Prepared],
+    read: Callable[[Call], Answers[T]],
+) -> Plan[dict[TopicPartition, T]]:
+    """What each partition's leader says to `request`, until all have said it."""
     open_ones = dict(wants)
-    found: dict[TopicPartition, int | None] = {}
+    found: dict[TopicPartition, T] = {}
     turns: dict[TopicPartition, int] = {}
     while open_ones:
         yield from know_partitions(view, open_ones, clock)
         nodes: dict[int, dict[TopicPartition, int]] = {}
-        for partition, epoch in open_ones.items():
+        for partition, wanted in open_ones.items():
             leader = view.leader(partition)
             if leader is not None:
-                nodes.setdefault(leader, {})[partition] = epoch
-        calls = yield [Ask(_epochs_request(epochs), node=node) for node, epochs in nodes.items()]
+                nodes.setdefault(leader, {})[partition] = wanted
+        calls = yield [Ask(request(asked), node=node) for node, asked in nodes.items()]
         why = "some partitions have no leader"
-        for (_, epochs), call in zip(nodes.items(), calls, strict=True):
+        for asked, call in zip(nodes.values(), calls, strict=True):
             if lost(call):
                 why = str(call.error)
-                for partition in epochs:
+                for partition in asked:
                     view.forget_leader(partition)
                 continue
-            for topic in expect(OffsetForLeaderEpochResponse, call).topics:
-                for entry in topic.partitions:
-                    partition = TopicPartition(topic.topic, entry.partition)
-                    if entry.error_code == 0:
-                        found[partition] = entry.end_offset if entry.end_offset >= 0 else None
-                        open_ones.pop(partition, None)
-                        continue
-                    turns[partition] = turns.get(partition, 0) + 1
-                    if turns[partition] > PATIENCE and entry.error_code == UNKNOWN:
-                        raise broker_error(entry.error_code, "OffsetForLeaderEpoch", str(partition))
-                    why = try_again(EPOCHS, entry.error_code, "OffsetForLeaderEpoch", str(partition)).why
-                    view.forget_leader(partition)
+            for partition, code, answer in read(call):
+                if code == 0:
+                    found[partition] = answer
+                    open_ones.pop(partition, None)
+                    continue
+                turns[partition] = turns.get(partition, 0) + 1
+                if turns[partition] > PATIENCE and code == UNKNOWN:
+                    raise broker_error(code, api, str(partition))
+                why = try_again(row, code, api, str(partition)).why
+                view.forget_leader(partition)
         if open_ones:
             yield Rest(why)
     return found
