@@ -8,6 +8,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
@@ -19,16 +23,21 @@ _REMEMBERED = 65_536
 def murmur2(data: bytes) -> int:
     """Kafka's 32-bit murmur2, as an unsigned number."""
     length = len(data)
-    h = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ (k >> 24)) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if length > whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ (h >> 13)) * _M & _MASK
-    return h ^ (h >> 15)
+    words = length >> 2
+    h = _SEED ^ length
+    for k in _unpack(words)(data):
+        k = k * _M & _MASK
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
+    if length & 3:
+        h = (h ^ int.from_bytes(data[words << 2 :], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+@lru_cache(256)
+def _unpack(words: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Reads so many numbers of four bytes from the beginning."""
+    return Struct(f"<{words}I").unpack_from
 
 
 class Partitioner:

@@ -2,16 +2,17 @@
 
 The bytes are those that `BatchBuilder` makes of the same rows, in a third of its time: a producer keeps what
 it was given, and encodes when it sends. What is beyond the tables of small varints goes the builder's way.
+
+Lost: all pieces of all records laid out in one list, column by column, and joined once. It took 0.28 us a
+record in batches of 2,500, as this does, but 0.38 of 600 and 0.87 of 100, where this takes 0.28 and 0.32.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cache
-from itertools import chain, islice, pairwise, repeat
-from operator import add, itemgetter
+from itertools import chain, islice, repeat
 from typing import Any
 
 from ..errors import EncodeError
@@ -82,25 +83,42 @@ def _encoded(
     headers: Sequence[Headers] | None,
 ) -> bytes | bytearray:
     """The records; LookupError for numbers that are in no table."""
-    named = headers is not None and headers.count(()) < len(headers) and any(headers)
-    if not named and len(timestamps) > 1 and (keys[0] is not None or keys.count(None) == len(keys)):
-        with suppress(LookupError, TypeError):  # a null has no length
-            return _small(timestamps, None if keys[0] is None else keys, values)
-    varints, deltas = small_varints()
     count = len(timestamps)
-    base = timestamps[0]
-    if min(timestamps) < base:  # which is an index, too
-        raise IndexError
-    moments = [deltas[timestamp - base] for timestamp in timestamps]
+    named = headers is not None and headers.count(()) < count and any(headers)
+    if not named and _regular(timestamps, keys, values):
+        return _alike(timestamps, values, len(values[0] or b""))
+    varints, _ = small_varints()
     places: Iterable[bytes] = islice(varints, count)
     if count > TABLED:
         places = chain(varints, map(zigzag, range(TABLED, count)))
     tails: Iterable[bytes] = repeat(NOTHING)
     if headers is not None and named:
         tails = map(encode_headers, headers)
-    bodies = list(map(_join, zip(moments, places, *_sized(keys), *_sized(values), tails, strict=False)))
+    columns = (_moments(timestamps), places, *_sized(keys), *_sized(values), tails)
+    bodies = list(map(_join, zip(*columns, strict=False)))
     lengths = map(varints.__getitem__, map(len, bodies))
     return _join(chain.from_iterable(zip(lengths, bodies, strict=True)))
+
+
+def _moments(timestamps: Sequence[int]) -> list[bytes]:
+    """What a record begins with: its attributes, and how much later than the first one it is."""
+    base = timestamps[0]
+    low, high = min(timestamps) - base, max(timestamps) - base
+    if not low and high < TABLED:
+        _, deltas = small_varints()
+        return [deltas[timestamp - base] for timestamp in timestamps]
+    if low < -_FAR or high >= _FAR:
+        return [NOTHING + zigzag(timestamp - base) for timestamp in timestamps]
+    short, first, middle, last = _pieces()
+    numbers = [delta << 1 ^ delta >> 63 for delta in [timestamp - base for timestamp in timestamps]]
+    return [
+        short[number]
+        if number < 1 << 14
+        else first[number & _BITS] + last[number >> 14]
+        if number < 1 << 28
+        else first[number & _BITS] + middle[number >> 14 & _BITS] + last[number >> 28]
+        for number in numbers
+    ]
 
 
 def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
@@ -112,54 +130,15 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
     )
 
 
-def _small(
-    timestamps: Sequence[int], keys: Sequence[bytes | None] | None, values: Sequence[bytes | None]
-) -> bytes | bytearray:
-    """The records of a batch like most are: without headers, all with a key or none, all with a value, none
-    large, in the order of their times. LookupError for any other.
-
-    All pieces of all records are laid out in one list, column by column, and joined once. The end of a record
-    is one byte, so it stands with the length of the next one.
-    """
-    varints, deltas = small_varints()
-    count, base = len(timestamps), timestamps[0]
-    if timestamps[-1] - base >= _MOST or count > _MOST or list(timestamps) != sorted(timestamps):
-        raise LookupError
+def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> bool:
+    """No keys, values of one length, and many of a millisecond, in the order of their times."""
+    count = len(timestamps)
+    if keys.count(None) < count or values.count(None) or not 1 < count <= _MOST:
+        return False
     lengths = list(map(len, values))  # type: ignore[arg-type]
-    if keys is None and _same(lengths) and 8 * (timestamps[-1] - base) < count:
-        return _alike(timestamps, values, lengths[0])
-    moments: list[bytes] = []
-    while len(moments) < count:  # a millisecond has many records
-        now = timestamps[len(moments)]
-        first = len(moments)
-        moments += [deltas[now - base]] * (bisect_right(timestamps, now, first) - first)
-    sized = _sizes()
-    sizes = _pick(sized, lengths)
-    columns: list[Sequence[bytes | None]] = [moments, varints[:count]]
-    if keys is None:
-        extra = 2
-        columns += [_pick(_behind_null(), lengths), values]
-    else:
-        extra = 1
-        key_lengths = list(map(len, keys))  # type: ignore[arg-type]
-        sizes = list(map(add, sizes, _pick(sized, key_lengths)))
-        columns += [_pick(varints, key_lengths), keys, _pick(varints, lengths), values]
-    # The widths of a record's time and place change seldom, and the rest is in `sizes`.
-    turns = {0, count, *(bisect_left(timestamps, base + limit) for limit in _WIDER)}
-    turns.update(limit for limit in _WIDER if limit < count)
-    starts: list[bytes] = []
-    for first, end in pairwise(sorted(turns)):
-        width = len(moments[first]) + len(varints[first])
-        # The end of one record, and the length of the next: what is in front of a time, too.
-        starts += _pick(deltas[width + extra : width + extra + _MOST], sizes[first:end])
-    wide = len(columns) + 1
-    pieces: list[Any] = [b""] * (wide * count)
-    pieces[::wide] = starts
-    for number, column in enumerate(columns, 1):
-        pieces[number::wide] = column
-    pieces[0] = starts[0][1:]
-    pieces.append(NOTHING)
-    return _join(pieces)
+    if lengths.count(lengths[0]) < count or 8 * (timestamps[-1] - timestamps[0]) >= count:
+        return False
+    return list(timestamps) == sorted(timestamps)
 
 
 def _alike(timestamps: Sequence[int], values: Sequence[Any], length: int) -> bytearray:
@@ -190,35 +169,19 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any], length: int) -> byt
     return whole
 
 
-def _same(numbers: Sequence[int]) -> bool:
-    first, count = numbers[0], len(numbers)
-    return first == numbers[count >> 1] == numbers[-1] and numbers.count(first) == count
-
-
-def _pick(table: Any, indices: Sequence[int]) -> Sequence[Any]:
-    """What the table has for each index; IndexError and KeyError are LookupErrors."""
-    if _same(indices):
-        return [table[indices[0]]] * len(indices)
-    picked: Sequence[Any] = itemgetter(*indices)(table)
-    return picked
-
-
 _WIDER = (64, 8192)  # from these on a varint takes one byte more
-_MOST = 16384  # the tables of small records end here
+_MOST = 16384  # the table of places ends here
+_BITS = (1 << 14) - 1  # what two bytes of a varint hold
+_FAR = 1 << 41  # ms in six bytes: 69 years
 
 
 @cache
-def _sizes() -> list[int]:
-    """The bytes that a key or value of this length takes, with its length."""
-    varints, _ = small_varints()
-    return [length + len(varint) for length, varint in enumerate(varints[:_MOST])]
-
-
-@cache
-def _behind_null() -> list[bytes]:
-    """A key that is null, and the length of a value."""
-    varints, _ = small_varints()
-    return [NULL + varint for varint in varints[:_MOST]]
+def _pieces() -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
+    """Two bytes of varints by their 14 bits: all of one, the first, those in the middle, and the last. The
+    attributes stand in front of what is first."""
+    last = [bytes((bits,)) if bits < 128 else bytes((bits & 127 | 128, bits >> 7)) for bits in range(1 << 14)]
+    middle = [bytes((bits & 127 | 128, bits >> 7 | 128)) for bits in range(1 << 14)]
+    return [NOTHING + two for two in last], [NOTHING + two for two in middle], middle, last
 
 
 @cache

@@ -17,6 +17,9 @@ from tests.records.claims import WILD
 pytest.importorskip("cramjam")
 
 NEAR = st.integers(0, 20_000).map(lambda ms: NOW + ms)
+EDGES = sorted(
+    {side * (1 << bits) + by for bits in (6, 13, 16, 20, 27, 34, 41) for side in (-1, 1) for by in (-1, 0, 1)}
+)
 SIZES = st.sampled_from([0, 1, 63, 64, 100, 8191, 8192, 17_000])
 
 
@@ -54,6 +57,14 @@ def test_so_are_those_of_records_like_most_are(
 @pytest.mark.parametrize("count", [63, 64, 65, 8191, 8192, 8193, 16384, 16385, 65536, 65537])
 def test_places_that_need_wider_varints_are_no_other_case(count: int) -> None:
     rows: list[Any] = [(NOW + number // 7, None, b"x", ()) for number in range(count)]
+    assert listed(rows) == built(rows)
+
+
+@given(st.lists(st.sampled_from(EDGES), min_size=1, max_size=40), st.booleans())
+def test_times_may_be_far_apart_and_in_any_order(deltas: list[int], in_order: bool) -> None:
+    rows: list[Any] = [
+        (NOW + delta, b"key", b"value", ()) for delta in (sorted(deltas) if in_order else [0, *deltas])
+    ]
     assert listed(rows) == built(rows)
 
 
