@@ -22,7 +22,6 @@ from ..options import ConsumerOptions
 from .answers import FIND_COORDINATOR, Do, to_do
 from .connection import Call, How
 from .core import Core
-from .metadata import BrokerAddress
 from .network import GROUP
 from .requests import coordinator_of, coordinator_request
 
@@ -136,7 +135,6 @@ class Coordinator:
         self._found(node)
 
     def _know(self, node: int, response: FindCoordinatorResponse, version: int) -> None:
-        """The answer tells the address; metadata may not list it yet."""
+        """The answer tells the address; metadata may not list it yet, or where it was before."""
         first = response.coordinators[0] if version >= 4 else response
-        if node not in self._core.view.brokers:
-            self._core.view.brokers[node] = BrokerAddress(node, first.host, first.port)
+        self._core.view.placed(node, first.host, first.port)

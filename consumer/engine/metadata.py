@@ -145,6 +145,15 @@ class ClusterView:
             view.leader = leader
             view.leader_epoch = epoch
 
+    def placed(self, node: int, host: str, port: int, rack: str | None = None) -> None:
+        """A broker told where another one is, in an answer about something else (FindCoordinator, KIP-951):
+        a broker that came back elsewhere is found there before metadata is read again."""
+        known = self.brokers.get(node)
+        if node < 0 or not host or port <= 0:
+            return
+        if known is None or (known.host, known.port) != (host, port):
+            self.brokers[node] = BrokerAddress(node, host, port, rack or (known.rack if known else None))
+
     def forget_leader(self, partition: TopicPartition) -> None:
         """Another broker leads now; until metadata is read again the leader is unknown."""
         view = self.partition(partition)

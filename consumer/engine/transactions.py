@@ -41,7 +41,6 @@ from .batches import LAST_SEQUENCE, Identity, Lane, OutBatch
 from .connection import Call, How, Prepared
 from .core import Core
 from .fates import Fates
-from .metadata import BrokerAddress
 from .requests import coordinator_of, coordinator_request
 from .transaction_requests import (
     LAST_END,
@@ -289,7 +288,7 @@ class Transactions:
             self._took(found[0], row, "FindCoordinator", found[1])
             return None
         first = response.coordinators[0] if call.version >= 4 else response
-        self._core.view.brokers.setdefault(found, BrokerAddress(found, first.host, first.port))
+        self._core.view.placed(found, first.host, first.port)
         return found
 
     def _name(self) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
-from consumer.engine.metadata import ClusterView, metadata_request
+from consumer.engine.metadata import BrokerAddress, ClusterView, metadata_request
 from kproto.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -12,7 +13,7 @@ from kproto.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from tests.consumer.world import tp
+from tests.consumer.world import World, tp
 
 A, B = UUID(int=1), UUID(int=2)
 
@@ -89,3 +90,51 @@ def test_asking_for_no_topic_asks_for_none_and_for_all_asks_for_all() -> None:
     assert topics([], 13) == []
     assert topics(None, 13) is None
     assert topics(None, 0) == []
+
+
+# ---- brokers that came back elsewhere
+
+
+def test_where_a_broker_is_may_be_told_in_passing() -> None:
+    known = view(answer())
+    known.placed(1, "elsewhere", 99)
+    known.placed(7, "new", 9, "rack")
+    known.placed(8, "", -1)
+    assert (known.brokers[1].host, known.brokers[1].port) == ("elsewhere", 99)
+    assert known.brokers[7] == BrokerAddress(7, "new", 9, "rack")
+    assert 8 not in known.brokers
+
+
+def moved(world: World, node: int, client: Any) -> None:
+    """What this client knows of a broker's place isn't so any more."""
+    client.engine.core.view.brokers[node] = BrokerAddress(node, "where it was", 1)
+
+
+def test_a_coordinator_that_came_back_elsewhere_is_found_there() -> None:
+    """FindCoordinator says where it is; metadata is read five minutes later."""
+    world = World({"t": 1}, brokers=2)
+    a = world.consumer(group_id="g", session_timeout_ms=6_000, heartbeat_interval_ms=1_000)
+    a.subscribe("t")
+    assert world.run(until=a.is_stable)
+    world.move_coordinator("g", 2)
+    moved(world, 2, a)
+    world.run(20_000)
+    assert a.is_stable()
+    assert a.heard("lost") == []
+
+
+def test_a_leader_that_came_back_elsewhere_is_asked_where_the_old_one_says() -> None:
+    """KIP-951: whoever isn't the leader says who is, and where."""
+    world = World({"t": 1}, brokers=2)
+    a = world.consumer(auto_offset_reset="earliest")
+    a.assign({tp("t", 0): None})
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: a.values() == ["x"])
+    world.elect("t", 0, 2)
+    moved(world, 2, a)
+    world.write("t", 0, "y")
+    known = a.engine.core.view
+    read_at = known.updated_at
+    assert world.run(5_000, until=lambda: known.brokers[2].host == "broker2")
+    assert known.updated_at == read_at
+    assert world.run(5_000, until=lambda: a.values() == ["x", "y"])

@@ -98,14 +98,14 @@ def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], ke
     """The node id of the group's coordinator, with its address known."""
     while True:
         [call] = yield [Ask(coordinator_request(group, key_type))]
-        found = coordinator_of(expect(FindCoordinatorResponse, call), call.version)
+        answer = expect(FindCoordinatorResponse, call)
+        found = coordinator_of(answer, call.version)
         if isinstance(found, int):
+            first = answer.coordinators[0] if call.version >= 4 else answer
+            view.placed(found, first.host, first.port)
             if found in view.brokers:
                 return found
-            yield from read_metadata(view, [], clock)
-            if found in view.brokers:
-                return found
-            yield Rest(f"broker {found} coordinates group {group!r}, but the cluster doesn't list it")
+            yield Rest(f"broker {found} coordinates group {group!r}, but nobody says where it is")
         else:
             code, words = found
             yield try_again(FIND_COORDINATOR, code, "FindCoordinator", words or f"group {group!r}")
