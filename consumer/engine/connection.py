@@ -6,7 +6,8 @@ Rules that hold here:
   doesn't fit is a broken connection, never a guess.
 * The first request is always ApiVersions, at the highest version that we know; a broker that doesn't know it
   answers in version 0 with the range it does know (KIP-511), and is asked again.
-* A request waits in `waiting` until the versions are known, because its body may depend on the version.
+* A request waits in `waiting` until the versions are known, because its body may depend on the version, and
+  while the connection is to be quiet (`throttling`).
 * A request that isn't answered in time closes the connection: nobody could tell its late answer from the next
   one's, and a broker that is silent for that long is better asked through a new connection (as Java does).
 * With SASL (`login`) the versions are followed by the exchange, and that by the first request. A session that
@@ -37,6 +38,8 @@ from kproto.messages.headers import decode_response, decode_response_views, requ
 from kproto.messages.index import API_NAMES, response_class
 from kproto.wire.frame import Frames, frame
 from kproto.wire.message import Message
+
+from .throttling import asked_ms
 
 if TYPE_CHECKING:
     from ..security import Token
@@ -181,6 +184,11 @@ class Connection:
         self.closed = False
         self.is_open = False
         self.heard = False  # something was answered since it is ready
+        # The broker reads nothing before that moment; nothing is sent until `speak`.
+        self.quiet = False
+        self.quiet_until = 0
+        # Which API's answer asked for that, and for how many ms; until `hush`.
+        self.asked = ("", 0)
         self.wants_token = False
         self.login = login
         self.versions: dict[int, tuple[int, int]] = {}
@@ -213,10 +221,32 @@ class Connection:
 
     def ask(self, call: Call) -> bytes:
         call.address = self.address
-        if not self.ready:
+        if not self.ready or self.quiet:
             self.waiting.append(call)
             return b""
         return self._send(call)
+
+    def hush(self, now: int) -> tuple[str, int]:
+        """An answer asked for quiet: nothing is sent until `speak`, and what is under way has longer.
+        Returns which API, and for how long."""
+        api, wait = self.asked
+        self.asked = "", 0
+        until = max(now + wait, self.quiet_until)
+        longer = until - max(now, self.quiet_until)
+        self.quiet, self.quiet_until = True, until
+        for _, call in self.in_flight:
+            call.deadline += longer
+        return api, wait
+
+    def speak(self) -> bytes:
+        """The time is over: what waited is sent."""
+        self.quiet = False
+        return self._send_waiting() if self.ready else b""
+
+    def _look_at_quota(self, response: Message | None, version: int, api: str) -> None:
+        wait = 0 if response is None else asked_ms(response, version)
+        if wait > self.asked[1]:
+            self.quiet, self.asked = True, (api, wait)
 
     def version_for(self, message: type[Message], most: int | None = None) -> int:
         """The highest version both sides know. Raises UnsupportedVersion when there is none."""
@@ -279,6 +309,7 @@ class Connection:
             assert login is not None
             assert call.response is not None
             return self._logged_in(login.answered(call.response))
+        self._look_at_quota(call.response, call.version, call.name)
         self.finished.append(call)
         self.heard = True
         return b""
@@ -299,6 +330,7 @@ class Connection:
         self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
         self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
         self._negotiating = -1
+        self._look_at_quota(response, version, "ApiVersions")
         if self.login is None:
             return self._be_ready()
         if self.login.needs_token:
@@ -308,9 +340,11 @@ class Connection:
 
     def _be_ready(self) -> bytes:
         self.ready = True
-        out = [self._send(call) for call in self.waiting]
-        self.waiting.clear()
-        return b"".join(out)
+        return b"" if self.quiet else self._send_waiting()
+
+    def _send_waiting(self) -> bytes:
+        waiting, self.waiting = self.waiting, deque()
+        return b"".join([self._send(call) for call in waiting])
 
     # ---- logging in
 
@@ -318,7 +352,8 @@ class Connection:
         """The session ends soon: log in again, until `deadline` or later. New calls wait meanwhile."""
         assert self.login is not None
         # What was asked before is answered before: a JoinGroup may take its time.
-        self.deadline = max(deadline, *(call.deadline + self.patience for _, call in self.in_flight), 0)
+        under_way = (call.deadline + self.patience for _, call in self.in_flight)
+        self.deadline = max(deadline, *under_way, self.quiet_until + self.patience)
         self.ready = False
         if self.login.needs_token:
             self.wants_token = True
@@ -408,7 +443,10 @@ class Connection:
         expired = [call for call in self.waiting if call.deadline <= now]
         for call in expired:
             self.waiting.remove(call)
-            call.error = RequestTimedOut(call.name, call.timeout_ms, f"no connection to {self.address} yet")
+            why = f"no connection to {self.address} yet"
+            if self.quiet:
+                why = f"{self.address} asks for {self.quiet_until - now} ms more without requests (a quota)"
+            call.error = RequestTimedOut(call.name, call.timeout_ms, why)
             self.finished.append(call)
         return late
 
@@ -417,6 +455,8 @@ class Connection:
         calls.extend(call.deadline for call in self.waiting)
         if not self.ready and not self.closed:
             calls.append(self.deadline)
+        if self.quiet and self.waiting:
+            calls.append(self.quiet_until)
         return min(calls, default=None)
 
 

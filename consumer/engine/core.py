@@ -75,6 +75,7 @@ class Core(Generic[Options]):
             lambda partitions, why: self.report("refused", partitions, reason=why),
             network.request_timeout_ms + 2 * options.retry_backoff_max_ms,
         )
+        network.throttled = lambda why: self.report("throttled", reason=why)
         # Raised by the next poll, each once.
         self.errors: OrderedDict[tuple[type[KprotoError], str], KprotoError] = OrderedDict()
 

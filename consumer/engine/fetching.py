@@ -12,6 +12,7 @@ Rules that hold here:
 * An answer counts only for partitions whose epoch is still the one it was asked in: what was sought, revoked
   or reset meanwhile ignores it.
 * Errors of a partition are acted on when they arrive, but raised only when everything before was handed out.
+* A broker that asks for quiet is asked for nothing until then, on either connection.
 * A partition whose leader has a newer epoch than the one that its position was checked against is checked
   again before anything more is fetched (KIP-320).
 """
@@ -248,7 +249,13 @@ class Fetcher:
             else:
                 self._forget_replica(node)
             return
+        for place in response.node_endpoints:
+            core.view.placed(place.node_id, place.host, place.port, place.rack)
+        quiet_until = max(core.network.free_at(node, FETCH_LANE), core.network.free_at(node, SIDE))
+        lane.not_before = max(lane.not_before, quiet_until)
         if not session.accepts(response, call.version):
+            if quiet_until > core.now and not response.error_code:
+                return  # nothing but that (KIP-219)
             do = to_do(FETCH, response.error_code)
             if do is Do.told:
                 core.fail(broker_error(response.error_code, "Fetch"))

@@ -16,6 +16,8 @@ Rules that hold here:
   tried meanwhile.
 * A broker that is silent where it should answer (a new connection, or see `silence`) is asked again through a
   new connection: so one connection that stalls costs seconds.
+* A connection whose broker asks for quiet is quiet (`throttling`); a call for any broker goes elsewhere
+  meanwhile, if there is an elsewhere.
 * Every call ends: answered, or with an error that names the address.
 * Who is not let in (TLS, SASL) hears of it at once, by AuthenticationFailed, and no other address is tried
   for the same call: it would be refused there, too.
@@ -23,7 +25,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,7 @@ from .connection import Call, Connection, Prepared
 from .metadata import ClusterView
 from .peers import Address, Peers
 from .silence import AT_ONCE, Silence
+from .throttling import Throttles
 from .transport import (
     Answer,
     Broken,
@@ -93,6 +96,9 @@ class Network:
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
+        # Told what brokers ask for, when it is news.
+        self.throttled: Callable[[str], None] = lambda why: None
+        self._throttles = Throttles()
         self._random = random or Random()
         self._security = security
         # Connection -> when its SASL session is to be renewed.
@@ -153,6 +159,12 @@ class Network:
         connection = broker and self._lanes.get((broker.host, broker.port, MAIN))
         return connection.features.get(name, 0) if connection and connection.ready else None
 
+    def free_at(self, node: int, lane: int = MAIN) -> int:
+        """Until when this broker asks for quiet on that lane; 0 for not at all."""
+        broker = self.view.brokers.get(node)
+        connection = broker and self._lanes.get((broker.host, broker.port, lane))
+        return connection.quiet_until if connection else 0
+
     def connected(self) -> bool:
         return any(connection.ready for connection in self._connections.values())
 
@@ -176,6 +188,7 @@ class Network:
                 self._parked.append((call, address))
                 return
             connection = self._open(address, call.lane, now)
+        self._speak(connection, now)
         self._write(connection, connection.ask(call))
         self._collect(connection)
         self._silence.watch(connection, now)
@@ -223,13 +236,15 @@ class Network:
         ready = [
             (len(connection.in_flight), address)
             for address in places
-            if (connection := self._lanes.get((*address, call.lane))) is not None and connection.ready
+            if (connection := self._lanes.get((*address, call.lane))) is not None
+            and connection.ready
+            and connection.quiet_until <= now
         ]
         if ready:
             return min(ready)[1]
         for address in places:
             opening = self._lanes.get((*address, call.lane))
-            if opening is not None and _late_at(opening) > now:
+            if opening is not None and not opening.ready and _late_at(opening) > now:
                 return address
         self._turn += 1
         at = self._turn % len(known) if known and places[: len(known)] == known else 0
@@ -292,6 +307,7 @@ class Network:
                     self._collect(connection)
                     self._drop(connection, error.detail, now)
                     return
+                self._hush(connection, now)
                 self._collect(connection)
                 self._silence.watch(connection, now)
                 if isinstance(event, Data):
@@ -315,6 +331,21 @@ class Network:
         if self._security is not None and self._security.tls is not None:
             return f"{why} before its first answer; does it trust this client's certificate (ssl_certfile)?"
         return f"{why} before its first answer; does this port want TLS (security_protocol)?"
+
+    # ---- brokers that ask for less (KIP-219)
+
+    def _hush(self, connection: Connection, now: int) -> None:
+        if connection.asked[1]:
+            api, wait = connection.hush(now)
+            news = self._throttles.news(api, connection.address, wait, now)
+            if news:
+                self.throttled(news)
+
+    def _speak(self, connection: Connection, now: int) -> None:
+        if connection.quiet and connection.quiet_until <= now:
+            self._write(connection, connection.speak())
+            self._collect(connection)
+            self._silence.watch(connection, now)
 
     # ---- sessions that end (KIP-368)
 
@@ -342,6 +373,7 @@ class Network:
     def tick(self, now: int) -> None:
         self._renew(now)
         for connection in list(self._connections.values()):
+            self._speak(connection, now)
             late = connection.overdue(now)
             self._collect(connection)
             silent_at = self._silence.at(connection)

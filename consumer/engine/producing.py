@@ -182,6 +182,8 @@ class ProducerEngine:
             return
         most = self.options.max_in_flight_requests_per_connection
         for node in list(queues):
+            if self.core.network.free_at(node) > self.core.now:
+                continue  # it asks for quiet; what stands here takes more records meanwhile
             while node in queues and self._open.get(node, 0) < most:
                 batches = self._drain(node)
                 if batches:
@@ -298,6 +300,8 @@ class ProducerEngine:
             for batch in batches:
                 self.fates.succeed(batch, None, -1)
         elif isinstance(call.response, ProduceResponse):
+            for place in call.response.node_endpoints:
+                self.core.view.placed(place.node_id, place.host, place.port, place.rack)
             answers: dict[tuple[str, int], PartitionProduceResponse] = {}
             for topic in call.response.responses:
                 name = ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name
@@ -403,6 +407,8 @@ class ProducerEngine:
         if self.records.changed():
             times.append(self.core.now)
         times.append(self.schedule.due())
+        free = [self.core.network.free_at(node) for node in self.schedule.queues]
+        times += [at for at in free if at > self.core.now]
         if self.schedule.queues or self._transactional:
             times.append(self._numbering.due())
         return min((at for at in times if at is not None), default=None)

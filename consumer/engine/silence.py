@@ -70,7 +70,9 @@ class Silence:
         if head is None or waits is None:
             return None
         address = (connection.host, connection.port)
-        return head[1] + self._peers.patience(address, ANSWER_PATIENCE_MS + waits, self._most)
+        # A connection that is to be quiet isn't read from meanwhile.
+        since = max(head[1], connection.quiet_until)
+        return since + self._peers.patience(address, ANSWER_PATIENCE_MS + waits, self._most)
 
     def why(self, connection: Connection) -> str:
         """What to say when it was."""

@@ -24,6 +24,7 @@ from .security.door import ANONYMOUS, Door
 from .security.users import Users
 from .sessions import Sessions
 from .settings import Settings
+from .throttling import throttle
 from .topics import Partition, Topic
 
 
@@ -109,6 +110,12 @@ class Broker:
         self.ready: Final[deque[Connection]] = deque()
         # API key -> what its next requests hear instead of an answer, and how many of them.
         self.failing: Final[dict[int, tuple[ErrorCode, int]]] = {}
+        # API key -> how long its clients are asked for quiet, in ms.
+        self.throttling: Final[dict[int, int]] = {}
+        # Connections from which nothing is taken before a time: their clients are above a quota.
+        self.quiet: Final[dict[int, int]] = {}
+        # The moment of this step.
+        self.now = 0
         self.actions: list[Action] = []
 
     def backlog(self, conn: int) -> int:
@@ -129,6 +136,10 @@ class Broker:
         if call.failing is not None:
             fail(response, call.failing, call.version)
         header = call.envelope.header
+        wait = self.throttling.get(header.request_api_key)
+        if wait:
+            throttle(response, call.envelope.request, call.version, wait)
+            self.quiet[conn] = self.now + wait
         self.actions.append(Reply(conn, encode_response(response, call.version, header.correlation_id)))
 
     def may(self, call: Call, operation: int, resource: int, name: str) -> bool:

@@ -133,6 +133,15 @@ class Fail(NamedTuple):
     times: int
 
 
+class Throttle(NamedTuple):
+    """The operator has it that clients of an API are above a quota: each answer asks for `ms` of quiet, and
+    nothing is read from its connection until then. 0: no more of that.
+    """
+
+    api_key: int
+    ms: int
+
+
 Event: TypeAlias = (
     Connected
     | Received
@@ -145,12 +154,13 @@ Event: TypeAlias = (
     | MoveCoordinator
     | Truncate
     | Fail
+    | Throttle
 )
 
 
 def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Give the broker an event; do the actions, in their order."""
-    broker.actions = []
+    broker.actions, broker.now = [], now
     _TABLE[type(event)](broker, event, now)
     while broker.ready:
         connection = broker.ready.popleft()
@@ -163,6 +173,7 @@ def next_deadline(broker: Broker) -> int | None:
     """When to send the next `Tick`; None when nothing waits for time."""
     deadlines = [fetch.deadline for fetch in broker.parked.values()]
     deadlines += [at for at, _, _ in broker.delayed.values()]
+    deadlines += broker.quiet.values()
     group = coordinator.next_deadline(broker.coordinator)
     if group is not None:
         deadlines.append(group)
@@ -199,6 +210,7 @@ def _disconnected(broker: Broker, event: Disconnected, now: int) -> None:
     broker.connections.pop(event.conn, None)
     broker.parked.pop(event.conn, None)
     broker.delayed.pop(event.conn, None)
+    broker.quiet.pop(event.conn, None)
 
 
 def _tick(broker: Broker, event: Tick, now: int) -> None:
@@ -206,6 +218,10 @@ def _tick(broker: Broker, event: Tick, now: int) -> None:
         if fetch.deadline <= now:
             broker.retry(fetch, at_once=True)
     _close_late(broker, now)
+    for conn in [conn for conn, at in broker.quiet.items() if at <= now]:
+        del broker.quiet[conn]
+        if conn in broker.connections:
+            broker.ready.append(broker.connections[conn])
     due = coordinator.next_deadline(broker.coordinator)
     if due is not None and due <= now:
         broker.coordinate(classic.Tick(), now)
@@ -269,6 +285,13 @@ def _fail(broker: Broker, event: Fail, now: int) -> None:
         broker.failing.pop(event.api_key, None)
 
 
+def _throttle(broker: Broker, event: Throttle, now: int) -> None:
+    if event.ms:
+        broker.throttling[event.api_key] = event.ms
+    else:
+        broker.throttling.pop(event.api_key, None)
+
+
 def _next_failure(broker: Broker, key: int) -> ErrorCode | None:
     code, times = broker.failing.get(key, (None, 0))
     if code is not None:
@@ -286,6 +309,8 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 def _take(broker: Broker, connection: Connection, now: int) -> None:
     """Serve a connection's next requests, up to the first with an answer to send or to wait for."""
     while connection.waiting and connection.current is None and not connection.sending:
+        if broker.quiet.get(connection.conn, 0) > now:
+            return
         frame, random_id = connection.waiting.popleft()
         connection.waiting_bytes -= len(frame)
         refused = _serve(broker, connection, frame, random_id, now)
@@ -380,4 +405,5 @@ _TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
     MoveCoordinator: _move_coordinator,
     Truncate: _truncate,
     Fail: _fail,
+    Throttle: _throttle,
 }

@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ..arguments import checked
 from ..error_codes import ErrorCode
 from ..errors import ConfigError, IllegalState
-from ..messages.index import API_NAMES
+from ..messages.index import API_NAMES, response_class
 from .broker import Broker
 from .call import Node
 from .client import Client
 from .handlers.authorized import CAN_FAIL
-from .handlers.index import served
-from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, Truncate, step
+from .handlers.index import HANDLERS, served
+from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, Throttle, Truncate, step
 from .security.listeners import Listener, not_listening
 from .security.pipe import Pipe
 from .security.users import Users
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 FAILING: Final = {API_NAMES[key]: key for key in sorted(CAN_FAIL)}
 """What `Server.fail` may be told: name -> key."""
+LONGEST_QUIET: Final = 2_000_000  # seconds; in ms it has to fit into 31 bits
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
 CALL_TIMEOUT: Final = 30.0
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
@@ -286,6 +287,25 @@ class Server:
         if not lag >= 0:
             raise ConfigError("seconds", seconds, "0 or more")
         self._operate(lambda shell: shell.slow(lag))
+
+    @checked
+    def throttle(self, api: str, seconds: float) -> None:
+        """Let the clients of an API be above a quota (KIP-219): `server.throttle("Fetch", 2.0)`.
+
+        Each of its answers comes at once and asks for so much quiet, and until then the broker reads nothing
+        from that connection; a Fetch brings nothing. 0 ends it for the answers to come. Raises ConfigError
+        for an API whose answers can't ask for that.
+        """
+        throttled = {
+            API_NAMES[key]: key
+            for key in HANDLERS
+            if any(one.name == "throttle_time_ms" for one in response_class(key).__fields__)
+        }
+        if api not in throttled:
+            raise ConfigError("api", api, f"allowed: {', '.join(sorted(throttled))}")
+        if not 0 <= seconds <= LONGEST_QUIET:
+            raise ConfigError("seconds", seconds, f"from 0 to {LONGEST_QUIET}")
+        self._operate(lambda shell: shell.step(Throttle(throttled[api], round(seconds * 1000))))
 
     @checked
     def advertise(self, place: str) -> None:

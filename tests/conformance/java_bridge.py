@@ -93,6 +93,11 @@ class Bridge:
             cast("tuple[int, str, bool, bool]", tuple(error)) for error in self._ask(errors=True)["errors"]
         ]
 
+    def quiet(self, api_key: int, version: int) -> bool:
+        """Whether Java's clients are quiet for the time that this answer asks for."""
+        found: bool = self._ask(throttled=api_key, version=version)["quiet"]
+        return found
+
     def _ask(self, **question: object) -> dict[str, Any]:
         self._stdin.write(json.dumps(question).encode() + b"\n")
         self._stdin.flush()

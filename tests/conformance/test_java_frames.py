@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer.engine.throttling import FROM
 from kproto.errors import DecodeError
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
 from kproto.messages import index
@@ -191,3 +192,17 @@ def test_the_end_of_a_transaction_is_read_as_kafka_wrote_it(
     found, value = control_record(bridge.marker(kind, epoch))
     assert (found, value[:2]) == (number, bytes(2))
     assert EndTxnMarker.decode(value[2:], 0) == EndTxnMarker(coordinator_epoch=epoch)
+
+
+@pytest.mark.parametrize("api_key", sorted(index.API_NAMES))
+def test_a_client_is_quiet_after_the_answers_after_which_javas_is(bridge: Bridge, api_key: int) -> None:
+    """KIP-219. Of versions that Kafka 4 has not any more nothing is said."""
+    judged = 0
+    for version in every_version(index.request_class(api_key)):
+        try:
+            theirs = bridge.quiet(api_key, version)
+        except Refused:
+            continue
+        judged += 1
+        assert (api_key in FROM and version >= FROM[api_key]) == theirs, version
+    assert judged or api_key not in FROM

@@ -11,6 +11,7 @@
 //   {"assignment": "...", "version": 3}                        ->  {"hex": "..."}
 //   {"control": "VotersRecord", "version": 0, "json": {...}}   ->  {"hex": "..."}    the control batch with that in it
 //   {"marker": "COMMIT", "epoch": 7}                           ->  {"hex": "..."}    the control batch that ends a transaction
+//   {"throttled": 1, "version": 8}                             ->  {"quiet": true}   is a client quiet after such an answer?
 //   {"errors": true}                                           ->  {"errors": [[code, name, retriable, metadata], ...]}
 //
 // What is drawn are random messages, written by Kafka's other codec, the one that walks a Schema ("drawn"), and then read
@@ -46,6 +47,8 @@ import org.apache.kafka.clients.consumer.internals.ConsumerProtocol;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.errors.InvalidMetadataException;
 import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.protocol.ApiKeys;
+import org.apache.kafka.common.protocol.ApiMessage;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.protocol.Message;
@@ -59,6 +62,7 @@ import org.apache.kafka.common.protocol.types.Type;
 import org.apache.kafka.common.record.internal.ControlRecordType;
 import org.apache.kafka.common.record.internal.EndTransactionMarker;
 import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.requests.AbstractResponse;
 import org.apache.kafka.common.requests.RequestHeader;
 
 public class Bridge {
@@ -125,6 +129,16 @@ public class Bridge {
             return hex(MemoryRecords.withEndTransactionMarker(5L, 1_700_000_000_000L, 3, 9L, (short) 1, marker).buffer());
         }
         short version = (short) question.get("version").intValue();
+        if (question.has("throttled")) {
+            ApiKeys api = ApiKeys.forId(question.get("throttled").intValue());
+            ApiMessage empty = api.messageType.newResponse();
+            ObjectSerializationCache cache = new ObjectSerializationCache();
+            ByteBuffer bytes = ByteBuffer.allocate(empty.size(cache, version));
+            empty.write(new ByteBufferAccessor(bytes), cache, version);
+            bytes.flip();
+            AbstractResponse response = AbstractResponse.parseResponse(api, new ByteBufferAccessor(bytes), version);
+            return answer.put("quiet", response.shouldClientThrottle(version));
+        }
         if (question.has("control")) {
             String name = question.get("control").textValue();
             Codec body = codec(name);

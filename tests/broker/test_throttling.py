@@ -1,0 +1,103 @@
+"""Clients that are above a quota, as the operator has it (KIP-219)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from kproto.broker.machine import Disconnected, Throttle, next_deadline
+from kproto.broker.server import running
+from kproto.errors import ConfigError
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.metadata import MetadataRequest, MetadataResponse
+from kproto.messages.sasl_handshake import SaslHandshakeRequest
+from tests.broker.sockets import connected
+from tests.broker.stage import Client, Stage, answered, batch_of, fetching, wanted
+
+PRODUCE, FETCH, METADATA, HEARTBEAT = 0, 1, 3, 12
+
+
+def throttled(api_key: int, ms: int = 2_000) -> tuple[Stage, Client]:
+    stage = Stage({"t": 1})
+    me = stage.client()
+    me.produce(batch_of(b"a", b"b"))
+    stage.step(Throttle(api_key, ms))
+    return stage, me
+
+
+def test_it_is_answered_at_once_and_nothing_more_is_taken_until_the_time_is_over() -> None:
+    stage, me = throttled(METADATA)
+    assert me.ask(MetadataRequest(topics=[])).throttle_time_ms == 2_000
+    me.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+    stage.wait(1_999)
+    assert me.answers == []
+    stage.wait(1)
+    assert me.answer().throttle_time_ms == 0
+
+
+def test_other_connections_and_apis_are_not_touched() -> None:
+    stage, me = throttled(METADATA)
+    me.ask(MetadataRequest(topics=[]))
+    other = stage.client()
+    assert other.produce(batch_of(b"c")).error_code == 0
+    assert other.produce(batch_of(b"d")).base_offset == 3
+
+
+def test_a_throttled_fetch_brings_nothing_and_opens_no_session() -> None:
+    stage, me = throttled(FETCH)
+    first = me.fetch(fetching(wanted(), session=(0, 0)))
+    assert (first.throttle_time_ms, first.session_id, first.error_code) == (2_000, 0, 0)
+    assert answered(first) == []
+    stage.step(Throttle(FETCH, 0))
+    stage.wait(2_000)
+    again = me.fetch(fetching(wanted(), session=(0, 0)))
+    assert (again.throttle_time_ms, len(answered(again))) == (0, 1)
+
+
+def test_a_fetch_session_goes_on_behind_a_throttled_fetch() -> None:
+    stage, me = throttled(PRODUCE)
+    first = me.fetch(fetching(wanted(), session=(0, 0)))
+    stage.step(Throttle(FETCH, 100))
+    throttled_one = me.fetch(fetching(session=(first.session_id, 1), wait=0))
+    assert (throttled_one.session_id, answered(throttled_one)) == (first.session_id, [])
+    stage.step(Throttle(FETCH, 0))
+    stage.wait(100)
+    assert answered(me.fetch(fetching(session=(first.session_id, 2), wait=0)))
+
+
+def test_what_a_throttled_client_brought_is_kept() -> None:
+    stage, me = throttled(PRODUCE)
+    assert me.produce(batch_of(b"c")).base_offset == 2
+    assert stage.log("t").end_offset == 3
+
+
+def test_a_connection_that_ends_while_it_is_throttled_leaves_nothing_behind() -> None:
+    stage, me = throttled(METADATA)
+    me.ask(MetadataRequest(topics=[]))
+    stage.step(Disconnected(me.conn))
+    assert stage.broker.quiet == {}
+    assert next_deadline(stage.broker) is None
+
+
+def test_on_a_socket_the_next_answer_comes_when_the_time_is_over() -> None:
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        server.throttle("Metadata", 0.3)
+        for _ in range(2):
+            client.send(MetadataRequest(topics=[]), 12)
+        heard: Any = client.answer(MetadataResponse, 12)
+        began = time.monotonic()
+        assert heard.throttle_time_ms == 300
+        client.answer(MetadataResponse, 12)
+        assert time.monotonic() - began >= 0.25
+
+
+def test_what_can_not_be_throttled_is_told() -> None:
+    assert "throttle_time_ms" not in SaslHandshakeRequest.__struct_fields__
+    with running() as server:
+        with pytest.raises(ConfigError, match=r"api='SaslHandshake' is not allowed; .*Fetch"):
+            server.throttle("SaslHandshake", 1)
+        for seconds in (-1, 10**7):
+            with pytest.raises(ConfigError, match="from 0 to"):
+                server.throttle("Fetch", seconds)
