@@ -9,8 +9,9 @@ Rules of this file:
   per step. Long batches are cut at guessed starts first: a place where a record could begin, with
   another one behind it whose offset is the next. A guess is only believed when the chain before it lands
   exactly on it; else the batch is walked record by record.
-* Varints of one and two bytes come from a table of all 65536 two-byte windows; three take one step more,
-  and longer ones are worked out for the few rows that have them. Rows go through in slices that fit a cache.
+* Varints of one and two bytes come from a table of all 65536 two-byte windows, those of three and four (the
+  times of a backfill) by a second look; longer ones are worked out for the few rows that have them. Rows go
+  through in slices that fit a cache.
 * Nothing is guessed about values. Whatever is not regular (a length that doesn't fit, a varint beyond 8
   bytes) makes the answer None, and the caller reads the rows one by one, which also finds the error's place.
 """
@@ -481,7 +482,10 @@ def _slice(
 
 
 def _varint(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
-    """The varints that windows start with, and their bytes: up to three, 0 where it is longer."""
+    """The varints that windows start with, and their bytes: up to four, 0 where it is longer.
+
+    One that the window cuts off is longer, too: its last byte is negative there, and shifts fill up with ones.
+    """
     table, _ = tables()
     entry = table[window & 0xFFFF]
     width = entry & 3
@@ -489,10 +493,12 @@ def _varint(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     value: Int64s = entry.astype(np.int64)
     if int(width.max(initial=0)) > 2:
         some = np.flatnonzero(width > 2)
-        third = window[some] >> 16 & 0xFF
-        raw = value[some] | third << 14
+        entry = table[window[some] >> 16 & 0xFFFF]
+        rest = entry >> 2
+        raw = value[some] | (rest << 1 ^ rest >> 31).astype(np.int64) << 14
         value[some] = (raw >> 1) ^ -(raw & 1)
-        width[some[third > 127]] = 0
+        entry &= 3
+        width[some] = np.where(entry < 3, entry + 2, 0)
     return value, width
 
 

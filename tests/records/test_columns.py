@@ -58,6 +58,16 @@ def test_records_far_apart_in_time_are_read_the_fast_way() -> None:
 
 
 @pytest.mark.usefixtures("only_fast")
+@pytest.mark.parametrize("size", [0, 8000, 8190, 1 << 20])
+@pytest.mark.parametrize("bits", [13, 20, 27, 34])
+def test_times_of_all_widths_stand_before_values_of_all(size: int, bits: int) -> None:
+    edges = [side * (1 << bits) + by for side in (-1, 1) for by in (-1, 0, 1)]
+    many = [Record(at, NOW + edges[at % 6], b"k", b"v" * (at % 90), ()) for at in range(1, 200)]
+    rare = [Record(200 + at, NOW + edge, None, bytes(size), ()) for at, edge in enumerate(edges)]
+    records = [Record(0, NOW, None, None, ()), *many, *rare]
+    assert columns(encode_batch(records)).rows() == records
+
+
 def test_records_larger_than_two_byte_lengths_are_read_the_fast_way() -> None:
     found = [Record(at, NOW, b"k", bytes(20000 if at % 7 == 0 else 9)) for at in range(300)]
     assert columns(encode_batch(found)).rows() == found
