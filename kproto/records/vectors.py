@@ -484,7 +484,7 @@ def _slice(
 def _varint(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
     """The varints that windows start with, and their bytes: up to four, 0 where it is longer.
 
-    One that the window cuts off is longer, too: its last byte is negative there, and shifts fill up with ones.
+    One that the window cuts off is longer, too: its last byte is negative there, so shifts fill up with ones.
     """
     table, _ = tables()
     entry = table[window & 0xFFFF]
