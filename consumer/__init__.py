@@ -9,9 +9,9 @@
 Each comes with its first use: importing this package imports none of them. What stands where:
 
     engine/                                        the clients without I/O
-    consuming, cluster, sending                    what one may call, written once
+    consuming, producing, cluster                  what one may call, written once
     blocking/, aio/                                for threads, for asyncio: clients, waiting, moving bytes
-    calls, arguments, shell, lifetimes             how a call is made, checked, guarded; fork and exit
+    calls, arguments, waiting, shell, lifetimes    how a call is made, checked, guarded; fork and exit
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from .door import told_if_seconds
 from .engine.connection import Prepared
 from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
+from .records import GroupMetadata
 
 Rule = Callable[[str, Any], Any]
 
@@ -189,6 +190,15 @@ def _callback(name: str, value: Any) -> Any:
     return value
 
 
+def _member(name: str, value: Any) -> GroupMetadata:
+    """A group's member; with a group's name somebody who is none."""
+    if isinstance(value, str) and value.strip():
+        return GroupMetadata(value, -1, "", None)
+    if not isinstance(value, GroupMetadata):
+        raise ConfigError(name, value, "a group's name, or consumer.group_metadata()")
+    return value
+
+
 def _plan(name: str, value: Any) -> Any:
     if not isinstance(value, Generator):
         raise ConfigError(name, value, "a plan: what a function of consumer.engine.plans returns")
@@ -293,12 +303,14 @@ def _subscribed(name: str, value: Any) -> list[str]:
 
 TABLE: dict[str, Rule] = {
     "acks": _acks,
+    "batch": lambda name, value: value,
     "callback": _callback,
     "client_id": _any_text,
     "configs": _mapped(_text("a name"), _any_text, '{"retention.ms": "60000"}: texts to texts'),
     "error": lambda name, value: value,
     "exist_ok": _flag,
     "group": _text("a group's id"),
+    "group: str | GroupMetadata": _member,
     "isolation": _level,
     "leave": _flag,
     "listener": _listener,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AsyncContextDecorator, ContextDecorator
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,3 +52,39 @@ class AsyncBlock:
             if error is None:
                 raise
             log.error("%s: %s", self, also)
+
+
+class Transaction(ContextDecorator):
+    """A producer's transaction: leaving the block commits, an exception aborts and is raised on."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __enter__(self) -> None:
+        self._producer._begin_block()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._producer._end_block(error)
+
+
+class AsyncTransaction(AsyncContextDecorator):
+    """The asyncio twin of `Transaction`."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    async def __aenter__(self) -> None:
+        await self._producer._begin_block()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._producer._end_block(error)

@@ -10,10 +10,10 @@
     class Cluster(ClusterCalls, Threaded): ...        # cluster.coordinator("g") -> int
     class AsyncCluster(ClusterCalls, Looped): ...     # await cluster.coordinator("g") -> int
 
-A method that waits is an `async def` whose awaits all end in the shell's few: `_wait`, `_result`, `_finish`.
-In asyncio these suspend; in threads they block, so the coroutine runs to its end at the first push. When a
-class says how it waits, its methods are made: plain functions for threads, coroutine functions for asyncio,
-with the signature and the docstring that are written here once.
+A method that waits is an `async def` whose awaits all end in the shell's few: `_wait`, `_breathe`, `_result`,
+`_finish`. In asyncio these suspend; in threads they block, so the coroutine runs to its end at the first
+push. When a class says how it waits (`waiting`), its methods are made: plain functions for threads, coroutine
+functions for asyncio, with the signature and the docstring that are written here once.
 
 Before a method begins, its arguments are checked by the table in `arguments.py`, and the shell says whether
 it may be called now (`_enter`, `_leave`). Methods never call each other by their public names.
@@ -29,8 +29,8 @@ from .arguments import rule_of
 from .elsewhere import too_few, too_many, unknown_argument
 
 if TYPE_CHECKING:
-    from .aio.loops import Looped
-    from .blocking.threads import Threaded
+    from .aio.waiting import InTasks
+    from .blocking.waiting import InThreads
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,9 +48,9 @@ class waits(Generic[P, R_co]):
     if TYPE_CHECKING:
 
         @overload
-        def __get__(self, shell: Threaded, owner: Any = None) -> Callable[P, R_co]: ...
+        def __get__(self, shell: InThreads, owner: Any = None) -> Callable[P, R_co]: ...
         @overload
-        def __get__(self, shell: Looped, owner: Any = None) -> Callable[P, Coroutine[Any, Any, R_co]]: ...
+        def __get__(self, shell: InTasks, owner: Any = None) -> Callable[P, Coroutine[Any, Any, R_co]]: ...
         def __get__(self, shell: Any, owner: Any = None) -> Any: ...
 
 
@@ -99,6 +99,17 @@ def spell(owner: type, how: Callable[[str, waits[Any, Any], Callable[..., Any]],
 
 
 _Function = type(spell)
+
+
+def finished(story: Coroutine[Any, Any, R]) -> R:
+    """What a story returns that never suspends, as in threads, where all that waits blocks."""
+    try:
+        story.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    story.close()
+    raise RuntimeError(f"{story} did not run to its end")
 
 
 def _looking(method: Callable[..., Any], door: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec
 P = ParamSpec("P")
 
 _BYTES = "values and keys are bytes; "
-_TRANSACTIONS = "the blocking Producer has transaction, begin, commit, abort and send_offsets"
+_TRANSACTIONS = "there are transaction, begin, commit, abort and send_offsets"
 _NO_METRICS = "there are none; each delivery tells: send(...).add_done_callback(function)"
 
 _BOTH: Final[Mapping[str, str]] = {

@@ -170,7 +170,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight_requests_per_connection: int = 5  # Requests that wait for an answer at once, in order.
     # A batch that is sent again is written once, and in order. Needs acks="all".
     enable_idempotence: bool = True
-    # Who writes in transactions says who it is; it fences whoever had the same id before. Blocking only.
+    # Who writes in transactions says who it is; it fences whoever had the same id before.
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000  # After so long the broker aborts a transaction that is open.
     # Java lets brokers create what it writes to; a misspelt name should not make a topic.

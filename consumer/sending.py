@@ -1,4 +1,4 @@
-"""What the blocking and the asyncio producer have in common: everything that doesn't wait."""
+"""What the blocking and the asyncio producer stand on: an engine, its deliveries, and how it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from kproto.errors import ConfigError, IllegalState, NotDelivered, RequestTimedO
 
 from . import clock, lifetimes
 from .addresses import addresses
-from .arguments import rule_of
 from .callbacks import guarded
 from .delivery import Delivery
 from .engine import events as ev
@@ -21,15 +20,19 @@ from .engine.batches import OutBatch
 from .engine.producing import ProducerEngine
 from .options import ProducerConfig, producer_options
 from .shell import log
+from .waiting import Waiting
 
 # How long the interpreter's end is held up for records of a producer that nobody closed.
 EXIT_SECONDS = 5.0
 
 
-class Sender(lifetimes.OfThisProcess):
+class Sender(Waiting, lifetimes.OfThisProcess):
     """An engine, and how it ends."""
 
     _what = "producer"
+    # Whoever closed it has done that.
+    _is_over = False
+    _forked = False
 
     def __init__(
         self,
@@ -61,9 +64,11 @@ class Sender(lifetimes.OfThisProcess):
     # ---- for deliveries
 
     def looked_at(self, delivery: Delivery) -> None:
+        """Somebody knows what became of it."""
         self._records.looked_at(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
 
     def call_back(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
+        """For `Delivery.add_done_callback`."""
         if not callable(callback):
             raise ConfigError("callback", callback, "a function that takes a delivery")
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
@@ -86,17 +91,13 @@ class Sender(lifetimes.OfThisProcess):
         why = f"{self._records.why}; {trouble}" if trouble else self._records.why
         return RequestTimedOut("send", self.options.max_block_ms, why)
 
-    def _flush_timeout(self, timeout: float | None) -> float:
-        """Seconds. Raises ConfigError for what is no time."""
-        if timeout is None:
-            return self.options.delivery_timeout_ms / 1000 + 1
-        seconds: float = rule_of("timeout", "float")("timeout", timeout)
-        return seconds
+    def _milliseconds(self, timeout: float | None) -> int:
+        return self.options.delivery_timeout_ms + 1000 if timeout is None else int(timeout * 1000)
 
-    def _still_open(self, limit: float, pending: list[OutBatch]) -> RequestTimedOut:
+    def _still_open(self, limit: int, pending: list[OutBatch]) -> RequestTimedOut:
         records = sum(map(len, pending))
         excuse = f"; {pending[0].partition}: {self._engine.excuse(pending[0])}" if pending else ""
-        return RequestTimedOut("flush", int(limit * 1000), f"{records} records are still open{excuse}")
+        return RequestTimedOut("flush", limit, f"{records} records are still open{excuse}")
 
     def _tell(self) -> None:
         """Raises NotDelivered when there is something to tell."""
@@ -118,7 +119,7 @@ class Sender(lifetimes.OfThisProcess):
     def _in_the_child(self) -> None:
         """In the child: the producer is the parent's; nothing of it is sent here."""
         self._records.guard = contextlib.nullcontext()
-        self._closed = True
+        self._closed = self._is_over = self._forked = True
         self._end("this producer was opened before the process forked and belongs to the parent")
 
     def _at_the_end(self) -> str:

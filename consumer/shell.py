@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from kproto.errors import IllegalState, KprotoError
 
 from . import lifetimes
-from .calls import spell, waits
 from .clock import now
 from .engine import events as ev
 from .engine.transport import GetToken, NetworkAction, Open, Shut, Write
 from .records import GroupChange
+from .waiting import Waiting
 
 log = logging.getLogger("kproto.consumer")
 
@@ -40,7 +40,7 @@ WARNED = ("lost", "missing", "refused", "throttled", "truncated", "uncommitted",
 ENDS = ("close", "leave_block")
 
 
-class Shell(lifetimes.OfThisProcess):
+class Shell(Waiting, lifetimes.OfThisProcess):
     """An engine, and who waits for it. `Threaded` and `Looped` say how to wait."""
 
     # What the client is called in errors.
@@ -54,8 +54,6 @@ class Shell(lifetimes.OfThisProcess):
         self._step = step
         self._due = due
         self._client_id = client_id
-        # Raised by one whenever a waiter may find something new.
-        self._changes = 0
         self._open: set[Any] = set()  # futures that have to end
         self._ended: deque[ev.Done] = deque()
         self._noted: deque[GroupChange] = deque()
@@ -65,11 +63,6 @@ class Shell(lifetimes.OfThisProcess):
         self._untold: BaseException | None = None
         lifetimes.opened(self)
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if cls._spelled is not Shell._spelled:
-            spell(cls, cls._spelled)
-
     # ---- how to wait: each kind of shell has its own
 
     def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
@@ -77,16 +70,8 @@ class Shell(lifetimes.OfThisProcess):
         when there are records to return."""
         raise NotImplementedError
 
-    async def _wait(self, seen: int, deadline: int) -> bool:
-        """Waits until `_changes` is not `seen` any more; False when it is `deadline`."""
-        raise NotImplementedError
-
     async def _result(self, future: Any) -> Any:
         """Waits until a future has ended."""
-        raise NotImplementedError
-
-    async def _breathe(self) -> None:
-        """Lets others have their turn."""
         raise NotImplementedError
 
     async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
@@ -103,21 +88,6 @@ class Shell(lifetimes.OfThisProcess):
     def _perform(self, action: NetworkAction) -> None:
         raise NotImplementedError
 
-    def _notify(self) -> None:
-        """`_changes` is another number now."""
-        raise NotImplementedError
-
-    def _locked(self) -> AbstractContextManager[Any]:
-        """Nothing of the engine changes in here."""
-        raise NotImplementedError
-
-    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
-        """Raises IllegalState when the method may not be called now; else `_leave` gets the answer."""
-        raise NotImplementedError
-
-    def _leave(self, entered: bool) -> None:
-        raise NotImplementedError
-
     def _mine(self) -> bool:
         """False when somebody else is inside a method: only `close` and callbacks of futures ask."""
         raise NotImplementedError
@@ -128,11 +98,6 @@ class Shell(lifetimes.OfThisProcess):
 
     def _calling_back(self, name: str) -> AbstractContextManager[Any]:
         """The application's code runs in here: what would wait for it is refused."""
-        raise NotImplementedError
-
-    @staticmethod
-    def _spelled(name: str, method: waits[Any, Any], door: Callable[..., Any]) -> Callable[..., Any]:
-        """The function that stands for a method which waits."""
         raise NotImplementedError
 
     # ---- what is the same
@@ -180,10 +145,6 @@ class Shell(lifetimes.OfThisProcess):
         if last is not None and any(isinstance(action, ev.Deliver) for action in rest):
             rest += self._feed((last,))
         return rest
-
-    def _change(self) -> None:
-        self._changes += 1
-        self._notify()
 
     def _failed(self, error: BaseException) -> None:
         """The engine is in no state to go on; everybody who waits must know."""

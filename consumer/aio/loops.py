@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import AbstractContextManager
 from typing import Any
 
 from kproto.errors import IllegalState
 
 from .. import lifetimes
-from ..calls import waits
 from ..clock import now
 from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
 from ..shell import ENDS, Shell
 from .streams import Streams
+from .waiting import InTasks
 
 
-class Looped(Shell):
+class Looped(InTasks, Shell):
     """A client whose methods are awaited. It belongs to the event loop in which it is first used."""
 
     def __init__(
@@ -35,7 +33,7 @@ class Looped(Shell):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+        self._nobody_waits()
         # The task that is inside a method which runs callbacks, and that method's name.
         self._server: tuple[asyncio.Task[Any] | None, str] | None = None
         # Tasks that are inside a callback now, with its name.
@@ -78,28 +76,11 @@ class Looped(Shell):
             self._schedule()
             self._tell_others()
 
-    async def _wait(self, seen: int, deadline: int) -> bool:
-        loop = asyncio.get_running_loop()
-        while self._changes == seen:
-            left = deadline - now()
-            if left <= 0:
-                return False
-            waiter: asyncio.Future[None] = loop.create_future()
-            self._waiters.append(waiter)
-            timer = loop.call_later(left / 1000, _release, waiter)
-            try:
-                await waiter
-            finally:
-                timer.cancel()
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
-        return True
-
     async def _result(self, future: asyncio.Future[Any]) -> Any:
         return await future
 
     async def _breathe(self) -> None:
-        await asyncio.sleep(0)
+        await super()._breathe()
         callback = self._callback
         if callback is not None:
             # The call that began this callback was cancelled; its error belongs to the next one.
@@ -134,14 +115,6 @@ class Looped(Shell):
 
     def _perform(self, action: NetworkAction) -> None:
         self._streams.perform(action)
-
-    def _notify(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            _release(waiter)
-
-    def _locked(self) -> AbstractContextManager[Any]:
-        return contextlib.nullcontext()
 
     # ---- who may call when
 
@@ -221,25 +194,3 @@ class Looped(Shell):
         """Drops everything as if the process had died: no commit, no goodbye. For tests and demos."""
         if not self._forked:
             self._end(abort=True)
-
-    # ---- methods
-
-    @staticmethod
-    def _spelled(name: str, method: waits[Any, Any], door: Callable[..., Any]) -> Callable[..., Any]:
-        story, serves = method.story, method.serves
-
-        @functools.wraps(story)
-        async def awaited(self: Any, *args: Any, **kwargs: Any) -> Any:
-            args, kwargs = door(args, kwargs)
-            entered = self._enter(name, waits=True, serves=serves)
-            try:
-                return await story(self, *args, **kwargs)
-            finally:
-                self._leave(entered)
-
-        return awaited
-
-
-def _release(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done() and not waiter.get_loop().is_closed():
-        waiter.set_result(None)

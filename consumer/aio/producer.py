@@ -13,18 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio import get_running_loop
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from functools import partial
 from time import time_ns
-from typing import Any, Never, TypeVar, Unpack, cast
+from typing import Any, Never, Unpack
 
-from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+from kproto.errors import IllegalState
 from kproto.records.crc32c import at_hand
 
-from ..block import AsyncBlock
+from ..block import AsyncBlock, AsyncTransaction
 from ..callbacks import guarded
 from ..clock import now
-from ..delivery import Delivery, PieceDelivery
+from ..delivery import Delivery
 from ..door import (
     LAST_TIMESTAMP,
     SENT,
@@ -42,14 +42,13 @@ from ..engine import events as ev
 from ..engine.producing import step
 from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..options import ProducerConfig
-from ..sending import Sender, unsettled
+from ..producing import CLOSED, ProducerCalls
 from ..shell import log
 from .streams import Streams
+from .waiting import InTasks
 
-T = TypeVar("T")
 
-
-class AsyncProducer(Sender, AsyncBlock):
+class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
     """The asyncio twin of `Producer`: same options. Belongs to one running event loop."""
 
     @one_address
@@ -60,16 +59,12 @@ class AsyncProducer(Sender, AsyncBlock):
             raise IllegalState(
                 "an AsyncProducer needs the running event loop: make it in a coroutine, or use Producer"
             ) from None
-        if config.get("transactional_id") is not None:
-            allowed = "None: transactions are the blocking Producer's (asyncio.to_thread runs it)"
-            raise ConfigError("transactional_id", config.get("transactional_id"), allowed)
         super().__init__(bootstrap_servers, config, None)
         at_hand()
         self._streams = Streams(self._happened)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
-        self._changed = asyncio.Event()
-        self._over = asyncio.Event()
+        self._nobody_waits()
 
     def _must_be_here(self) -> None:
         if get_running_loop() is not self._loop:
@@ -108,80 +103,47 @@ class AsyncProducer(Sender, AsyncBlock):
         headers = header_pairs(headers) if headers else ()
         if type(topic) is not str or not topic:
             topic = topic_name(topic)
-        deadline: float | None = None
-        while True:
-            delivery = records.take(topic, key, value, partition, timestamp, headers)
-            if records.stirred:
-                records.stirred = False
-                topic_name(topic)
-                ripe = records.urgent()
-                self._changed.clear()
-                self._happened(None)
-                if ripe and delivery is not None:
-                    await asyncio.sleep(0)  # so that a loop of sends lets the answers in
-            if delivery is not None:
-                return delivery
-            if deadline is None:
-                deadline = loop.time() + self.options.max_block_ms / 1000
-            await self._wait(deadline, self._no_room)
-
-    async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
-        """Queues the rows of a table; see `Producer.send_columns`."""
-        from ..sheets import pieces, sheet
-
-        self._must_be_here()
-        found = sheet(batch, time_ns() // 1_000_000)
-        records = self._records
-        topic = topic_name(topic)
-        count = await self._with_room(lambda: records.count(topic))
-        deliveries: list[PieceDelivery] = []
-        for piece in pieces(found, count, self.options):
-            put = partial(records.put, topic, piece.partition, piece.data, cast("Any", piece.timestamps))
-            deliveries.append(PieceDelivery(await self._with_room(put), 0, piece.rows))
-            await asyncio.sleep(0)
-        return deliveries
-
-    async def _with_room(self, put: Callable[[], T | None]) -> T:
-        """What `put` returns, as soon as it returns something."""
-        deadline = self._loop.time() + self.options.max_block_ms / 1000
-        while True:
-            self._changed.clear()
-            found = put()
+        delivery = records.take(topic, key, value, partition, timestamp, headers)
+        if records.stirred:
+            records.stirred = False
+            ripe = records.urgent()
             self._happened(None)
-            if found is not None:
-                return found
-            await self._wait(deadline, self._no_room)
+            if ripe and delivery is not None:
+                await asyncio.sleep(0)  # so that a loop of sends lets the answers in
+        if delivery is None:
+            take = records.take
+            return await self._room(partial(take, topic, key, value, partition, timestamp, headers))
+        return delivery
 
-    async def flush(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Sends everything now and waits until each delivery that is open has ended; see `Producer.flush`."""
-        if unknown:
-            raise unknown_argument("flush", min(unknown), ("timeout",))
-        self._must_be_here()
-        limit = self._flush_timeout(timeout)
-        deadline = self._loop.time() + limit
-        self._records.seal_all()
-        pending = list(self._records.open)
+    # ---- waiting
+
+    def _turn(self) -> None:
         self._happened(None)
-        while pending := unsettled(pending):
-            self._changed.clear()
-            await self._wait(deadline, partial(self._still_open, limit, pending))
-        self._tell()
 
-    async def _wait(self, deadline: float, timed_out: Callable[[], RequestTimedOut]) -> None:
-        """Until something happened; raises what `timed_out` says when it is too late for that."""
-        left = deadline - self._loop.time()
-        try:
-            async with asyncio.timeout(max(0, left)):
-                await self._changed.wait()
-        except TimeoutError:
-            raise timed_out() from None
+    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
+        if not self._forked:  # there everything says whose it is, and close() has nothing to do
+            self._must_be_here()
+        return False
+
+    def _leave(self, entered: bool) -> None:
+        pass
+
+    def transaction(self) -> AsyncTransaction:
+        """A block whose records are seen all or not at all: its end commits, an exception aborts.
+
+        Raises as `begin` and `commit` do; what the block raised is raised on. So is CancelledError: the
+        transaction is aborted then, unless it was the commit that was cancelled, which goes on by itself.
+        """
+        return AsyncTransaction(self)
 
     # ---- deliveries
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> None:
+        """For `Delivery.result`: blocks until it is decided."""
         raise IllegalState("await the delivery; result() would block the event loop")
 
     def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
+        """For `await delivery`, in asyncio only."""
         future: asyncio.Future[None] = self._loop.create_future()
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         self._records.call_back(batch, index, lambda: None if future.done() else future.set_result(None))
@@ -195,10 +157,10 @@ class AsyncProducer(Sender, AsyncBlock):
     def _happened(self, event: NetworkEvent | ev.Tick | None, at: int | None = None) -> None:
         try:
             self._perform(step(self._engine, event, now() if at is None else at))
+            self._schedule()
         except Exception as error:  # a bug here must not become a silent standstill
             log.exception("the producer failed")
             self._finish("the producer failed; see the log", error)
-        self._schedule()
 
     def _perform(self, actions: list[ev.Action]) -> None:
         for action in actions:
@@ -208,7 +170,7 @@ class AsyncProducer(Sender, AsyncBlock):
                 case ev.CallBack(callback=callback):
                     guarded(callback)
                 case ev.Wake():
-                    self._changed.set()
+                    self._change()
                 case ev.Report():
                     self._note(action)
                 case _:
@@ -237,37 +199,17 @@ class AsyncProducer(Sender, AsyncBlock):
 
     # ---- the end
 
-    async def close(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Flushes, within `timeout` seconds, and ends; see `Producer.close`."""
-        if unknown:
-            raise unknown_argument("close", min(unknown), ("timeout",))
-        self._must_be_here()
-        limit = self._flush_timeout(timeout)
-        if self._closed:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limit):
-                    await self._over.wait()
-            return
-        self._closed = True
-        self._records.close("this producer is closed; make a new one")
-        try:
-            await self.flush(limit)
-        finally:
-            self.kill()
-
-    def kill(self) -> None:
-        """Ends at once; what is still buffered is dropped, and its deliveries end with IllegalState."""
-        self._closed = True
-        self._finish("this producer is closed; make a new one")
+    def _shut_down(self, deadline: int) -> None:
+        self._finish(CLOSED)
 
     def _finish(self, why: str, crash: BaseException | None = None) -> None:
         for action in self._end(why, crash):
             if isinstance(action, ev.CallBack):
                 guarded(action.callback)
         with contextlib.suppress(RuntimeError):  # the loop is closed already
-            self._changed.set()
-            self._over.set()
             self._streams.close()
+        self._is_over = True
+        self._change()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from functools import partial
 from time import time_ns
-from typing import Any, Never, TypeVar, Unpack, cast
+from typing import Any, Never, Unpack
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
-from ..block import Block
+from ..arguments import LONGEST
+from ..block import Block, Transaction
 from ..callbacks import Callbacks
+from ..calls import finished
 from ..clock import now
-from ..delivery import Delivery, PieceDelivery
+from ..delivery import Delivery
 from ..door import (
     LAST_TIMESTAMP,
     SENT,
@@ -46,16 +47,16 @@ from ..engine.batches import fate
 from ..engine.producing import step
 from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..options import ProducerConfig
-from ..sending import EXIT_SECONDS, Sender, unsettled
+from ..producing import ProducerCalls
+from ..sending import EXIT_SECONDS
 from ..shell import log
 from .sockets import Sockets
-from .transactions import InTransactions
+from .waiting import InThreads
 
 _JOIN_SECONDS = 5.0
-T = TypeVar("T")
 
 
-class Producer(InTransactions, Sender, Block):
+class Producer(ProducerCalls, InThreads, Block):
     """Writes records. Options: see `ProducerConfig`; wrong ones raise ConfigError at once.
 
     May be used by several threads. When the interpreter ends before `close`, a warning tells how many records
@@ -64,16 +65,13 @@ class Producer(InTransactions, Sender, Block):
 
     @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ProducerConfig]) -> None:
-        self._lock = threading.RLock()
+        self._nobody_waits()
         super().__init__(bootstrap_servers, config, self._lock)
-        self._sharing()
         self._sockets = Sockets()
         self._linger = self.options.linger_ms
         # When the thread looks again by itself: 0 = it is awake, None = never.
         self._sleeps_until: int | None = 0
-        self._waiting = 0
         self._stop = False
-        self._over = threading.Event()
         self._records.stir = self._stir
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
@@ -118,37 +116,12 @@ class Producer(InTransactions, Sender, Block):
         delivery = self._records.take(topic, key, value, partition, timestamp, headers)
         if delivery is None:
             topic_name(topic)
+            self._may_wait()
             take = self._records.take
-            return self._with_room(partial(take, topic, key, value, partition, timestamp, headers))
+            return finished(self._room(partial(take, topic, key, value, partition, timestamp, headers)))
         return delivery
 
-    def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
-        """Queues the rows of an Arrow RecordBatch or Table, or of a dict of columns, without a Python object
-        for each. The columns are value, and if there are such key, headers, timestamp (ms) and partition.
-
-        A row goes where `send` would send it, rows of one partition keep their order. Returns one delivery
-        for each batch that was made. Raises as `send`, and MissingExtra without numpy and pyarrow.
-        """
-        from ..sheets import pieces, sheet
-
-        found = sheet(batch, time_ns() // 1_000_000)
-        records = self._records
-        topic = topic_name(topic)
-        count = self._with_room(lambda: records.count(topic))
-        deliveries: list[PieceDelivery] = []
-        for piece in pieces(found, count, self.options):
-            put = partial(records.put, topic, piece.partition, piece.data, cast("Any", piece.timestamps))
-            deliveries.append(PieceDelivery(self._with_room(put), 0, piece.rows))
-        return deliveries
-
-    def _with_room(self, put: Callable[[], T | None]) -> T:
-        """What `put` returns, as soon as it returns something; it is called with the lock held."""
-        deadline = time.monotonic() + self.options.max_block_ms / 1000
-        self._may_wait()
-        with self._lock:
-            while (found := put()) is None:
-                self._wait_for_room(deadline)
-        return found
+    # ---- waiting
 
     def _stir(self) -> None:
         """Wakes the thread if what happened can't wait until it wakes by itself; with the lock held."""
@@ -164,64 +137,48 @@ class Producer(InTransactions, Sender, Block):
             self._sockets.wake()
             self._sleeps_until = 0
 
-    def _wait_for_room(self, deadline: float) -> None:
-        """Until something happened. The lock is held, and given up meanwhile."""
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise self._no_room()
-        self._wait(left)
+    _turn = _wake
+
+    def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
+        if waits:
+            self._may_wait()
+        return False
+
+    def _leave(self, entered: bool) -> None:
+        pass
 
     def _may_wait(self) -> None:
-        if self._is_mine():
+        lock: Any = self._lock
+        if lock._is_owned():  # what a Condition asks, too
             raise IllegalState(
                 "a signal handler interrupted this producer at work and can't wait for it now; "
                 "set a flag there, and call it afterwards"
             )
 
-    def _wait(self, seconds: float | None) -> None:
-        self._waiting += 1
-        try:
-            self._changed.wait(seconds)
-        finally:
-            self._waiting -= 1
+    def transaction(self) -> Transaction:
+        """A block whose records are seen all or not at all: its end commits, an exception aborts.
 
-    def flush(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Sends everything now and waits until each delivery that is open has ended.
-
-        Raises RequestTimedOut after `timeout` seconds, and NotDelivered when records were not acknowledged
-        since the last flush and nobody has looked at their deliveries.
+        Raises as `begin` and `commit` do; what the block raised is raised on.
         """
-        if unknown:
-            raise unknown_argument("flush", min(unknown), ("timeout",))
-        limit = self._flush_timeout(timeout)
-        deadline = time.monotonic() + limit
-        self._may_wait()
-        with self._lock:
-            self._records.seal_all()
-            pending = list(self._records.open)
-            while pending := unsettled(pending):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise self._still_open(limit, pending)
-                self._wait(left)
-            self._tell()
+        return Transaction(self)
 
     # ---- deliveries
 
     def wait_for(self, delivery: Delivery, timeout: float | None) -> None:
-        """Blocks until it is decided."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        """For `Delivery.result`: blocks until it is decided."""
+        deadline = now() + int((LONGEST if timeout is None else timeout) * 1000)
         self._may_wait()
-        with self._lock:
-            while not delivery.done():
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    batch, _ = fate(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
-                    detail = f"{batch.partition}: {self._engine.excuse(batch)}"
-                    raise RequestTimedOut("Produce", int((timeout or 0) * 1000), detail)
-                self._wait(left)
+        while True:
+            seen = self._changes
+            if delivery.done():
+                return
+            if not finished(self._wait(seen, deadline)):
+                batch, _ = fate(delivery._batch, delivery._index)  # pyright: ignore[reportPrivateUsage]
+                detail = f"{batch.partition}: {self._engine.excuse(batch)}"
+                raise RequestTimedOut("Produce", int((timeout or 0) * 1000), detail)
 
     def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
+        """For `await delivery`, in asyncio only."""
         raise IllegalState("await needs an AsyncProducer; call result()")
 
     def _call(self, callback: Any, delivery: Delivery) -> None:
@@ -261,9 +218,7 @@ class Producer(InTransactions, Sender, Block):
                 case ev.CallBack(callback=callback):
                     callback()
                 case ev.Wake():
-                    if self._waiting:
-                        with self._lock:
-                            self._changed.notify_all()
+                    self._change()
                 case ev.Report():
                     self._note(action)
                 case _:
@@ -273,41 +228,11 @@ class Producer(InTransactions, Sender, Block):
         for action in self._end(why, crash):
             if isinstance(action, ev.CallBack):
                 action.callback()
-        with self._lock:
-            self._changed.notify_all()
+        self._change()
 
     # ---- the end
 
-    def close(self, timeout: float | None = None, **unknown: Never) -> None:
-        """Flushes, within `timeout` seconds, and ends; a second call waits until the first has done that.
-
-        Raises what `flush` raises, after the producer has ended: RequestTimedOut for records that stayed
-        behind, NotDelivered for those that failed. Callbacks have been called then.
-        """
-        if unknown:
-            raise unknown_argument("close", min(unknown), ("timeout",))
-        limit = self._flush_timeout(timeout)
-        end = time.monotonic() + limit
-        self._may_wait()
-        with self._lock:
-            first, self._closed = not self._closed, True
-        if not first:
-            self._over.wait(limit)
-            return
-        self._leave(limit)
-        self._records.close("this producer is closed; make a new one")
-        try:
-            self.flush(timeout)
-        finally:
-            self._shut_down(max(1.0, end - time.monotonic()))
-
-    def kill(self) -> None:
-        """Ends at once; what is still buffered is dropped, and its deliveries end with IllegalState."""
-        self._closed = True
-        self._records.close("this producer is closed; make a new one")
-        self._shut_down(_JOIN_SECONDS)
-
-    def _shut_down(self, seconds: float) -> None:
+    def _shut_down(self, deadline: int) -> None:
         self._stop = True
         try:
             with contextlib.suppress(OSError):
@@ -316,20 +241,13 @@ class Producer(InTransactions, Sender, Block):
                 self._thread.join(_JOIN_SECONDS)
             self._finish("the producer was closed")
         finally:
-            self._over.set()
-        self._callbacks.close(seconds)
-
-    def _sharing(self) -> None:
-        lock: Any = self._lock
-        self._changed = threading.Condition(self._lock)
-        self._is_mine: Callable[[], bool] = lock._is_owned  # what a Condition asks, too
+            self._is_over = True
+            self._change()
+        self._callbacks.close(max(1.0, (deadline - now()) / 1000))
 
     def _in_the_child(self) -> None:
-        self._lock = threading.RLock()
-        self._over = threading.Event()
-        self._over.set()
+        self._nobody_waits()
         self._callbacks = Callbacks("nobody's")
-        self._sharing()
         super()._in_the_child()
         self._records.guard = self._lock
         self._sockets.abandon()

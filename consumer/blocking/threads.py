@@ -7,27 +7,25 @@ of the application never run there, but for what hangs on futures: and that may 
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from typing import Any
 
 from kproto.errors import IllegalState
 
 from .. import lifetimes
-from ..calls import waits
 from ..clock import now
 from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
 from ..shell import ENDS, Shell, log
 from .sockets import Sockets
+from .waiting import InThreads
 
 
-class Threaded(Shell):
+class Threaded(InThreads, Shell):
     """A client whose methods block."""
 
     def __init__(
@@ -35,11 +33,9 @@ class Threaded(Shell):
     ) -> None:
         super().__init__(step, due, client_id)
         self._sockets = Sockets()
-        # Held while the engine is changed; never while the application's code runs.
-        self._lock = threading.RLock()
+        # Its lock is held while the engine is changed; never while the application's code runs.
+        self._nobody_waits()
         self._stepping = False
-        self._changed = threading.Condition(self._lock)
-        self._waiting = 0
         # Held by the thread that uses the client.
         self._using = threading.RLock()
         self._users: list[str] = []
@@ -136,24 +132,8 @@ class Threaded(Shell):
         self._sleeps_until = 0
         self._sockets.wake()
 
-    async def _wait(self, seen: int, deadline: int) -> bool:
-        with self._lock:
-            self._waiting += 1
-            try:
-                while self._changes == seen:
-                    left = deadline - now()
-                    if left <= 0:
-                        return False
-                    self._changed.wait(min(left / 1000, threading.TIMEOUT_MAX))
-            finally:
-                self._waiting -= 1
-        return True
-
     async def _result(self, future: Future[Any]) -> Any:
         return future.result()
-
-    async def _breathe(self) -> None:
-        pass
 
     async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
         close: Callable[[], None] | None = getattr(answer, "close", None)
@@ -180,13 +160,6 @@ class Threaded(Shell):
 
     def _perform(self, action: NetworkAction) -> None:
         self._todo.append(action)
-
-    def _notify(self) -> None:
-        if self._waiting:
-            self._changed.notify_all()
-
-    def _locked(self) -> AbstractContextManager[Any]:
-        return self._lock
 
     # ---- who may call when
 
@@ -262,23 +235,3 @@ class Threaded(Shell):
             return
         self._todo.clear()
         self._end()
-
-    # ---- methods
-
-    @staticmethod
-    def _spelled(name: str, method: waits[Any, Any], door: Callable[..., Any]) -> Callable[..., Any]:
-        story, serves = method.story, method.serves
-
-        @functools.wraps(story)
-        def blocking(self: Any, *args: Any, **kwargs: Any) -> Any:
-            args, kwargs = door(args, kwargs)
-            entered = self._enter(name, waits=True, serves=serves)
-            try:
-                story(self, *args, **kwargs).send(None)
-            except StopIteration as end:
-                return end.value
-            finally:
-                self._leave(entered)
-            raise RuntimeError(f"{name} did not run to its end")
-
-        return blocking

@@ -40,7 +40,8 @@ CALLS: Mapping[State, Mapping[str, State]] = {
     S.lost: {},
 }
 """What the application may call, and where that leads. Anything else is IllegalState, or the error that
-spoiled the transaction or lost the producer. Who calls again what is under way waits on."""
+spoiled the transaction or lost the producer. Who calls again what is under way waits on, and who had stopped
+waiting is told how it ended."""
 
 EDGES: Mapping[State, frozenset[State]] = {
     S.new: frozenset({S.naming, S.lost}),
@@ -56,11 +57,16 @@ EDGES: Mapping[State, frozenset[State]] = {
 
 
 class Wish(msgspec.Struct):
-    """What the application asked for: `done` turns true once, with an error or without one."""
+    """What the application asked for: `done` turns true once, with an error or without one.
+
+    `waiting` says how many wait for that, `told` that somebody knows it.
+    """
 
     what: str
     done: bool = False
     error: KprotoError | None = None
+    waiting: int = 0
+    told: bool = False
 
 
 class Gated(Accumulator):

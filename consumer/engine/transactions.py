@@ -113,16 +113,24 @@ class Transactions:
 
     def call(self, what: str) -> Wish:
         """begin, commit or abort. Raises IllegalState where that can't be, or why it can't any more."""
+        wish = self._wish
+        if wish is not None and wish.what == what and not wish.told:
+            if what == "begin" and wish.waiting > 0:
+                raise IllegalState(f"begin() of {self.id!r}: another begin() is under way; one at a time")
+            return wish
         to = self._allowed(what)
-        if to is self.state and self._wish is not None:
-            return self._wish
-        wish = Wish(what, done=to is S.open)
+        self._wish = wish = Wish(what, done=to is S.open)
         if to is S.committing:
             self._records.seal_all()
         self.move(to)
-        if not wish.done:
-            self._wish = wish
         return wish
+
+    def leave(self) -> Wish | None:
+        """The producer is closed: what is open is aborted. Returns what is to be waited for."""
+        if self.state is S.open or self.state is S.spoiled:
+            return self.call("abort")
+        under_way = self.state is S.committing or self.state is S.aborting
+        return self._wish if under_way else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
         """These are committed together with the records."""
@@ -212,8 +220,8 @@ class Transactions:
         self._new.clear()
 
     def _finish(self, error: KprotoError | None = None) -> None:
-        wish, self._wish = self._wish, None
-        if wish is not None:
+        wish = self._wish
+        if wish is not None and not wish.done:
             wish.error, wish.done = error, True
         self._core.wake()
 

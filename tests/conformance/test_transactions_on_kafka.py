@@ -1,22 +1,26 @@
-"""Our transactions, judged by a real Kafka and by librdkafka's consumer of committed records."""
+"""Our transactions, in threads and in asyncio, judged by a real Kafka and by librdkafka's consumer of
+committed records."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer, TopicPartition
+from consumer import AsyncProducer, Cluster, Consumer, TopicPartition
 from kproto.errors import Fenced, KprotoError
 from tests.conformance import judges
+from tests.consumer.twins import TWINS
 
 pytestmark = [pytest.mark.kafka]
 
@@ -26,15 +30,15 @@ ROOT = Path(__file__).resolve().parents[2]
 class Place:
     """A topic with two partitions, and what those see who read only committed records."""
 
-    def __init__(self, bootstrap: str, cluster: Cluster) -> None:
-        self.bootstrap, self.cluster = bootstrap, cluster
+    def __init__(self, bootstrap: str, cluster: Cluster, kind: Callable[..., Any]) -> None:
+        self.bootstrap, self.cluster, self.kind = bootstrap, cluster, kind
         self.name = f"txn-{uuid4().hex[:10]}"
         cluster.create_topics({self.name: 2})
         self.partitions = [TopicPartition(self.name, number) for number in range(2)]
 
-    def producer(self, **options: int) -> Producer:
+    def producer(self, **options: int) -> Any:
         options = {"max_block_ms": 300_000, **options}
-        return Producer(self.bootstrap, transactional_id=self.name, **options)  # type: ignore[arg-type]
+        return self.kind(self.bootstrap, transactional_id=self.name, **options)
 
     def ends(self, isolation: str) -> dict[TopicPartition, int]:
         found = self.cluster.list_offsets(dict.fromkeys(self.partitions, "latest"), isolation=isolation)
@@ -89,10 +93,10 @@ class Place:
         return ours
 
 
-@pytest.fixture
-def place(real_kafka: judges.RealKafka) -> Iterator[Place]:
+@pytest.fixture(params=TWINS)
+def place(request: pytest.FixtureRequest, real_kafka: judges.RealKafka) -> Iterator[Place]:
     with Cluster(real_kafka.bootstrap) as cluster:
-        yield Place(real_kafka.bootstrap, cluster)
+        yield Place(real_kafka.bootstrap, cluster, TWINS[request.param])
 
 
 def test_committed_records_are_seen_and_aborted_ones_are_not(place: Place) -> None:
@@ -170,7 +174,7 @@ def test_a_transaction_whose_time_is_over_is_none_and_the_next_one_is(place: Pla
 
 
 KILLED = """
-import sys, time
+import sys
 from consumer import Producer
 options = {"transactional_id": sys.argv[2], "transaction_timeout_ms": 600_000, "max_block_ms": 300_000}
 producer = Producer(sys.argv[1], **options)
@@ -181,9 +185,24 @@ while True:
 """
 
 
+KILLED_IN_A_TASK = """
+import asyncio, sys
+from consumer import AsyncProducer
+options = {"transactional_id": sys.argv[2], "transaction_timeout_ms": 600_000, "max_block_ms": 300_000}
+async def main():
+    producer = AsyncProducer(sys.argv[1], **options)
+    async with producer.transaction():
+        while True:
+            await (await producer.send(sys.argv[2], b"never"))
+            print("sent", flush=True)
+asyncio.run(main())
+"""
+
+
 def test_who_is_killed_in_a_transaction_leaves_nothing_and_the_next_one_ends_it(place: Place) -> None:
+    code = KILLED if place.kind is TWINS["threads"] else KILLED_IN_A_TASK
     for number in range(3):
-        arguments = [sys.executable, "-c", KILLED, place.bootstrap, place.name]
+        arguments = [sys.executable, "-c", code, place.bootstrap, place.name]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment) as process:
             assert process.stdout is not None
@@ -194,3 +213,29 @@ def test_who_is_killed_in_a_transaction_leaves_nothing_and_the_next_one_ends_it(
         with place.producer() as producer, producer.transaction():
             producer.send(place.name, b"%d" % number)
         assert place.seen() == [str(n) for n in range(number + 1)]
+
+
+@pytest.mark.parametrize("place", ["asyncio"], indirect=True)
+def test_a_task_that_is_cancelled_in_a_transaction_leaves_nothing(place: Place) -> None:
+    async def story() -> None:
+        options: Any = {"transactional_id": place.name, "max_block_ms": 300_000}
+        async with AsyncProducer(place.bootstrap, **options) as producer:
+            for number in range(3):
+                sent = asyncio.Event()
+
+                async def work(number: int = number, sent: asyncio.Event = sent) -> None:
+                    async with producer.transaction():
+                        await (await producer.send(place.name, b"never %d" % number))
+                        sent.set()
+                        await asyncio.sleep(600)
+
+                task = asyncio.create_task(work())
+                await sent.wait()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                async with producer.transaction():
+                    await producer.send(place.name, b"%d" % number)
+
+    asyncio.run(story())
+    assert place.seen() == ["0", "1", "2"]

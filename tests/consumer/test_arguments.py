@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, RebalanceListener, TopicPartition
+from consumer import (
+    AsyncCluster,
+    AsyncConsumer,
+    AsyncProducer,
+    Cluster,
+    Consumer,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+)
 from consumer.arguments import TABLE
 from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
@@ -135,6 +144,22 @@ WRONG_FOR_CLUSTERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 ]
 
 
+WRONG_FOR_PRODUCERS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("send_columns", (5, {"value": [b"x"]}), {}),
+    ("send_columns", ("t", [b"x"]), {}),
+    ("flush", ("soon",), {}),
+    ("begin", (-1,), {}),
+    ("commit", (math.nan,), {}),
+    ("abort", (True,), {}),
+    ("send_offsets", (5, {P0: 1}), {}),
+    ("send_offsets", ("", {P0: 1}), {}),
+    ("send_offsets", ("g", {P0: -1}), {}),
+    ("send_offsets", ("g", {"t": 1}), {}),
+    ("send_offsets", ("g", [P0]), {}),
+    ("close", ("now",), {}),
+]
+
+
 @pytest.mark.parametrize(("method", "args", "kwargs"), WRONG)
 def test_a_consumer_refuses(broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     consumer = Consumer(broker, group_id="g")
@@ -175,6 +200,22 @@ def test_clusters_refuse(broker: str, method: str, args: tuple[Any, ...], kwargs
         async with AsyncCluster(broker) as cluster:
             with pytest.raises(ConfigError, match="is not allowed"):
                 await getattr(cluster, method)(*args, **kwargs)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("method", "args", "kwargs"), WRONG_FOR_PRODUCERS)
+def test_producers_refuse(broker: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    with (
+        Producer(broker, transactional_id="x") as producer,
+        pytest.raises(ConfigError, match="is not allowed"),
+    ):
+        getattr(producer, method)(*args, **kwargs)
+
+    async def story() -> None:
+        async with AsyncProducer(broker, transactional_id="x") as producer:
+            with pytest.raises(ConfigError, match="is not allowed"):
+                await _awaited(getattr(producer, method)(*args, **kwargs))
 
     asyncio.run(story())
 
@@ -295,7 +336,7 @@ def test_no_odd_value_meets_python_from_inside(broker: str, kind: Any) -> None:
 def test_every_row_of_the_table_is_somebodys() -> None:
     names = {row.partition(":")[0] for row in TABLE}
     used = set()
-    for kind in (Consumer, AsyncConsumer, Cluster, AsyncCluster):
+    for kind in (Consumer, AsyncConsumer, Cluster, AsyncCluster, Producer, AsyncProducer):
         for _, method in inspect.getmembers(kind, inspect.isfunction):
             used |= set(inspect.signature(method).parameters)
     assert names <= used

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import consumer.aio.loops
+import consumer.aio.waiting
 import consumer.consuming
 import consumer.polling
 import consumer.shell
@@ -489,7 +490,8 @@ class Stopped:
         fill(server, 200)
         self.slept = 0
         self.taken: list[tuple[Any, int]] = []
-        for module in (consumer.shell, consumer.consuming, consumer.polling, consumer.aio.loops):
+        shells = (consumer.shell, consumer.aio.loops, consumer.aio.waiting)
+        for module in (*shells, consumer.consuming, consumer.polling):
             monkeypatch.setattr(module, "now", lambda: clock.now() + self.slept)
 
     def each(self, session: Any, claim: Any, record: ConsumerRecord) -> None:

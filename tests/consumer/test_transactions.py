@@ -8,171 +8,46 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, Producer
+from consumer import Producer
 from consumer.engine.transaction_states import CALLS, EDGES, State
 from consumer.options import producer_options
 from consumer.records import GroupMetadata
 from kproto.errors import BrokerError, ConfigError, Fenced, IllegalState, KprotoError, NotAuthorized
-from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-from kproto.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnPartitionResult,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopicResult,
-)
-from kproto.messages.api_versions import (
-    ApiVersion,
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-)
-from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
-from kproto.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kproto.messages.metadata import MetadataRequest
-from kproto.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from kproto.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.produce import ProduceRequest
+from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 from kproto.records import batches
+from tests.consumer.coordinator import Script
 from tests.consumer.world import World, tp
 
-STORY = (
-    FindCoordinatorRequest,
-    InitProducerIdRequest,
-    AddPartitionsToTxnRequest,
-    ProduceRequest,
-    AddOffsetsToTxnRequest,
-    TxnOffsetCommitRequest,
-    EndTxnRequest,
-)
 
-
-class Play:
-    """A world with one producer, whose requests of a transaction are answered here: as `refusals` says, one
-    code after the other for each kind of request, else well."""
+class Play(Script):
+    """A world with one producer, whose requests of a transaction are answered by the script."""
 
     def __init__(self, *, second: bool = False, **options: Any) -> None:
+        super().__init__(second=second)
         self.world = World({"t": 2})
-        self.second = second
-        self.refusals: dict[type, list[int]] = {}
-        self.asked: list[Any] = []
-        self.epoch = -1
         self.world.tamper = self.answer
         self.producer = self.world.producer(transactional_id="x", linger_ms=0, **options)
         engine = self.producer.engine
         assert engine.transactions is not None
         self.engine, self.machine = engine, engine.transactions
-
-    def answer(self, client: Any, request: Any, version: int) -> Any:
-        if isinstance(request, ApiVersionsRequest):
-            return self.versions()
-        if not isinstance(request, STORY):
-            return None
-        self.asked.append(request)
-        refusals = self.refusals.get(type(request))
-        code = refusals.pop(0) if refusals else 0
-        match request:
-            case FindCoordinatorRequest():
-                host, port = self.engine.core.network.bootstrap[0]
-                key = request.coordinator_keys[0]
-                found = Coordinator(
-                    key=key, node_id=1, host=host, port=port, error_code=code, error_message=None
-                )
-                return FindCoordinatorResponse(coordinators=[found])
-            case InitProducerIdRequest():
-                self.epoch += not code
-                self.epoch = max(self.epoch, request.producer_epoch + 1)
-                return InitProducerIdResponse(
-                    throttle_time_ms=0, error_code=code, producer_id=7, producer_epoch=self.epoch
-                )
-            case AddPartitionsToTxnRequest():
-                topics = [
-                    AddPartitionsToTxnTopicResult(
-                        name=topic.name,
-                        results_by_partition=[
-                            AddPartitionsToTxnPartitionResult(
-                                partition_index=index, partition_error_code=code
-                            )
-                            for index in topic.partitions
-                        ],
-                    )
-                    for topic in request.v3_and_below_topics
-                ]
-                return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
-            case ProduceRequest():
-                answers = [
-                    TopicProduceResponse(
-                        name=topic.name,
-                        topic_id=topic.topic_id,
-                        partition_responses=[
-                            PartitionProduceResponse(index=entry.index, error_code=code, base_offset=0)
-                            for entry in topic.partition_data
-                        ],
-                    )
-                    for topic in request.topic_data
-                ]
-                return ProduceResponse(responses=answers)
-            case AddOffsetsToTxnRequest():
-                return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
-            case TxnOffsetCommitRequest():
-                parts = [
-                    TxnOffsetCommitResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            TxnOffsetCommitResponsePartition(
-                                partition_index=p.partition_index, error_code=code
-                            )
-                            for p in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ]
-                return TxnOffsetCommitResponse(throttle_time_ms=0, topics=parts)
-            case _:
-                self.epoch += self.second and not code
-                name = {"producer_id": 7, "producer_epoch": self.epoch} if self.second and not code else {}
-                return EndTxnResponse(throttle_time_ms=0, error_code=code, **name)
-
-    def versions(self) -> ApiVersionsResponse:
-        """What Kafka 4 says; with KIP-890's second version or before it."""
-        known = (*STORY, ApiVersionsRequest, MetadataRequest)
-        keys = [
-            ApiVersion(
-                api_key=one.__api_key__ or 0,
-                min_version=one.__versions__.min,
-                max_version=one.__versions__.max,
-            )
-            for one in known
-        ]
-        level = FinalizedFeatureKey(
-            name="transaction.version", max_version_level=2 if self.second else 1, min_version_level=1
-        )
-        return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features=[level])
+        self.place = engine.core.network.bootstrap[0]
 
     def call(self, what: str) -> KprotoError | None:
         """Calls, waits for the end, and returns the error."""
         wish = self.machine.call(what)
         self.producer.tick()
         assert self.world.run(60_000, until=lambda: wish.done), self.machine.excuse()
+        wish.told = True
         return wish.error
 
     def begin(self) -> None:
         assert self.call("begin") is None
         assert self.machine.state is State.open
-
-    def kinds(self) -> list[str]:
-        """What was asked since the last time."""
-        asked, self.asked[:] = [type(one).__name__.removesuffix("Request") for one in self.asked], []
-        return asked
 
     def numbers(self) -> list[tuple[int, int, bool]]:
         """Epoch, first sequence number and flag of each batch that was sent."""
@@ -405,13 +280,3 @@ def test_without_the_option_there_are_no_transactions(what: str) -> None:
         call: Callable[[], None] = getattr(producer, what)
         with pytest.raises(IllegalState, match="needs a producer with the option transactional_id"):
             call()
-
-
-def test_the_asyncio_producer_says_who_has_transactions() -> None:
-    async def make() -> None:
-        AsyncProducer("127.0.0.1:1", transactional_id="x")
-
-    import asyncio
-
-    with pytest.raises(ConfigError, match="the blocking Producer's"):
-        asyncio.run(make())

@@ -10,17 +10,22 @@ from consumer import (
     AsyncCluster,
     AsyncConsumer,
     AsyncConsumerGroup,
+    AsyncProducer,
     Cluster,
     ColumnBatch,
     CommittedOffset,
     Consumer,
     ConsumerGroup,
     ConsumerRecord,
+    Delivery,
     Group,
     ListedGroup,
     OffsetAt,
+    Producer,
+    RecordMetadata,
     TopicPartition,
 )
+from consumer.delivery import PieceDelivery
 from consumer.sarama import ThreadClaim, ThreadSession
 from kproto.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -44,6 +49,26 @@ def threads_get_values(consumer: Consumer, cluster: Cluster, partition: TopicPar
     assert_type(cluster.groups(), dict[str, ListedGroup])
     answer: ListGroupsResponse = cluster.request(ListGroupsRequest())
     assert_type(answer.groups[0].group_id, str)
+
+
+def threads_write(producer: Producer, partition: TopicPartition) -> None:
+    assert_type(producer.send("t", b"x"), Delivery)
+    assert_type(producer.send("t", b"x").result(), RecordMetadata)
+    assert_type(producer.send_columns("t", {}), list[PieceDelivery])
+    with producer.transaction():
+        producer.send_offsets("g", {partition: 5})
+    assert_type(producer.begin(1), None)
+    assert_type(producer.flush(timeout=1), None)
+
+
+async def tasks_write(producer: AsyncProducer, partition: TopicPartition) -> None:
+    assert_type(await producer.send("t", b"x"), Delivery)
+    assert_type(await (await producer.send("t", b"x")), RecordMetadata)
+    assert_type(await producer.send_columns("t", {}), list[PieceDelivery])
+    async with producer.transaction():
+        producer.send_offsets("g", {partition: 5})
+    assert_type(await producer.begin(1), None)
+    assert_type(await producer.flush(timeout=1), None)
 
 
 async def tasks_await_them(consumer: AsyncConsumer, cluster: AsyncCluster, partition: TopicPartition) -> None:

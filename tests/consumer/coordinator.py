@@ -1,0 +1,258 @@
+"""A coordinator of transactions that is a script: it answers as it is told to, else well, and notes what it
+was asked. `Coordinator` speaks it on a socket."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+from kproto.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
+from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kproto.messages.find_coordinator import Coordinator as Found
+from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kproto.messages.headers import decode_request, encode_response
+from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from kproto.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from kproto.wire.frame import Frames, frame
+
+STORY = (
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    AddPartitionsToTxnRequest,
+    ProduceRequest,
+    AddOffsetsToTxnRequest,
+    TxnOffsetCommitRequest,
+    EndTxnRequest,
+)
+
+
+class Script:
+    """Answers the requests of transactions; as `refusals` says, one code after the other for each kind of
+    request, else well. With `second` it speaks KIP-890's second version."""
+
+    def __init__(self, *, second: bool = False, place: tuple[str, int] = ("", 0)) -> None:
+        self.second = second
+        self.place = place
+        self.refusals: dict[type, list[int]] = {}
+        self.asked: list[Any] = []
+        self.epoch = -1
+
+    def answer(self, client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, ApiVersionsRequest):
+            return self.versions()
+        if not isinstance(request, STORY):
+            return None
+        self.asked.append(request)
+        refusals = self.refusals.get(type(request))
+        code = refusals.pop(0) if refusals else 0
+        match request:
+            case FindCoordinatorRequest():
+                host, port = self.place
+                key = request.coordinator_keys[0]
+                found = Found(key=key, node_id=1, host=host, port=port, error_code=code, error_message=None)
+                return FindCoordinatorResponse(coordinators=[found])
+            case InitProducerIdRequest():
+                self.epoch += not code
+                self.epoch = max(self.epoch, request.producer_epoch + 1)
+                return InitProducerIdResponse(
+                    throttle_time_ms=0, error_code=code, producer_id=7, producer_epoch=self.epoch
+                )
+            case AddPartitionsToTxnRequest():
+                topics = [
+                    AddPartitionsToTxnTopicResult(
+                        name=topic.name,
+                        results_by_partition=[
+                            AddPartitionsToTxnPartitionResult(
+                                partition_index=index, partition_error_code=code
+                            )
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in request.v3_and_below_topics
+                ]
+                return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=topics)
+            case ProduceRequest():
+                answers = [
+                    TopicProduceResponse(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partition_responses=[
+                            PartitionProduceResponse(index=entry.index, error_code=code, base_offset=0)
+                            for entry in topic.partition_data
+                        ],
+                    )
+                    for topic in request.topic_data
+                ]
+                return ProduceResponse(responses=answers)
+            case AddOffsetsToTxnRequest():
+                return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)
+            case TxnOffsetCommitRequest():
+                parts = [
+                    TxnOffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            TxnOffsetCommitResponsePartition(
+                                partition_index=p.partition_index, error_code=code
+                            )
+                            for p in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+                return TxnOffsetCommitResponse(throttle_time_ms=0, topics=parts)
+            case _:
+                self.epoch += self.second and not code
+                name = {"producer_id": 7, "producer_epoch": self.epoch} if self.second and not code else {}
+                return EndTxnResponse(throttle_time_ms=0, error_code=code, **name)
+
+    def versions(self) -> ApiVersionsResponse:
+        """What Kafka 4 says; with KIP-890's second version or before it."""
+        known = (*STORY, ApiVersionsRequest, MetadataRequest)
+        keys = [
+            ApiVersion(
+                api_key=one.__api_key__ or 0,
+                min_version=one.__versions__.min,
+                max_version=one.__versions__.max,
+            )
+            for one in known
+        ]
+        level = FinalizedFeatureKey(
+            name="transaction.version", max_version_level=2 if self.second else 1, min_version_level=1
+        )
+        return ApiVersionsResponse(error_code=0, api_keys=keys, finalized_features=[level])
+
+    def kinds(self) -> list[str]:
+        """What was asked since the last time."""
+        asked, self.asked[:] = [type(one).__name__.removesuffix("Request") for one in self.asked], []
+        return asked
+
+    def ends(self) -> list[bool]:
+        """How each transaction ended: True for a commit."""
+        return [one.committed for one in self.asked if isinstance(one, EndTxnRequest)]
+
+
+class Coordinator(Script):
+    """The script on a socket: a broker with the topic t of two partitions, until the `with` block ends.
+
+    Requests of kinds in `held` are noted and not answered, until they are `let_go`."""
+
+    def __init__(self, *, second: bool = False) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        host, port = self._listener.getsockname()
+        super().__init__(second=second, place=(host, port))
+        self.bootstrap = f"{host}:{port}"
+        self.held: set[type] = set()
+        self._changed = threading.Condition()
+        self._waiting: list[tuple[type, Callable[[], None]]] = []
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Coordinator:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def down(self) -> None:
+        """As if it were killed."""
+        for one in (self._listener, *self._sockets):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def was_asked(self, kind: type, times: int = 1) -> None:
+        """Waits until it was."""
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: sum(isinstance(one, kind) for one in self.asked) >= times, 20
+            ), f"{kind.__name__} never came: {self.asked}"
+
+    def let_go(self, kind: type) -> None:
+        """Answers what was held of this kind, and what comes."""
+        with self._changed:
+            self.held.discard(kind)
+            waiting, self._waiting = self._waiting, []
+            for which, answer in waiting:
+                if which is kind:
+                    answer()
+                else:
+                    self._waiting.append((which, answer))
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self._sockets.append(sock)
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        frames = Frames()
+        with suppress(OSError):
+            while data := sock.recv(65536):
+                for body in frames.feed(data):
+                    with self._changed:
+                        self._heard(sock, body)
+                        self._changed.notify_all()
+
+    def _heard(self, sock: socket.socket, body: bytes) -> None:
+        envelope = decode_request(body)
+        request, version, number = envelope.request, envelope.version, envelope.header.correlation_id
+        if isinstance(request, MetadataRequest):
+            response: Any = self._metadata()
+        else:
+            response = self.answer(None, request, version)
+
+        def answer() -> None:
+            with suppress(OSError):
+                sock.sendall(frame(encode_response(response, version, number)))
+
+        if type(request) in self.held:
+            self._waiting.append((type(request), answer))
+        else:
+            answer()
+
+    def _metadata(self) -> MetadataResponse:
+        host, port = self.place
+        partitions = [
+            MetadataResponsePartition(
+                error_code=0, partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+            )
+            for index in range(2)
+        ]
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host=host, port=port)],
+            topics=[MetadataResponseTopic(error_code=0, name="t", partitions=partitions)],
+        )

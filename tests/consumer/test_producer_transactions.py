@@ -1,0 +1,340 @@
+"""What producers promise to an application that writes in transactions: threads, event loops and sockets are
+real here, and the broker is a script."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from consumer import AsyncProducer, TopicPartition
+from consumer.engine.transaction_states import State
+from kproto.errors import BrokerError, IllegalState, KprotoError, RequestTimedOut
+from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.produce import ProduceRequest
+from tests.consumer.coordinator import Coordinator
+from tests.consumer.twins import TWINS
+
+OPTIONS: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}
+
+
+@pytest.fixture
+def broker() -> Iterator[Coordinator]:
+    with Coordinator() as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(params=TWINS)
+def make(request: pytest.FixtureRequest, broker: Coordinator) -> Iterator[Callable[..., Any]]:
+    """Makes a producer of transactions, of either kind; it is ended with the test."""
+    made: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        made.append(TWINS[request.param](broker.bootstrap, **OPTIONS, **options))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        end(producer)
+
+
+def end(producer: Any) -> None:
+    getattr(producer, "end", producer.kill)()
+
+
+def later(what: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Runs it in a thread of its own; what it returns or raises stands in the list then."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(what())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, found
+
+
+def machine(producer: Any) -> Any:
+    return getattr(producer, "producer", producer)._engine.transactions
+
+
+def until(holds: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+# ---- blocks
+
+
+def test_a_block_commits_and_an_error_in_it_aborts_and_is_raised(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make()
+    with producer.transaction():
+        first = producer.send("t", b"a", partition=0)
+        producer.send_offsets("g", {TopicPartition("t", 0): 5})
+    assert first.result().offset == 0
+
+    def fail() -> None:
+        with producer.transaction():
+            producer.send("t", b"b", partition=0).result()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert broker.ends() == [True, False]
+
+
+def test_a_block_whose_commit_fails_aborts_and_raises_why(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make()
+    broker.refusals[ProduceRequest] = [87]
+    with pytest.raises(BrokerError, match="INVALID_RECORD"), producer.transaction():
+        producer.send("t", b"a", partition=0)
+    with producer.transaction():
+        producer.send("t", b"b", partition=0)
+    assert broker.ends() == [False, True]
+
+
+# ---- who stops waiting
+
+
+@pytest.mark.parametrize(
+    ("what", "asks"), [("begin", InitProducerIdRequest), ("commit", EndTxnRequest), ("abort", EndTxnRequest)]
+)
+@pytest.mark.parametrize("when", ["before it ended", "after it ended"])
+def test_who_stopped_waiting_calls_again_and_is_told_how_it_ended(
+    broker: Coordinator, make: Callable[..., Any], what: str, asks: type, when: str
+) -> None:
+    producer = make()
+    if what != "begin":
+        producer.begin()
+        producer.send("t", b"a", partition=0).result()
+    broker.held.add(asks)
+    call = getattr(producer, what)
+    with pytest.raises(RequestTimedOut, match=rf"^{what}\(\): no answer within 50 ms"):
+        call(0.05)
+    broker.was_asked(asks)
+    waiting = State.naming if what == "begin" else machine(producer).state
+    if when == "before it ended":
+        thread, found = later(call)
+        until(lambda: machine(producer)._wish.waiting == 1)
+        broker.let_go(asks)
+        thread.join(20)
+        assert found == [None]
+    else:
+        broker.let_go(asks)
+        until(lambda: machine(producer).state is not waiting)
+        call()
+    with pytest.raises(IllegalState):
+        call()  # it is told once
+    if what == "begin":
+        producer.abort()
+    producer.begin()
+
+
+def test_two_who_begin_at_once_do_not_share_a_transaction(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make()
+    broker.held.add(InitProducerIdRequest)
+    thread, found = later(producer.begin)
+    broker.was_asked(InitProducerIdRequest)
+    with pytest.raises(IllegalState, match=r"another begin\(\) is under way"):
+        producer.begin()
+    broker.let_go(InitProducerIdRequest)
+    thread.join(20)
+    assert found == [None]
+    producer.abort()
+
+
+async def asked(broker: Coordinator, kind: type, times: int = 1) -> None:
+    await asyncio.to_thread(broker.was_asked, kind, times)
+
+
+def test_a_block_that_is_cancelled_aborts_and_raises_that_it_was(broker: Coordinator) -> None:
+    async def story() -> None:
+        async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
+
+            async def work() -> None:
+                async with producer.transaction():
+                    await (await producer.send("t", b"a", partition=0))
+                    await asyncio.sleep(60)
+
+            task = asyncio.create_task(work())
+            await asked(broker, ProduceRequest)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert broker.ends() == [False]
+            async with asyncio.timeout(20), producer.transaction():
+                await producer.send("t", b"b", partition=0)
+        assert broker.ends() == [False, True]
+
+    asyncio.run(story())
+
+
+def test_an_abort_that_is_cancelled_goes_on_and_the_task_ends_at_once(broker: Coordinator) -> None:
+    async def story() -> None:
+        async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
+
+            async def work() -> None:
+                async with producer.transaction():
+                    await (await producer.send("t", b"a", partition=0))
+                    await asyncio.sleep(60)
+
+            broker.held.add(EndTxnRequest)
+            task = asyncio.create_task(work())
+            await asked(broker, ProduceRequest)
+            task.cancel()
+            await asked(broker, EndTxnRequest)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(task, 20)
+            broker.let_go(EndTxnRequest)
+            await producer.abort()
+            assert broker.ends() == [False]
+            await producer.begin()
+
+    asyncio.run(story())
+
+
+def test_a_commit_that_is_cancelled_goes_on_and_the_next_one_tells(broker: Coordinator) -> None:
+    async def story() -> None:
+        async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
+
+            async def work() -> None:
+                async with producer.transaction():
+                    await producer.send("t", b"a", partition=0)
+
+            broker.held.add(EndTxnRequest)
+            task = asyncio.create_task(work())
+            await asked(broker, EndTxnRequest)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(task, 20)
+            with pytest.raises(IllegalState, match=r"being committed; now commit\(\) is what can be done"):
+                await producer.begin()
+            broker.let_go(EndTxnRequest)
+            await producer.commit()
+            assert broker.ends() == [True]
+
+    asyncio.run(story())
+
+
+def test_a_begin_that_is_cancelled_is_the_next_ones(broker: Coordinator) -> None:
+    async def story() -> None:
+        async with AsyncProducer(broker.bootstrap, **OPTIONS) as producer:
+            broker.held.add(InitProducerIdRequest)
+            task = asyncio.create_task(producer.begin())
+            await asked(broker, InitProducerIdRequest)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            broker.let_go(InitProducerIdRequest)
+            while machine(producer).state is State.naming:
+                await asyncio.sleep(0.005)
+            async with producer.transaction():
+                await producer.send("t", b"a", partition=0)
+        assert broker.ends() == [True]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("steps", range(1, 25))
+def test_wherever_a_task_is_cancelled_the_producer_goes_on(broker: Coordinator, steps: int) -> None:
+    """Cancelled when the loop has turned so often, whatever it waits for then."""
+
+    async def story() -> None:
+        async with AsyncProducer(broker.bootstrap, **OPTIONS, max_block_ms=20_000) as producer:
+
+            async def work() -> None:
+                async with producer.transaction():
+                    await producer.send("t", b"a", partition=0)
+                    producer.send_offsets("g", {TopicPartition("t", 0): 5})
+
+            task = asyncio.create_task(work())
+            for _ in range(steps):
+                await asyncio.sleep(0.0003)
+            task.cancel()
+            try:
+                await asyncio.wait_for(task, 20)
+            except asyncio.CancelledError:
+                if machine(producer).state is State.committing:
+                    await producer.commit()
+            async with producer.transaction():
+                last = await producer.send("t", b"b", partition=0)
+            assert last.done()
+
+    asyncio.run(story())
+    assert broker.ends()[-1] is True
+
+
+# ---- the end
+
+
+def test_close_aborts_what_is_open(
+    broker: Coordinator, make: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make()
+    producer.begin()
+    sent = producer.send("t", b"a", partition=0)
+    sent.result()
+    producer.close()
+    assert broker.ends() == [False]
+    assert "is closed, and aborts the transaction of 'x'" in caplog.text
+
+
+def test_close_waits_for_a_commit_that_is_under_way(broker: Coordinator, make: Callable[..., Any]) -> None:
+    producer = make()
+    producer.begin()
+    producer.send("t", b"a", partition=0)
+    broker.held.add(EndTxnRequest)
+    committing, committed = later(producer.commit)
+    broker.was_asked(EndTxnRequest)
+    closing, closed = later(producer.close)
+    until(lambda: getattr(producer, "producer", producer)._closed)
+    assert not closed
+    broker.let_go(EndTxnRequest)
+    committing.join(20)
+    closing.join(20)
+    assert committed == closed == [None]
+
+
+def test_close_during_a_begin_tells_it(broker: Coordinator, make: Callable[..., Any]) -> None:
+    producer = make()
+    broker.held.add(InitProducerIdRequest)
+    thread, found = later(producer.begin)
+    broker.was_asked(InitProducerIdRequest)
+    producer.close()
+    thread.join(20)
+    assert isinstance(found[0], IllegalState)
+    assert "closed" in str(found[0])
+
+
+@pytest.mark.parametrize("held", [ProduceRequest, EndTxnRequest])
+def test_close_keeps_its_time_before_a_broker_that_says_nothing(
+    broker: Coordinator, make: Callable[..., Any], held: type
+) -> None:
+    producer = make()
+    producer.begin()
+    broker.held.add(held)
+    sent = producer.send("t", b"a", partition=0)
+    broker.was_asked(ProduceRequest)
+    at = time.monotonic()
+    producer.close(0.4)
+    assert time.monotonic() - at < 4
+    assert sent.done()
+    with pytest.raises(KprotoError):
+        producer.begin()

@@ -1,0 +1,82 @@
+"""Both producers under one face, so that one test is about both."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from consumer import AsyncProducer, Delivery, Producer, RecordMetadata
+from consumer.sarama.loop_thread import LoopThread
+
+
+class Awaited:
+    """An AsyncProducer in an event loop of its own, called as a Producer is."""
+
+    def __init__(self, bootstrap: str, **options: Any) -> None:
+        self.there = LoopThread("awaited", lambda: AsyncProducer(bootstrap, **options))
+        self.producer = self.there.made
+
+    def do(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        async def work() -> Any:
+            found = what(*args, **kwargs)
+            return await found if inspect.isawaitable(found) else found
+
+        return self.there.do(work())
+
+    def __getattr__(self, name: str) -> Any:
+        what = getattr(self.producer, name)
+        return lambda *args, **kwargs: self.do(what, *args, **kwargs)
+
+    def send(self, *args: Any, **kwargs: Any) -> Sent:
+        return Sent(self, self.do(self.producer.send, *args, **kwargs))
+
+    @contextmanager
+    def transaction(self) -> Generator[None]:
+        block = self.producer.transaction()
+        self.do(block.__aenter__)
+        try:
+            yield
+        except BaseException as error:
+            self.do(block.__aexit__, type(error), error, None)
+            raise
+        self.do(block.__aexit__, None, None, None)
+
+    def end(self) -> None:
+        """Of the loop, too."""
+
+        async def there() -> None:
+            self.producer.kill()
+
+        self.there.close(there())
+
+    def __enter__(self) -> Awaited:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+        finally:
+            self.end()
+
+
+class Sent:
+    """A delivery of an Awaited's, whose result is waited for."""
+
+    def __init__(self, producer: Awaited, delivery: Delivery) -> None:
+        self.producer, self.delivery = producer, delivery
+
+    def result(self) -> RecordMetadata:
+        async def there() -> RecordMetadata:
+            return await self.delivery
+
+        found: RecordMetadata = self.producer.there.do(there())
+        return found
+
+    def done(self) -> bool:
+        return self.delivery.done()
+
+
+TWINS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": Awaited}
+"""How to make a producer that is called as `Producer` is."""
