@@ -27,6 +27,7 @@ from ..engine.transport import (
     NetworkEvent,
     Open,
     Opened,
+    Reached,
     Shut,
     Write,
 )
@@ -35,7 +36,7 @@ from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
-    from ..security.tokens import TokenSource
+    from ..security.tokens import Token, TokenSource
 
 TLS_ROOM = 256 * 1024
 """Bytes of TLS that are read at once, whatever the connection: they are opened before the next are read."""
@@ -160,6 +161,8 @@ class Streams:
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._failures = Failures()
         self._room: memoryview | None = None
+        # What asks for a token, for all connections that want one.
+        self._asking: asyncio.Task[Token] | None = None
 
     def perform(self, action: NetworkAction) -> None:
         match action:
@@ -175,8 +178,11 @@ class Streams:
 
     async def _get_token(self, key: int, source: TokenSource) -> None:
         event: NetworkEvent
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(source.awaited())
+            self._asking.add_done_callback(_heard)
         try:
-            event = GotToken(key, await source.awaited())
+            event = GotToken(key, await asyncio.shield(self._asking))
         except NoToken as error:
             event = Broken(key, str(error), error.final)
         self._opening.pop(key, None)
@@ -214,6 +220,9 @@ class Streams:
     def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
         if tls is None:
             self._tell(Opened(key))
+            return
+        self._tell(Reached(key))
+        if key not in self._transports:
             return
         try:
             if self._room is None:
@@ -255,6 +264,8 @@ class Streams:
 
     def close(self, *, abort: bool = False) -> None:
         """Closes everything; with `abort` without sending what is still to be sent."""
+        if self._asking is not None:
+            self._asking.cancel()
         for key in [*self._opening, *self._transports]:
             if abort and key in self._transports:
                 transport, protocol = self._transports.pop(key)
@@ -262,3 +273,9 @@ class Streams:
                 transport.abort()
             else:
                 self._shut(key)
+
+
+def _heard(task: asyncio.Task[Token]) -> None:
+    """An error is no news any more: who wanted the token was told, or doesn't want it any longer."""
+    if not task.cancelled():
+        task.exception()

@@ -12,8 +12,8 @@ Rules that hold here:
 * Bytes are received where they stay (`Gathered`), so the engine sees whole answers, and once a second that a
   long one is coming (`Data` without bytes).
 
-* Through TLS a connection is `Opened` when the broker has shown its certificate. Tokens are asked for in a
-  thread of their own.
+* Through TLS a connection is `Reached` first, and `Opened` when the broker has shown its certificate. Tokens
+  are asked for in a thread of their own: one at a time, for all connections that want one.
 
 `wake` may be called from any thread; everything else belongs to one thread at a time.
 """
@@ -44,6 +44,7 @@ from ..engine.transport import (
     NetworkEvent,
     Open,
     Opened,
+    Reached,
     Shut,
     Write,
 )
@@ -52,7 +53,7 @@ from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
-    from ..security.tokens import TokenSource
+    from ..security.tokens import Token, TokenSource
 
 TLS_ROOM = 256 * 1024
 """Bytes of TLS that are read at once."""
@@ -98,7 +99,9 @@ class Sockets:
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
         self._early: list[NetworkEvent] = []
-        self._tokens: deque[NetworkEvent] = deque()  # from the threads that ask for them
+        self._tokens: deque[Token | NoToken] = deque()  # from the threads that ask for them
+        self._wants: list[int] = []  # the connections that one is being asked for
+        self._asking = False
         self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
         self._failures = Failures()
         self._resolver = Resolver(self.wake)
@@ -172,7 +175,7 @@ class Sockets:
         for found in self._resolver.take():
             self._found(found, events)
         while self._tokens:
-            events.append(self._tokens.popleft())
+            self._got_token(self._tokens.popleft(), events)
         self._next_places(events)
         return woken
 
@@ -266,6 +269,7 @@ class Sockets:
         if known.tls is None:
             events.append(Opened(key))
             return
+        events.append(Reached(key))
         try:
             known.pipe = known.tls.pipe(known.host[0])
             first = known.pipe.begin()
@@ -277,17 +281,31 @@ class Sockets:
     # ---- tokens
 
     def _get_token(self, key: int, source: TokenSource) -> None:
+        self._wants = [*(one for one in self._wants if one in self._sockets), key]
+        if self._asking:
+            return
+
         def ask() -> None:
             try:
-                self._tokens.append(GotToken(key, source.blocking()))
+                self._tokens.append(source.blocking())
             except NoToken as error:
-                self._tokens.append(Broken(key, str(error), error.final))
+                self._tokens.append(error)
             self.wake()
 
         try:
             threading.Thread(target=ask, name="kproto-token", daemon=True).start()
         except RuntimeError as error:  # no more threads
-            self._early.append(Broken(key, f"no token: {error}"))
+            self._got_token(NoToken(f"no token: {error}", final=False), self._early)
+        else:
+            self._asking = True
+
+    def _got_token(self, token: Token | NoToken, events: list[NetworkEvent]) -> None:
+        wants, self._wants, self._asking = self._wants, [], False
+        for key in wants:
+            if isinstance(token, NoToken):
+                events.append(Broken(key, str(token), token.final))
+            else:
+                events.append(GotToken(key, token))
 
     # ---- bytes
 

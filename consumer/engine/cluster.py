@@ -18,7 +18,7 @@ from .events import Action, Event
 from .metadata import ClusterView
 from .network import Network
 from .runner import Runner
-from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened
+from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
 
 if TYPE_CHECKING:
     from ..security import Security
@@ -79,6 +79,7 @@ class ClusterEngine:
 
 
 TABLE: dict[type[Any], Callable[[ClusterEngine, Any], None]] = {
+    Reached: ClusterEngine.happened,
     Opened: ClusterEngine.happened,
     Data: ClusterEngine.happened,
     Answer: ClusterEngine.happened,

@@ -183,6 +183,7 @@ class Connection:
         self.ready = False
         self.closed = False
         self.is_open = False
+        self.shaking = False  # there is a connection, and TLS has begun on it
         self.heard = False  # something was answered since it is ready
         # The broker reads nothing before that moment; nothing is sent until `speak`.
         self.quiet = False
@@ -403,6 +404,19 @@ class Connection:
         _, call.response = decode(body, response_class(key), call.version)
         self.in_flight.popleft()
         return call
+
+    def late(self) -> str:
+        """What took longer than it may, before this was ready."""
+        limit = f"within {self.patience} ms"
+        if self.wants_token:
+            return f"the token provider has returned nothing {limit}"
+        if self.is_open and self.login is not None and self.login.begun:
+            return f"the broker doesn't answer the login of {self.login.who} {limit}"
+        if self.is_open:
+            return f"the broker doesn't answer {limit}"
+        if self.shaking:
+            return f"the TLS handshake doesn't come to its end {limit}; does this port speak TLS?"
+        return f"the connection can't be made {limit}"
 
     def forget(self, call: Call) -> None:
         """Takes back a call that was not sent yet."""

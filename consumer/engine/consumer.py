@@ -46,7 +46,7 @@ from .positions import PartitionState, Reset
 from .requests import timestamp_of
 from .runner import Runner
 from .standing import Place
-from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened
+from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
 
@@ -428,6 +428,7 @@ def _tick(engine: Engine, event: ev.Tick) -> None:
 
 
 TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
+    Reached: _network,
     Opened: _network,
     Data: _network,
     Answer: _network,
@@ -457,6 +458,7 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
 
 
 AFTER_THE_END = (
+    Reached,
     Opened,
     Data,
     Answer,

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 
+# Characters of what a broker says that are told.
+_MOST_SAID = 300
+
 # Sessions that are shorter, in ms, are nobody's wish; a broker renews none twice within that time either.
 _SHORT = 1_000
 
@@ -60,6 +63,16 @@ class Login:
     @property
     def done(self) -> bool:
         return self._at is _At.done
+
+    @property
+    def begun(self) -> bool:
+        """It is under way."""
+        return self._at in (_At.handshake, _At.exchange)
+
+    @property
+    def who(self) -> str:
+        """Whom errors name."""
+        return self._security.user
 
     @property
     def needs_token(self) -> bool:
@@ -122,7 +135,7 @@ class Login:
     def _shaken(self, response: SaslHandshakeResponse) -> bytes:
         assert self._exchange is not None
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            there = ", ".join(sorted(response.mechanisms)) or "none"
+            there = _one_line(", ".join(sorted(response.mechanisms))) or "none"
             mechanism = self._exchange.mechanism
             raise self._refused(f"sasl_mechanism {mechanism} is not offered here; there are: {there}")
         if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._let_in:
@@ -141,7 +154,7 @@ class Login:
         try:
             after = self._exchange.answer(challenge)
         except SaslFailed as error:
-            raise self._refused(self._security.without_secrets(str(error))) from None
+            raise self._refused(_one_line(self._security.without_secrets(str(error)))) from None
         if after is None:
             self._at = _At.done
             self._let_in = True
@@ -150,7 +163,8 @@ class Login:
 
     def _why(self, response: SaslAuthenticateResponse) -> str:
         who = f"{self._security.user} with {self._security.mechanism}"
-        words = self._security.without_secrets(response.error_message or describe(response.error_code))
+        said = response.error_message or describe(response.error_code)
+        words = _one_line(self._security.without_secrets(said))
         if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             return f"{who}: {words}"
         cure = (
@@ -162,3 +176,9 @@ class Login:
 
     def _refused(self, why: str) -> AuthenticationFailed:
         return AuthenticationFailed(self._address, why)
+
+
+def _one_line(words: str) -> str:
+    """What a broker says, as long as an error may be: who isn't one may say anything."""
+    line = " ".join("".join(one if one.isprintable() else " " for one in words[: 4 * _MOST_SAID]).split())
+    return line if len(line) <= _MOST_SAID else f"{line[:_MOST_SAID]}..."

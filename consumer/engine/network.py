@@ -49,6 +49,7 @@ from .transport import (
     NetworkEvent,
     Open,
     Opened,
+    Reached,
     Shut,
     Write,
 )
@@ -280,6 +281,8 @@ class Network:
         if connection is None:
             return
         match event:
+            case Reached():
+                connection.shaking = True
             case Opened():
                 self._write(connection, connection.opened())
             case Data() | Answer() | GotToken():
@@ -356,7 +359,8 @@ class Network:
     def _want_token(self, connection: Connection, now: int) -> None:
         if connection.wants_token and self._security is not None and self._security.tokens is not None:
             # Whoever gives tokens may be slower than brokers.
-            connection.deadline = max(connection.deadline, now + self._setup_timeout)
+            connection.patience = max(connection.patience, self._setup_timeout)
+            connection.deadline = max(connection.deadline, now + connection.patience)
             self.actions.append(GetToken(connection.key, self._security.tokens))
 
     def _renew(self, now: int) -> None:
@@ -377,11 +381,10 @@ class Network:
             late = connection.overdue(now)
             self._collect(connection)
             silent_at = self._silence.at(connection)
-            if late:
+            if not connection.ready and connection.deadline <= now:
+                self._drop(connection, connection.late(), now, silent=not connection.wants_token)
+            elif late:
                 self._drop(connection, "a request was not answered in time", now)
-            elif not connection.ready and connection.deadline <= now:
-                what = "the broker doesn't answer" if connection.is_open else "the connection can't be made"
-                self._drop(connection, f"{what} within {connection.patience} ms", now, silent=True)
             elif silent_at is not None and silent_at <= now:
                 self._drop(connection, self._silence.why(connection), now, silent=True)
             else:

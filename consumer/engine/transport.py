@@ -24,7 +24,8 @@ COMING_S = 1.0
 
 
 class Open(msgspec.Struct, frozen=True):
-    """Connect a socket to host:port, by TLS if it is given; answer `Opened(key)` or `Broken(key, why)`."""
+    """Connect a socket to host:port, by TLS if it is given; answer `Opened(key)` (through TLS `Reached(key)`
+    before it) or `Broken(key, why)`."""
 
     key: int
     host: str
@@ -59,6 +60,12 @@ class GetToken(msgspec.Struct, frozen=True):
 
 
 class Opened(msgspec.Struct, frozen=True):
+    key: int
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """There is a connection, and TLS begins on it."""
+
     key: int
 
 
@@ -106,4 +113,4 @@ class GotToken(msgspec.Struct, frozen=True):
 
 
 NetworkAction = Open | Write | Shut | GetToken
-NetworkEvent = Opened | Data | Answer | Broken | GotToken
+NetworkEvent = Reached | Opened | Data | Answer | Broken | GotToken

@@ -5,7 +5,10 @@ Rules that hold here:
 * One token serves all connections of a client until 80 % of its time are over (Java's
   sasl.login.refresh.window.factor); a token whose end nobody knows is asked for again each time.
 * A function that fails is a connection that fails, with its reason; one that returns no token, or an endpoint
-  that refuses the client (HTTP 400, 401, 403), is refused for good.
+  that refuses the client (HTTP 400, 401, 403), is refused for good. Whatever it does, it ends in a token or
+  in NoToken: nobody waits for a thread that died.
+* A function that doesn't return is waited for once, and not once more by each connection: who holds the
+  sockets asks again only when it has.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import ssl
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -63,36 +67,41 @@ class TokenSource:
 
     def blocking(self) -> Token:
         """Asks in this thread, if need be."""
-        with self._lock:
-            if (token := self._fresh()) is not None:
-                return token
-            try:
-                found = self.provider()
-            except NoToken:
-                raise
-            except Exception as error:
-                raise _failed(error) from None
-            if inspect.isawaitable(found):
-                if inspect.iscoroutine(found):
-                    found.close()
-                raise NoToken("a coroutine gives tokens to clients for asyncio only", final=True)
-            return self._keep(found)
+        found = self._ask()
+        if isinstance(found, Token):
+            return found
+        if inspect.iscoroutine(found):
+            found.close()
+        raise NoToken("a coroutine gives tokens to clients for asyncio only", final=True)
 
     async def awaited(self) -> Token:
-        """Asks in this loop when the provider is a coroutine function, else in a thread."""
+        """Asks in this loop when the provider is a coroutine function, else in a thread; what it returns
+        there may be awaited, too."""
         import asyncio
 
         if (token := self._fresh()) is not None:
             return token
-        if not inspect.iscoroutinefunction(self.provider):
-            return await asyncio.to_thread(self.blocking)
-        try:
-            found = await cast("Awaitable[Any]", self.provider())
-        except NoToken:
-            raise
-        except Exception as error:
-            raise _failed(error) from None
-        return self._keep(found)
+        here = inspect.iscoroutinefunction(self.provider)
+        found = self._ask() if here else await asyncio.to_thread(self._ask)
+        if isinstance(found, Token):
+            return found
+        with _telling():
+            try:
+                token = await found
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                raise _failed(error) from None  # it cancelled itself, and nobody us
+        return self._keep(token)
+
+    def _ask(self) -> Token | Awaitable[Any]:
+        with self._lock:
+            if (token := self._fresh()) is not None:
+                return token
+            with _telling():
+                found = self.provider()
+            return found if inspect.isawaitable(found) else self._keep(found)
 
     def _fresh(self) -> Token | None:
         return self._token if self._token is not None and time.time() < self._until else None
@@ -105,13 +114,17 @@ class TokenSource:
             raise NoToken(
                 f"the token provider returned {kind}, not a text or a consumer.security.Token", final=True
             )
-        if not is_token(found.value.reveal()):
+        text, ends = found.value.reveal(), cast("object", found.expires_at)
+        if not isinstance(cast("object", text), str) or not is_token(text):
             raise NoToken("the token provider returned something that can be no bearer token", final=True)
+        if isinstance(ends, bool) or not isinstance(ends, int | float | None):
+            kind = type(ends).__name__
+            why = f"expires_at is seconds since 1970, and not a {kind}"
+            raise NoToken(f"the token provider returned a Token that makes no sense: {why}", final=True)
         for name, value in found.extensions.items():
-            if why := wrong_extension(name, value):
+            if why := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {why}", final=True)
-        ends = found.expires_at if found.expires_at is not None else _ends(found.value.reveal())
-        now = time.time()
+        ends, now = _seconds(ends) if ends is not None else _ends(text), time.time()
         if ends is not None and ends <= now:
             ago = f"{now - ends:.0f} s ago by this machine's clock"
             raise NoToken(f"the token provider returned a token that ran out {ago}", final=True)
@@ -119,7 +132,18 @@ class TokenSource:
         return found
 
 
-def _failed(error: Exception) -> NoToken:
+@contextmanager
+def _telling() -> Generator[None]:
+    """What a provider raises, also to end its thread, is told by its kind."""
+    try:
+        yield
+    except NoToken:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _failed(error) from None
+
+
+def _failed(error: BaseException) -> NoToken:
     # The text of a foreign exception may quote what was sent: only its kind is told.
     return NoToken(f"the token provider failed ({type(error).__name__})", final=False)
 
@@ -129,7 +153,15 @@ def _ends(token: str) -> float | None:
         found = payload(token).get("exp")
     except TokenRefused:
         return None
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return _seconds(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def _seconds(number: float) -> float:
+    """Whole numbers of any size have a place here."""
+    try:
+        return float(number)
+    except OverflowError:
+        return float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ _TOLD: Final = "Authentication failed during authentication due to invalid crede
 _BASE64: Final = "[A-Za-z0-9+/]*={0,2}"
 _NONCE: Final = r"[\x21-\x2B\x2D-\x7E]+"
 _FIRST: Final = re.compile(
-    rf"(?:m=[^,]*,)?r=({_NONCE}),s=({_BASE64}),i=([0-9]{{1,9}})(?:,.*)?",
+    rf"(?:m=[^,]*,)?r=({_NONCE}),s=({_BASE64}),i=([0-9]{{1,20}})(?:,.*)?",
     re.DOTALL,
 )
 _FINAL: Final = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?", re.DOTALL)

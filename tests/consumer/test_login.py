@@ -13,7 +13,7 @@ import pytest
 from consumer.engine.connection import Call, How
 from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import Network
-from consumer.engine.transport import Broken, Data, GetToken, GotToken, Open, Opened, Shut, Write
+from consumer.engine.transport import Broken, Data, GetToken, GotToken, Open, Opened, Reached, Shut, Write
 from consumer.security import Token, security_options
 from consumer.security.failures import CLOSED
 from kproto.errors import AuthenticationFailed, ConnectionFailed
@@ -57,6 +57,9 @@ class Stage:
         self.bare = False
         self.silent = False
         self.too_soon = False  # to renew a session again
+        self.answers_no: tuple[str, ...] = ()
+        self.says: bytes | None = None  # instead of its half of an exchange
+        self.offers = list(SERVERS)
         self.cut = False  # what comes behind a login
         self.repeats = ""  # what it says to who is refused
         self.answers = 1 << 30  # so many, and then it is cut
@@ -89,7 +92,8 @@ class Stage:
                     self.network.happened(Opened(action.key), self.now)
                 elif isinstance(action, Write):
                     for body in self.frames.feed(action.data):
-                        if not self.silent:
+                        name = type(decode_request(body).request).__name__ if self.answers_no else ""
+                        if not self.silent and name.removesuffix("Request") not in self.answers_no:
                             self.serve(action.key, body)
 
     def serve(self, key: int, body: bytes) -> None:
@@ -127,9 +131,11 @@ class Stage:
                 return SaslHandshakeResponse(error_code=34, mechanisms=[])
             case SaslHandshakeRequest(mechanism=mechanism):
                 if mechanism not in SERVERS:
-                    return SaslHandshakeResponse(error_code=33, mechanisms=list(SERVERS))
+                    return SaslHandshakeResponse(error_code=33, mechanisms=self.offers)
                 self.server = SERVERS[mechanism]()
-                return SaslHandshakeResponse(error_code=0, mechanisms=list(SERVERS))
+                return SaslHandshakeResponse(error_code=0, mechanisms=self.offers)
+            case SaslAuthenticateRequest() if self.says is not None:
+                return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=self.says)
             case SaslAuthenticateRequest(auth_bytes=data):
                 step = self.server.take(bytes(data))
                 if isinstance(step, Refused):
@@ -342,3 +348,59 @@ def test_no_action_and_no_event_shows_a_secret(mechanism: str) -> None:
     shown = f"{stage.actions!r} {call!r} {call.error} {GotToken(1, token)!r} {stage.network._security!r}"
     assert secret not in shown
     assert base64.b64encode(secret.encode()).decode() not in shown
+
+
+def test_what_takes_too_long_is_told_by_its_name() -> None:
+    stage = Stage(sasl_mechanism="PLAIN")
+    stage.answers_no = ("SaslHandshake",)
+    call = stage.ask()
+    stage.tick(3_000)
+    assert "the broker doesn't answer the login of user 'alice' within 3000 ms" in str(call.error)
+
+
+def test_a_provider_that_returns_nothing_is_no_broker_that_is_silent() -> None:
+    stage = Stage(sasl_mechanism="OAUTHBEARER")
+    call = stage.ask()
+    stage.tick(3_000)
+    assert not call.done  # who gives tokens may be slower than a broker
+    stage.tick(10_000)
+    assert "the token provider has returned nothing within 10000 ms" in str(call.error)
+
+
+def test_a_handshake_that_stalls_is_no_connection_that_can_not_be_made() -> None:
+    network = Network([("a", 1)], security=security_options({"security_protocol": "SSL"}), random=Random(1))
+    call = network.ask(HEARTBEAT, 0)
+    [opened] = [action for action in network.actions if isinstance(action, Open)]
+    network.happened(Reached(opened.key), 10)
+    while not call.done:
+        network.tick(network.next_deadline() or 0)
+        for action in network.actions:
+            if isinstance(action, Open) and action.key > opened.key:
+                opened = action
+                network.happened(Reached(action.key), 10)
+    assert "the TLS handshake doesn't come to its end within" in str(call.error)
+    assert "does this port speak TLS?" in str(call.error)
+
+
+@pytest.mark.parametrize("words", ["no\nway\x1b[31m in\r\n", "x" * 32_000])
+def test_what_a_broker_says_is_one_line_and_no_page(words: str) -> None:
+    stage = Stage(sasl_mechanism="PLAIN", sasl_password="wrong")
+    stage.repeats = words
+    detail = stage.denied(stage.ask())
+    assert detail.isprintable()
+    assert len(detail) < 500
+    assert detail.endswith("are sasl_username and sasl_password right?")
+
+
+def test_a_megabyte_of_scram_is_no_page_either() -> None:
+    stage = Stage(sasl_mechanism="SCRAM-SHA-256")
+    for garbage in (b"e=" + b"x" * 1_000_000, b"r=" + b"x" * 1_000_000, b"\xff" * 1_000_000):
+        stage.says = garbage
+        assert len(stage.denied(stage.ask())) < 500
+        stage = Stage(sasl_mechanism="SCRAM-SHA-256")
+
+
+def test_a_broker_with_a_million_mechanisms_is_none_whose_name_fills_a_page() -> None:
+    stage = Stage(sasl_mechanism="SCRAM-SHA-512")
+    stage.offers = [f"M{number}" for number in range(100_000)]
+    assert len(stage.denied(stage.ask())) < 500

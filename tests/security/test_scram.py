@@ -81,7 +81,7 @@ def test_a_server_that_does_not_know_the_password_is_found_out() -> None:
         client.answer(b"v=" + b"A" * 43 + b"=")
 
 
-@pytest.mark.parametrize("iterations", [1, 4095, MOST_ITERATIONS + 1, 999_999_999])
+@pytest.mark.parametrize("iterations", [1, 4095, MOST_ITERATIONS + 1, 2**31, 10**19])
 def test_a_client_hashes_neither_too_little_nor_for_minutes(iterations: int) -> None:
     client = ScramClient("SCRAM-SHA-512", "alice", "right", "c")
     with pytest.raises(SaslFailed, match="iterations"):

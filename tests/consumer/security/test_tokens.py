@@ -1,17 +1,24 @@
-"""Where tokens are had: by client credentials, whose secret goes to nobody else."""
+"""Where tokens are had: by a function, whatever it does; by client credentials, that go to nobody else."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import gc
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, cast
 
 import pytest
 
+from consumer.aio.streams import Streams
+from consumer.blocking.sockets import Sockets
+from consumer.engine.transport import GetToken, GotToken, Open, Shut
 from consumer.security.failures import NoToken
 from consumer.security.secret import Secret
-from consumer.security.tokens import Endpoint
+from consumer.security.tokens import Endpoint, Token, TokenSource
 
 SECRET = "hunter2-hunter2"
 
@@ -77,3 +84,156 @@ def test_an_issuer_that_repeats_what_it_was_sent_is_not_quoted(status: int, body
     assert words in told
     assert SECRET not in told
     assert len(sent) == 1
+
+
+LATE = base64.urlsafe_b64encode(b'{"exp": 1%s}' % (b"0" * 400)).decode().rstrip("=")
+
+
+def leaves() -> str:
+    raise SystemExit(SECRET)
+
+
+def fails() -> str:
+    raise ValueError(SECRET)
+
+
+async def cancels_itself() -> str:
+    raise asyncio.CancelledError(SECRET)
+
+
+JUNK: list[tuple[Callable[[], Any], str]] = [
+    (leaves, r"failed \(SystemExit\)"),
+    (fails, r"failed \(ValueError\)"),
+    (lambda: None, "returned NoneType, not a text or"),
+    (lambda: SECRET.encode(), "returned bytes, not a text or"),
+    (lambda: "", "something that can be no bearer token"),
+    (lambda: f"{SECRET}\r\n", "something that can be no bearer token"),
+    (lambda: Token(cast("Any", 5)), "something that can be no bearer token"),
+    (lambda: Token(SECRET, cast("Any", "soon")), "expires_at is seconds since 1970, and not a str"),
+    (lambda: Token(SECRET, cast("Any", True)), "expires_at is seconds since 1970, and not a bool"),
+    (lambda: Token(SECRET, 0), "ran out .* ago by this machine's clock"),
+    (lambda: Token(SECRET, None, cast("Any", {5: "x"})), "the extension 5 of the token"),
+    (lambda: Token(SECRET, None, cast("Any", {"a": None, "b": "\0"})), "the extension 'b' of the token"),
+]
+"""What functions do that were to give a token."""
+
+
+@pytest.mark.parametrize(("provider", "words"), JUNK)
+@pytest.mark.parametrize("by", ["threads", "asyncio", "a coroutine"])
+def test_whatever_a_provider_does_ends_in_a_sentence(
+    provider: Callable[[], Any], words: str, by: str
+) -> None:
+    async def awaited() -> Any:
+        return provider()
+
+    source = TokenSource(awaited if by == "a coroutine" else provider)
+    with pytest.raises(NoToken, match=words) as caught:
+        source.blocking() if by == "threads" else asyncio.run(source.awaited())
+    assert SECRET not in str(caught.value)
+
+
+def test_a_coroutine_that_cancels_itself_is_one_that_failed() -> None:
+    with pytest.raises(NoToken, match=r"failed \(CancelledError\)"):
+        asyncio.run(TokenSource(cancels_itself).awaited())
+
+
+def test_who_is_cancelled_is_cancelled() -> None:
+    async def forever() -> str:
+        await asyncio.Event().wait()
+        return "x"
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(TokenSource(forever).awaited())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+
+def test_a_function_that_returns_a_coroutine_is_one() -> None:
+    async def give() -> str:
+        return "abc"
+
+    assert asyncio.run(TokenSource(lambda: give()).awaited()).value.reveal() == "abc"
+
+
+def test_a_token_that_ends_after_all_days_is_one() -> None:
+    assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
+    assert TokenSource(lambda: Token("x", 10**400)).blocking().value.reveal() == "x"
+
+
+def wait_for(events: Callable[[], list[Any]], count: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < count:
+        found += events()
+    return found
+
+
+def test_a_provider_is_asked_by_one_thread_however_many_wait() -> None:
+    asked: list[int] = []
+    may = threading.Event()
+
+    def slow() -> str:
+        asked.append(1)
+        may.wait(60)
+        return "abc"
+
+    source, sockets = TokenSource(slow), Sockets()
+    try:
+        for key in (1, 2, 3):
+            sockets.perform(Open(key, "127.0.0.1", 1))
+            sockets.perform(GetToken(key, source))
+        before = threading.active_count()
+        sockets.perform(Shut(1))
+        sockets.perform(GetToken(3, source))
+        assert threading.active_count() <= before
+        may.set()
+        got = wait_for(lambda: [e for e in sockets.wait(60) if isinstance(e, GotToken)], 2)
+    finally:
+        sockets.close()
+    assert sum(asked) == 1
+    assert {event.key for event in got} <= {1, 2, 3}
+
+
+def test_and_by_one_in_a_loop() -> None:
+    asked: list[int] = []
+    may = threading.Event()
+    events: list[Any] = []
+
+    def slow() -> str:
+        asked.append(1)
+        may.wait(60)
+        return "abc"
+
+    async def several() -> None:
+        streams, source = Streams(events.append), TokenSource(slow)
+        for key in range(40):
+            streams.perform(GetToken(key, source))
+        await asyncio.sleep(0)
+        streams.perform(Shut(0))
+        # Names are looked up by the same threads as providers are asked: they are free.
+        await asyncio.wait_for(asyncio.to_thread(lambda: None), 60)
+        may.set()
+        while len(events) < 39:
+            await asyncio.sleep(0.01)
+        streams.close()
+
+    asyncio.run(several())
+    assert sum(asked) == 1
+    assert [event.key for event in events if isinstance(event, GotToken)] == [*range(1, 40)]
+
+
+def test_who_lets_go_of_all_that_waits_hears_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def gone() -> None:
+        streams, source = Streams(lambda event: None), TokenSource(fails)
+        streams.perform(GetToken(1, source))
+        await asyncio.sleep(0)
+        streams.perform(Shut(1))
+        await asyncio.sleep(0.1)
+        streams.close()
+
+    asyncio.run(gone())
+    gc.collect()
+    assert caplog.records == []
