@@ -12,6 +12,12 @@ from kproto.errors import KprotoError
 log = logging.getLogger("kproto.consumer")
 
 
+def tell_also(client: object, error: BaseException, also: KprotoError) -> None:
+    """Logs why a client could not be closed well, unless that is what its block is left by."""
+    if str(error) not in str(also):
+        log.error("%s could not be closed well: %s", client, also)
+
+
 class Block:
     """Leaving the block closes. The application sees the block's own error; that of closing is logged."""
 
@@ -30,7 +36,7 @@ class Block:
         except KprotoError as also:
             if error is None:
                 raise
-            log.error("%s: %s", self, also)
+            tell_also(self, error, also)
 
 
 class AsyncBlock:
@@ -51,7 +57,7 @@ class AsyncBlock:
         except KprotoError as also:
             if error is None:
                 raise
-            log.error("%s: %s", self, also)
+            tell_also(self, error, also)
 
 
 class Transaction(ContextDecorator):

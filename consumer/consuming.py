@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
+from .block import tell_also
 from .calls import call, look, serves, waits
 from .clock import now
 from .engine import events as ev
@@ -338,6 +339,10 @@ class ConsumerCalls(Polling):
         """Leaves the `with` block. After an exception, what was being worked on is not committed."""
         try:
             await self._close(True, CLOSE_TIMEOUT, processed=error is None and self._mine())
+        except KprotoError as also:
+            if error is None:
+                raise
+            tell_also(self, error, also)
         except Exception:
             if error is None:
                 raise
@@ -361,6 +366,8 @@ def _set(partitions: TopicPartition | Iterable[TopicPartition]) -> frozenset[Top
 
 def _raise_first(failures: list[Exception]) -> None:
     for error in failures[1:]:
+        if str(error) == str(failures[0]):
+            continue
         log.error("and: %s", error, exc_info=error)
     if failures:
         raise failures[0]

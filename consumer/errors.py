@@ -29,36 +29,61 @@ _SUBCLASSES: dict[int, type[BrokerError]] = {
 # What these mean depends on what was asked: only a commit can fail as one.
 _MOVED_ON = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
 
-# What a request's subject must be allowed to (KafkaApis).
-_NEEDED: dict[str, str] = {
-    "CreatePartitions": "ALTER on the topic",
-    "CreateTopics": "CREATE on the cluster, or on the topic",
-    "DeleteTopics": "DELETE on the topic",
-    "Fetch": "READ on the topic",
-    "FindCoordinator": "DESCRIBE (or READ) on the group",
-    "Heartbeat": "READ on the group",
-    "AddOffsetsToTxn": "WRITE on the transactional id, and READ on the group",
-    "AddPartitionsToTxn": "WRITE on the transactional id, and on the topic",
-    "EndTxn": "WRITE on the transactional id",
-    "InitProducerId": "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
-    "JoinGroup": "READ on the group",
-    "ListOffsets": "DESCRIBE (or READ) on the topic",
-    "Metadata": "DESCRIBE (or READ, or WRITE) on the topic",
-    "OffsetCommit": "READ on the group and on the topic",
-    "OffsetFetch": "DESCRIBE (or READ) on the group and on the topic",
-    "OffsetForLeaderEpoch": "DESCRIBE on the topic",
-    "Produce": "WRITE on the topic",
-    "SyncGroup": "READ on the group",
-    "TxnOffsetCommit": "WRITE on the transactional id, and READ on the group and the topic",
+_TOPIC, _GROUP = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
+_CLUSTER, _ID = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_ON: dict[int, str] = {
+    _TOPIC: "the topic",
+    _GROUP: "the group",
+    _CLUSTER: "the cluster",
+    _ID: "the transactional id",
+}
+
+# What a request's subject must be allowed to, by what it was refused on (KafkaApis).
+_CREATE, _IDEMPOTENT = (
+    "CREATE on the cluster, or on the topic",
+    "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
+)
+_NEEDED: dict[str, dict[int, str]] = {
+    "AddOffsetsToTxn": {_ID: "WRITE", _GROUP: "READ"},
+    "AddPartitionsToTxn": {_ID: "WRITE", _TOPIC: "WRITE"},
+    "AlterConfigs": {_TOPIC: "ALTER_CONFIGS", _CLUSTER: "ALTER_CONFIGS", _GROUP: "ALTER_CONFIGS"},
+    "CreateAcls": {_CLUSTER: "ALTER"},
+    "CreatePartitions": {_TOPIC: "ALTER"},
+    "CreateTopics": {_TOPIC: _CREATE, _CLUSTER: _CREATE},
+    "DeleteAcls": {_CLUSTER: "ALTER"},
+    "DeleteGroups": {_GROUP: "DELETE"},
+    "DeleteRecords": {_TOPIC: "DELETE"},
+    "DeleteTopics": {_TOPIC: "DELETE"},
+    "DescribeAcls": {_CLUSTER: "DESCRIBE"},
+    "DescribeConfigs": {_TOPIC: "DESCRIBE_CONFIGS", _CLUSTER: "DESCRIBE_CONFIGS", _GROUP: "DESCRIBE_CONFIGS"},
+    "DescribeGroups": {_GROUP: "DESCRIBE (or READ)"},
+    "EndTxn": {_ID: "WRITE"},
+    "Fetch": {_TOPIC: "READ"},
+    "FindCoordinator": {_GROUP: "DESCRIBE (or READ)", _ID: "DESCRIBE (or WRITE)"},
+    "Heartbeat": {_GROUP: "READ"},
+    "IncrementalAlterConfigs": {_TOPIC: "ALTER_CONFIGS", _CLUSTER: "ALTER_CONFIGS", _GROUP: "ALTER_CONFIGS"},
+    "InitProducerId": {_CLUSTER: _IDEMPOTENT, _ID: "WRITE"},
+    "JoinGroup": {_GROUP: "READ"},
+    "LeaveGroup": {_GROUP: "READ"},
+    "ListOffsets": {_TOPIC: "DESCRIBE (or READ)"},
+    "Metadata": {_TOPIC: "DESCRIBE (or READ, or WRITE)"},
+    "OffsetCommit": {_GROUP: "READ", _TOPIC: "READ"},
+    "OffsetDelete": {_GROUP: "DELETE", _TOPIC: "READ"},
+    "OffsetFetch": {_GROUP: "DESCRIBE (or READ)", _TOPIC: "DESCRIBE (or READ)"},
+    "OffsetForLeaderEpoch": {_TOPIC: "DESCRIBE"},
+    "Produce": {_TOPIC: "WRITE", _CLUSTER: _IDEMPOTENT, _ID: "WRITE"},
+    "SyncGroup": {_GROUP: "READ"},
+    "TxnOffsetCommit": {_ID: "WRITE", _GROUP: "READ", _TOPIC: "READ"},
 }
 
 
 def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     """The exception for an error code that `request` was answered with."""
-    needed = _NEEDED.get(request) if _SUBCLASSES.get(code) is NotAuthorized else None
+    needed = _NEEDED.get(request, {}).get(code)
     if needed is not None:
+        needed = needed if " on " in needed else f"{needed} on {_ON[code]}"
         cure = f"whom the broker takes this client for needs an ACL that allows {needed}"
-        detail = f"{detail}: {cure}" if detail else cure
+        detail = f"{detail.rstrip('.')}: {cure}" if detail else cure
     kind = CommitFailed if request == "OffsetCommit" and code in _MOVED_ON else _SUBCLASSES.get(code)
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError

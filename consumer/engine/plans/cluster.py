@@ -108,7 +108,10 @@ def find_coordinator(view: ClusterView, group: str, clock: Callable[[], int], ke
             yield Rest(f"broker {found} coordinates group {group!r}, but nobody says where it is")
         else:
             code, words = found
-            yield try_again(FIND_COORDINATOR, code, "FindCoordinator", words or f"group {group!r}")
+            detail = f"{'group' if key_type == 0 else 'transactional id'} {group!r}"
+            yield try_again(
+                FIND_COORDINATOR, code, "FindCoordinator", f"{detail}: {words}" if words else detail
+            )
 
 
 # ---- one request, with the retries that make sense for it

@@ -82,9 +82,11 @@ def committed_offsets(
             yield Rest(str(call.error))
             continue
         code, told = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version)
-        bad = [code] if code else [value for value in told.values() if isinstance(value, int)]
-        if bad:
-            yield try_again(OFFSET_FETCH, bad[0], "OffsetFetch", f"group {group!r}")
+        bad = [(partition, value) for partition, value in told.items() if isinstance(value, int)]
+        if code:
+            yield try_again(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
+        elif bad:
+            yield try_again(OFFSET_FETCH, bad[0][1], "OffsetFetch", f"group {group!r}, {bad[0][0]}")
         elif unsaid := set(wanted or ()) - told.keys():
             yield left_out("OffsetFetch", min(unsaid))
         else:

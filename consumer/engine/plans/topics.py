@@ -20,7 +20,8 @@ from kproto.messages.create_topics import (
 from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kproto.wire.message import Message
 
-from ..answers import CONTROLLER
+from ...errors import broker_error
+from ..answers import CONTROLLER, METADATA, Do, to_do
 from ..connection import Call, Prepared
 from ..metadata import NO_TOPIC_ID, ClusterView
 from .cluster import is_complete, read_metadata
@@ -158,4 +159,9 @@ def _grown(view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int
         ]
         if not late:
             return
+        for name in late:
+            known = view.topics.get(name)
+            if known is not None and to_do(METADATA, known.error_code) is Do.told:
+                detail = f"topic {name!r}, which was made or grown and can't be looked at"
+                raise broker_error(known.error_code, "Metadata", detail)
         yield Rest(f"topic {late[0]!r} has no leader for all of its partitions yet")
