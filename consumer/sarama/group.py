@@ -28,7 +28,7 @@ Rules that hold here (sarama's consumer_group.go, where nothing else is said):
   committed, every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`. What was read
   and not marked is read again by the next session.
 * Errors that don't end a session are told by `errors()`; those of a group that can't be joined are raised by
-  `consume`.
+  `consume`. What fails again and again in the same way is told again after growing gaps only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ..block import AsyncBlock
 from ..listener import RebalanceListener
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
-from .outlet import Outlet
+from .outlet import News, Outlet
 from .session import Claim, Handler, Session, check_handler
 
 log = logging.getLogger("kproto.consumer")
@@ -93,6 +93,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._lock = threading.Lock()
         self._committed_at = 0.0
         self.told: Outlet[Exception] = Outlet()
+        self._news = News()
         self._exit = False
         self._closing = False
         self._closed = False
@@ -157,7 +158,8 @@ class AsyncConsumerGroup(AsyncBlock):
                 except KprotoError as error:
                     if self._session is None:
                         raise
-                    self._tell(error)
+                    if self._news.told(error):
+                        self._tell(error)
                     await asyncio.sleep(ERROR_PAUSE_S)
                 else:
                     self._spread(records)
@@ -324,7 +326,8 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self.commit(None)
             except KprotoError as error:
-                self._tell(error)
+                if self._news.told(error):
+                    self._tell(error)
 
     # ---- inside
 

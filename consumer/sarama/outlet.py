@@ -7,13 +7,19 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Generic, TypeVar
 
+from ..clock import now
+from ..engine.refusals import Gaps
+
 T = TypeVar("T")
+
+KEPT = 256
+"""Errors that are kept for who comes late, and known by their words."""
 
 
 class Outlet(Generic[T]):
     """`async for item in outlet` ends with it. The last `most` are kept for who comes late; None: all."""
 
-    def __init__(self, most: int | None = 256) -> None:
+    def __init__(self, most: int | None = KEPT) -> None:
         self.kept: deque[T] = deque(maxlen=most)
         self.ended = False
         self._told = asyncio.Event()
@@ -48,3 +54,17 @@ class Outlet(Generic[T]):
         while len(self.kept) >= most:
             self._taken.clear()
             await self._taken.wait()
+
+
+class News:
+    """Of what is tried again and again and fails: the same error is news after growing gaps only. That
+    something else works, as another partition, says nothing of it."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Gaps] = {}  # they take turns: each partition may have its own
+
+    def told(self, error: Exception) -> bool:
+        """Whether to tell it now."""
+        while len(self._told) >= KEPT:
+            del self._told[next(iter(self._told))]
+        return self._told.setdefault(str(error), Gaps()).over(now())

@@ -15,6 +15,8 @@ Rules that hold here (sarama's consumer.go, where nothing else is said):
 * `close` and `async_close` end the messages behind those that wait already; those are still handed out.
 * A partition whose messages nobody takes pauses by itself, and holds nobody else up. sarama's consumer drops
   it from the fetches only after MaxProcessingTime.
+* What fails again and again in the same way is told again, by `errors()` and the log, after growing gaps
+  only.
 * Nothing is committed: `ConsumerGroup` does that.
 """
 
@@ -43,7 +45,7 @@ from ..block import AsyncBlock
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .inbox import Inbox
-from .outlet import Outlet
+from .outlet import News, Outlet
 
 log = logging.getLogger("kproto.consumer")
 
@@ -205,15 +207,16 @@ class AsyncPartitionConsumers(AsyncBlock):
             raise IllegalState("these partition consumers are closed; make new ones")
 
     async def _run(self) -> None:
+        news = News()
         while self._open:
             try:
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
                 await self._leave_behind(error)
             except KprotoError as error:
-                log.warning("%s: %s", self.consumer.options.client_id, error)
-                for one in self._open.values():
-                    if not one.told.kept or str(one.told.kept[-1]) != str(error):
+                if news.told(error):
+                    log.warning("%s: %s", self.consumer.options.client_id, error)
+                    for one in self._open.values():
                         one.told.put(error)
                 await asyncio.sleep(ERROR_PAUSE_S)
             except Exception as error:  # the client failed: nobody shall wait for it

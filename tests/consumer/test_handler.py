@@ -532,3 +532,21 @@ def test_nor_does_a_claim_in_asyncio(server: Server, monkeypatch: pytest.MonkeyP
 
     run(main())
     stopped.check()
+
+
+def test_what_fails_again_and_again_is_told_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Also to who takes each error as it comes."""
+    told: list[Exception] = []
+    notes = Notes()
+    loop = Loop(server, notes, retry_backoff_max_ms=100)
+    listening = threading.Thread(target=lambda: told.extend(loop.group.errors()))
+    listening.start()
+    notes.until(lambda: len(notes.claims) == 4)
+    server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
+    fill(server, 1)
+    notes.until(lambda: len(notes.records) == 1)  # all five have failed
+    loop.group.close()
+    listening.join()
+    denied = "t-0: whom the broker takes this client for needs an ACL that allows READ on the topic"
+    assert len([error for error in told if denied in str(error)]) == 1
+    assert len([one for one in caplog.records if denied in one.getMessage()]) == 1

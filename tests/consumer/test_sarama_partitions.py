@@ -200,3 +200,20 @@ def test_one_partition_is_not_begun_twice_at_once(server: Server) -> None:
     first, second = asyncio.run(main())
     assert first.place == T0
     assert isinstance(second, IllegalState)
+
+
+def test_what_fails_again_and_again_is_told_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Also to who takes each error as it comes, and where another partition has records meanwhile."""
+    with PartitionConsumers(server.bootstrap, **FAST, retry_backoff_max_ms=100) as consumers:
+        one, other = (consumers.consume_partition("t", number, OLDEST) for number in (0, 1))
+        server.fail("Fetch", "TOPIC_AUTHORIZATION_FAILED", 5)
+        errors = {place: one_of.errors() for place, one_of in ((0, one), (1, other))}
+        told = [next(errors[0]), next(errors[1])]
+        for number in (1, 0):
+            fill(server, 1, partition=number)
+        assert [next(iter(one)).offset, next(iter(other)).offset] == [0, 0]  # all five have failed
+    told += [error for place in errors.values() for error in place]
+    for name in ("t-0", "t-1"):
+        denied = f"{name}: whom the broker takes this client for needs an ACL that allows READ on the topic"
+        assert len([text for text in map(str, told) if denied in text]) == 2  # each partition is told of both
+        assert len([line for line in caplog.messages if denied in line]) == 1
