@@ -159,12 +159,15 @@ class Group:
 def tell(plan: Plan) -> Outcome:
     """Do it all. Raises `KprotoError` when it can't be done; what came out wrong is in `faults`."""
     began = time.monotonic()
+    security: SecurityConfig = (
+        client_properties(plan.command_config, "cluster") if plan.command_config else {}
+    )
+    if plan.bootstrap is not None:  # who doesn't get in hears so before the flights are read
+        with Cluster(plan.bootstrap, **security) as cluster:
+            cluster.metadata([])
     frame = flights.table(plan.records)
     with contextlib.ExitStack() as stack:
         bootstrap = plan.bootstrap or stack.enter_context(_broker())
-        security: SecurityConfig = {}
-        if plan.command_config:
-            security = client_properties(plan.command_config, "cluster")
         with Cluster(bootstrap, **security) as cluster:
             if plan.topic in cluster.topics():
                 raise IllegalState(

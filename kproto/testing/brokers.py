@@ -24,7 +24,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final
 
-from ..errors import KprotoError
+from ..errors import AuthenticationFailed, KprotoError
 
 KAFKA: Final = "4.3.1"
 """The Kafka that is started unless another version is named."""
@@ -112,9 +112,10 @@ def kafka_jars(version: str = KAFKA) -> str:
 
 @contextlib.contextmanager
 def named(bootstrap: str) -> Generator[str]:
-    """A broker that runs already; raises BrokerMissing when nobody answers there within ten seconds."""
-    if not _answers(bootstrap, None, 10):
-        raise BrokerMissing(f"a Kafka at {bootstrap}: nobody answers there")
+    """A broker that runs already. Raises BrokerMissing: at once for one that wants TLS, SASL or both, else
+    when nobody answers there within ten seconds."""
+    if why := why_silent(bootstrap, None, 10):
+        raise BrokerMissing(f"a Kafka at {bootstrap} without TLS and SASL, as the tests speak neither: {why}")
     yield bootstrap
 
 
@@ -158,7 +159,7 @@ def jars(
             broker = subprocess.Popen([*run, "kafka.Kafka", str(config)], stdout=log, stderr=log)
             try:
                 stack.enter_context(ends_with_us(broker, scratch))
-                if not _answers(f"127.0.0.1:{port}", broker):
+                if why_silent(f"127.0.0.1:{port}", broker):
                     log.seek(0)
                     raise BrokerMissing(f"a real Kafka: it did not start: {log.read()[-500:]}")
                 yield f"127.0.0.1:{port}"
@@ -208,8 +209,8 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
     except Exception as error:  # docker's client raises whatever its daemon answers
         raise BrokerMissing(f"a Kafka in Docker: {error}") from error
     try:
-        if not _answers(f"127.0.0.1:{port}", None):
-            raise BrokerMissing("a Kafka in Docker: it did not start")
+        if why := why_silent(f"127.0.0.1:{port}", None):
+            raise BrokerMissing(f"a Kafka in Docker: it did not start ({why})")
         yield f"127.0.0.1:{port}"
     finally:
         container.stop()
@@ -229,23 +230,25 @@ def free_port() -> int:
     raise BrokerMissing(f"a free port from {_PORTS[0]} to {_PORTS[-1]}")
 
 
-def _answers(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 240) -> bool:
-    """Wait until the broker answers Metadata with itself in it."""
+def why_silent(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 240) -> str:
+    """Waits until the broker answers Metadata with itself in it; returns why it didn't, "" where it did."""
     from consumer import Cluster
 
     from ..messages.metadata import MetadataRequest, MetadataResponse
 
-    end = time.monotonic() + seconds
+    end, why = time.monotonic() + seconds, "nobody answers there"
     while time.monotonic() < end and (broker is None or broker.poll() is None):
-        with (
-            contextlib.suppress(KprotoError, OSError),
-            Cluster(bootstrap, request_timeout_ms=2000) as cluster,
-        ):
-            answer = cluster.request(MetadataRequest(topics=[]))
-            if isinstance(answer, MetadataResponse) and answer.brokers:
-                return True
+        try:
+            with Cluster(bootstrap, request_timeout_ms=2000) as cluster:
+                answer = cluster.request(MetadataRequest(topics=[]))
+                if isinstance(answer, MetadataResponse) and answer.brokers:
+                    return ""
+        except AuthenticationFailed as error:
+            return str(error)
+        except (KprotoError, OSError) as error:
+            why = str(error)
         time.sleep(0.1)
-    return False
+    return why
 
 
 def _pom(artifacts: tuple[str, ...]) -> str:

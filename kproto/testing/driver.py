@@ -12,7 +12,8 @@ and lines "TIME WORD REST" go out, TIME in seconds since 1970:
     assigned T:P..   revoked T:P..   lost T:P..    every callback, before anything else in it
     R T:P OFFSET                                   a record
     commit ok | commit NAME TEXT                   what became of a commit
-    error NAME TEXT                                poll or a command failed; polling goes on after 0.3 s
+    error NAME TEXT                                poll or a command failed; polling goes on after 0.3 s,
+                                                   and is not told again that nobody lets it in
 
 Rules that hold here:
 

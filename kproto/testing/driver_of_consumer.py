@@ -11,9 +11,11 @@ from consumer import Consumer, RebalanceListener
 from ..clients.contract import OURS
 from ..error_codes import ErrorCode
 from ..errors import (
+    AuthenticationFailed,
     BrokerError,
     CommitFailed,
     ConfigError,
+    ConnectionFailed,
     Fenced,
     IllegalState,
     KprotoError,
@@ -75,6 +77,7 @@ class Driven(RebalanceListener):
         self.commands = commands
         self.consumer = Consumer(bootstrap, **options(client_id, group, conf))
         self.polling = False
+        self.refusal = ""  # how it was told
 
     def run(self) -> None:
         say("ready")
@@ -88,10 +91,17 @@ class Driven(RebalanceListener):
                 elif self.polling:
                     self._poll()
             except (KprotoError, ValueError, IndexError) as error:
-                name = java_name(error) if isinstance(error, KprotoError) else type(error).__name__
-                say("error", name, error)
+                if line is not None or not self._told_already(error):
+                    name = java_name(error) if isinstance(error, KprotoError) else type(error).__name__
+                    say("error", name, error)
                 if line is None:
                     time.sleep(AFTER_ERROR_MS / 1000)
+
+    def _told_already(self, error: Exception) -> bool:
+        """Who is not let in, or reaches nobody, is told so once, and not by each poll."""
+        refusal = str(error) if isinstance(error, AuthenticationFailed | ConnectionFailed) else ""
+        before, self.refusal = self.refusal, refusal
+        return bool(refusal) and refusal == before
 
     def _poll(self, ms: int = POLL_MS) -> None:
         for one in self.consumer.poll(ms / 1000):

@@ -113,7 +113,13 @@ def _real(chosen: str) -> AbstractContextManager[str]:
 
 @pytest.fixture(scope="session")
 def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyright: ignore[reportUnusedFunction]
-    with _real(str(request.config.getoption(OPTION))) as bootstrap:
+    from .brokers import BrokerMissing
+
+    with ExitStack() as stack:
+        try:
+            bootstrap = stack.enter_context(_real(str(request.config.getoption(OPTION))))
+        except BrokerMissing as error:  # one sentence for each test, without our own lines above it
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
         yield bootstrap
 
 

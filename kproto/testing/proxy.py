@@ -27,6 +27,8 @@ from ..show.exchanges import Address, Conversation, Exchange, brokers_in, readdr
 
 log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31
+# How a TLS alert begins, where a frame has its size: its kind, and the first half of its version.
+_ALERT: Final = 0x1503
 # What `frames` is called with: the client's and the broker's IP address and port, True from the client, and
 # the frame without its size and without what lets somebody in; None when the connection is over.
 Frames = Callable[[Address, Address, bool, bytes | None], object]
@@ -56,6 +58,8 @@ class Proxy:
         self._wanted: dict[Address, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._names: dict[UUID, str] = {}
+        self._warned: set[tuple[Address, str]] = set()
+        self._away: dict[Address, str] = {}  # why brokers can't be reached just now
         self._numbers = itertools.count(1)
 
     @property
@@ -110,9 +114,12 @@ class Proxy:
         try:
             source, sink = await self._connect(broker)
         except OSError as error:
-            log.warning("%s: %s:%s can't be reached: %s", peer, *broker, _why(error, broker[0]))
+            if (why := _why(error, broker[0])) != self._away.get(broker):
+                self._away[broker] = why
+                log.warning("%s:%s can't be reached: %s", *broker, why)
             writer.close()
             return
+        self._away.pop(broker, None)
 
         client = writer.get_extra_info("peername")[:2]
         there = sink.get_extra_info("peername")[:2]
@@ -133,7 +140,7 @@ class Proxy:
 
         async def answers() -> None:
             while True:
-                frame = await _frame(source)
+                frame = await _frame(source, answer=True)
                 exchange = talk.answered(frame, _now())
                 see(False, talk.shown(frame, exchange, asking=False))
                 passed = frame
@@ -153,13 +160,23 @@ class Proxy:
                 one.cancel()
             ended = await asyncio.gather(*both, return_exceptions=True)
             for end in ended:
-                if isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
+                if isinstance(end, ssl.SSLError):
+                    self._warn(broker, sentence(end, broker[0]))
+                elif isinstance(end, _SpeaksTls):
+                    self._warn(broker, str(end))
+                elif isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
                     log.error("%s: the proxy failed", peer, exc_info=end)
             sink.close()
             writer.close()
             see(True, None)
             for exchange in talk.ended():
                 self._tell(exchange)
+
+    def _warn(self, broker: Address, why: str) -> None:
+        """Says what is wrong with the way to a broker: once, however many clients come."""
+        if (broker, why) not in self._warned:
+            self._warned.add((broker, why))
+            log.warning("%s:%s: %s", *broker, why)
 
     async def _here(self, broker: Address) -> Address:
         """Where clients find this broker: a listener of ours, made once however many ask."""
@@ -171,8 +188,14 @@ class Proxy:
         return self._listen[0], self._ports[broker]
 
 
-async def _frame(source: asyncio.StreamReader) -> bytes:
+class _SpeaksTls(EOFError):
+    """A broker answers by TLS, which it was not asked by."""
+
+
+async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes:
     size = int.from_bytes(await source.readexactly(4), "big")
+    if answer and size >> 16 == _ALERT:
+        raise _SpeaksTls("this port speaks TLS, and was not asked by it: --tls, or --command-config")
     if size >= _LARGEST:
         raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
     return await source.readexactly(size)

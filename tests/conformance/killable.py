@@ -39,8 +39,8 @@ class Killable:
             self._process = subprocess.Popen(
                 [*self._run, "kafka.Kafka", str(self._config)], stdout=log, stderr=log
             )
-        if not brokers._answers(f"127.0.0.1:{self.port}", self._process):
-            judges.missing("a real Kafka: it did not start")
+        if why := brokers.why_silent(f"127.0.0.1:{self.port}", self._process):
+            judges.missing(f"a real Kafka: it did not start ({why})")
 
     def kill(self) -> None:
         """-9, and wait until it is gone."""

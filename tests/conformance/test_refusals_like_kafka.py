@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
-from consumer.security import Token
 from kproto.errors import AuthenticationFailed, ConnectionFailed, NotAuthorized
-from kproto.security.oauthbearer import unsecured_token
+from tests.conformance.refusals import CASES, Case, options
 
 secured = pytest.importorskip("tests.conformance.secured")
 SECRETS = ("wr0ng-secret", *secured.USERS.values())
@@ -34,130 +32,10 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield broker
 
 
-def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:
-    """What gets in at a listener, and then what a test changes; None: without it."""
-    protocol = {"PLAINTEXT": "PLAINTEXT", **secured.LISTENERS}[listener]
-    protocol = changes.pop("security_protocol", protocol)
-    given: dict[str, Any] = {"security_protocol": protocol}
-    if protocol.endswith("SSL"):
-        given["ssl_cafile"] = kafka.certificates.ca
-    if protocol.startswith("SASL"):
-        given["sasl_mechanism"] = mechanism or "PLAIN"
-        if mechanism != "OAUTHBEARER":
-            given |= {"sasl_username": "alice", "sasl_password": secured.USERS["alice"]}
-    given |= {
-        name: value(kafka) if callable(value) and name.startswith("ssl") else value
-        for name, value in changes.items()
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def token(seconds: float) -> Callable[[], str]:
-    """Gives a token that begins then."""
-    return lambda: unsecured_token("alice", int((time.time() + seconds) * 1000), 60_000)
-
-
-WRONG = {"sasl_password": "wr0ng-secret"}
-NOBODY = {"sasl_username": "nobody"}
-REFUSED = [
-    *(
-        (
-            f"a wrong password by {mechanism}",
-            "SASL_SSL",
-            mechanism,
-            WRONG,
-            rf"refuses user 'alice' with {mechanism}.*are sasl_username and",
-        )
-        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-    ),
-    (
-        "a stranger",
-        "SASL_PLAINTEXT",
-        "SCRAM-SHA-256",
-        NOBODY,
-        r"refuses user 'nobody'.*are sasl_username and",
-    ),
-    (
-        "a mechanism that is not offered",
-        "PLAIN_ONLY",
-        "SCRAM-SHA-512",
-        {},
-        "SCRAM-SHA-512 is not offered here; there are: PLAIN$",
-    ),
-    (
-        "a token of tomorrow",
-        "SASL_SSL",
-        "OAUTHBEARER",
-        {"sasl_oauth_token_provider": token(3600)},
-        r"refuses the token.*has it run out \(do the clocks agree\?\)",
-    ),
-    (
-        "a token of yesterday",
-        "SASL_SSL",
-        "OAUTHBEARER",
-        {"sasl_oauth_token_provider": token(-3600)},
-        "ran out .* s ago by this machine's clock",
-    ),
-    (
-        "a token that lasts by the client's clock, and by the broker's skew only",
-        "SKEWED",
-        "OAUTHBEARER",
-        {"sasl_oauth_token_provider": lambda: Token(token(-90)(), 1e11)},
-        "let the token in, and closed the connection on the first request: has it run out by the broker's",
-    ),
-    ("no token", "SASL_SSL", "OAUTHBEARER", {"sasl_oauth_token_provider": lambda: "x"}, "refuses the token"),
-    (
-        "no SASL where it is wanted",
-        "SASL_PLAINTEXT",
-        "",
-        {"security_protocol": "PLAINTEXT"},
-        "does this listener want SASL",
-    ),
-    ("SASL where none is wanted", "PLAINTEXT", "", {"security_protocol": "SASL_PLAINTEXT"}, "wants no SASL"),
-    ("no TLS where it is spoken", "SSL", "", {"security_protocol": "PLAINTEXT"}, "this port speaks TLS"),
-    (
-        "SASL without TLS where both are wanted",
-        "SASL_SSL",
-        "",
-        {"security_protocol": "SASL_PLAINTEXT"},
-        "this port speaks TLS",
-    ),
-    ("TLS where none is spoken", "PLAINTEXT", "", {"security_protocol": "SSL"}, "does this port speak TLS"),
-    (
-        "an unknown authority",
-        "SSL",
-        "",
-        {"ssl_cafile": None},
-        "nobody known vouches for the certificate of localhost.*set ssl_cafile",
-    ),
-    (
-        "a certificate that has expired",
-        "EXPIRED",
-        "",
-        {},
-        "the certificate of localhost has expired: renew it on the broker",
-    ),
-    ("another host's certificate", "ELSEWHERE", "", {}, "the certificate is not for the host name localhost"),
-    ("no client certificate", "MTLS", "", {}, "it may ask for a client certificate; set ssl_certfile"),
-    (
-        "a stranger's client certificate",
-        "MTLS",
-        "",
-        {"ssl_certfile": lambda kafka: kafka.certificates.stranger},
-        "refuses this client's certificate",
-    ),
-]
-
-
 @pytest.mark.parametrize("by", ["threads", "asyncio"])
-@pytest.mark.parametrize(
-    ("listener", "mechanism", "how", "words"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
-)
-def test_who_is_not_let_in_hears_why(
-    kafka: Any, listener: str, mechanism: str, how: dict[str, Any], words: str, by: str
-) -> None:
-    given = options(kafka, listener, mechanism, **how)
-    place = kafka.places[listener]
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_who_is_not_let_in_hears_why(kafka: Any, case: Case, by: str) -> None:
+    given, place = case.options(kafka), kafka.places[case.listener]
 
     async def asking() -> None:
         async with AsyncCluster(place, timeout=20, **given) as cluster:
@@ -170,13 +48,13 @@ def test_who_is_not_let_in_hears_why(
             with Cluster(place, timeout=20, **given) as cluster:
                 cluster.topics()
 
-    with pytest.raises((AuthenticationFailed, ConnectionFailed), match=words) as told:
+    with pytest.raises(AuthenticationFailed if case.final else ConnectionFailed, match=case.words) as told:
         ask()
     assert not [secret for secret in SECRETS if secret in str(told.value)]
 
 
 def test_who_is_refused_is_told_so_once_and_asks_no_more(kafka: Any) -> None:
-    given = options(kafka, "SASL_PLAINTEXT", "SCRAM-SHA-256", **WRONG)
+    given = options(kafka, "SASL_PLAINTEXT", "SCRAM-SHA-256", sasl_password="wr0ng-secret")
     reports: list[Any] = []
     with Consumer(kafka.places["SASL_PLAINTEXT"], group_id="told", **given) as consumer:
         consumer.events(reports.append)

@@ -1,4 +1,4 @@
-"""Brokers of their own process: what is left of them when a test run is killed."""
+"""Brokers of their own process, what is left of them when a run is killed; and why one can't be used."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+
+from kproto.broker.server import running
+from kproto.testing.brokers import BrokerMissing, named, why_silent
+from kproto.testing.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLED = """
@@ -54,3 +58,24 @@ def test_a_run_that_ends_by_itself_keeps_its_folder_until_it_deletes_it(tmp_path
         run.communicate(timeout=60)
     assert run.returncode == 0
     assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [("SSL", "this port speaks TLS"), ("SASL_SSL", "this port speaks TLS")],
+)
+def test_a_broker_that_wants_tls_is_told_as_that_and_at_once(
+    protocol: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trustme")
+    listen, tls = [f"{protocol}://127.0.0.1:0"], certificates(tmp_path).context()
+    monkeypatch.setattr(time, "sleep", None)  # nobody waits, and tries again
+    with running(listen=listen, users={"a": "b"}, tls=tls) as server, pytest.raises(BrokerMissing) as told:
+        named(server.bootstrap).__enter__()
+    assert words in str(told.value)
+    assert "without TLS and SASL, as the tests speak neither" in str(told.value)
+
+
+def test_a_broker_that_wants_sasl_is_told_as_that() -> None:
+    with running(listen=["SASL_PLAINTEXT://127.0.0.1:0"], users={"a": "b"}) as server:
+        assert "does this listener want SASL" in why_silent(server.bootstrap, None, 0.5)

@@ -148,7 +148,7 @@ def test_a_broker_that_is_not_there_is_an_error(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
-    monkeypatch.setattr("kproto.testing.brokers._answers", lambda *_: False)
+    monkeypatch.setattr("kproto.testing.brokers.why_silent", lambda *_: "nobody answers there")
     pytester.makepyfile("def test(kafka): pass")
     result = pytester.runpytest_inprocess(*_plugin(pytester), "--kafka=127.0.0.1:1")
     result.assert_outcomes(errors=1)

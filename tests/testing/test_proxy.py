@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from pathlib import Path
 
 import pytest
 
-from kproto import AsyncConsumer, AsyncProducer, running
+from kproto import AsyncCluster, AsyncConsumer, AsyncProducer, running
+from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
 from kproto.show.exchanges import Exchange
+from kproto.testing.certificates import certificates
 from kproto.testing.proxy import Proxy
 
 
@@ -58,3 +62,48 @@ def test_garbage_ends_its_own_connection_only() -> None:
 
     with running(topics={"t": 1}) as server:
         assert asyncio.run(main(server.bootstrap)) == b""
+
+
+@pytest.mark.parametrize("listener", ["plain proxy, TLS broker", "a certificate is asked for"])
+def test_what_is_wrong_with_the_way_to_the_cluster_is_told_once(
+    listener: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client behind the proxy can't know: to it, somebody closed the connection."""
+    pytest.importorskip("trustme")
+    files, asked = certificates(tmp_path), "certificate" in listener
+    tls = files.context("required" if asked else "none")
+    ours = ssl.create_default_context(cafile=files.ca) if asked else None
+
+    async def main(bootstrap: str) -> None:
+        async with Proxy(bootstrap, tell=lambda exchange: None, tls=ours) as proxy:
+            for _ in range(3):
+                async with AsyncCluster(proxy.bootstrap) as cluster:
+                    with pytest.raises(ConnectionFailed):
+                        await cluster.topics()
+
+    with running(listen=["SSL://127.0.0.1:0"], tls=tls) as server:
+        asyncio.run(main(server.bootstrap))
+    told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
+    words = (
+        "it may ask for a client certificate" if asked else "this port speaks TLS, and was not asked by it"
+    )
+    assert [words in line for line in told] == [True]
+
+
+def test_a_broker_that_is_away_is_told_once_until_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(server: Server) -> None:
+        async with Proxy(server.bootstrap, tell=lambda exchange: None) as proxy:
+            for _ in range(2):
+                server.down()
+                for _ in range(3):
+                    async with AsyncCluster(proxy.bootstrap) as cluster:
+                        with pytest.raises(ConnectionFailed):
+                            await cluster.topics()
+                server.up()
+                async with AsyncCluster(proxy.bootstrap) as cluster:
+                    await cluster.topics()
+
+    with running() as server:
+        asyncio.run(main(server))
+    told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
+    assert ["can't be reached" in line for line in told] == [True, True]

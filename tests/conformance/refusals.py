@@ -1,0 +1,202 @@
+"""Each way not to be let in: what is wrong, and what whoever comes is told, in one sentence with its cure."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from consumer.security import Token
+from kproto.security.oauthbearer import unsecured_token
+from tests.conformance import secured
+
+
+def options(kafka: Any, listener: str, mechanism: str = "", **changes: Any) -> dict[str, Any]:
+    """What gets in at a listener, and then what a test changes; None: without it."""
+    protocol = {"PLAINTEXT": "PLAINTEXT", **secured.LISTENERS}[listener]
+    protocol = changes.pop("security_protocol", protocol)
+    given: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        given["ssl_cafile"] = kafka.certificates.ca
+    if protocol.startswith("SASL"):
+        given["sasl_mechanism"] = mechanism or "PLAIN"
+        if mechanism != "OAUTHBEARER":
+            given |= {"sasl_username": "alice", "sasl_password": secured.USERS["alice"]}
+    given |= {
+        name: value(kafka) if callable(value) and name.startswith("ssl") else value
+        for name, value in changes.items()
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# ---- tokens, under names that every process can import
+
+
+def _token(seconds: float) -> str:
+    return unsecured_token("alice", int((time.time() + seconds) * 1000), 60_000)
+
+
+def of_tomorrow() -> str:
+    return _token(3600)
+
+
+def of_yesterday() -> str:
+    return _token(-3600)
+
+
+def of_the_skew() -> Token:
+    """It lasts by the client's clock, and by the broker's skew only."""
+    return Token(_token(-90), 1e11)
+
+
+def of_nobody() -> str:
+    return "x"
+
+
+def _named(function: str) -> dict[str, str]:
+    return {"sasl_oauth_token_provider": f"{__name__}:{function}"}
+
+
+# ---- the cases
+
+
+@dataclass(frozen=True)
+class Case:
+    """`final`: it is told at once, and not only when nobody answered for a while. `words` is a pattern."""
+
+    name: str
+    listener: str
+    words: str
+    mechanism: str = ""
+    changes: dict[str, Any] = field(default_factory=dict[str, Any])
+    final: bool = True
+
+    def options(self, kafka: Any) -> dict[str, Any]:
+        return options(kafka, self.listener, self.mechanism, **self.changes)
+
+    def java(self, kafka: Any) -> dict[str, str]:
+        """The same in a client.properties."""
+        given = self.options(kafka)
+        said = {"security.protocol": given["security_protocol"]}
+        for ours, store in (("ssl_cafile", "truststore"), ("ssl_certfile", "keystore")):
+            if ours in given:
+                said |= {f"ssl.{store}.type": "PEM", f"ssl.{store}.location": given[ours]}
+        mechanism = given.get("sasl_mechanism")
+        if mechanism is not None:
+            said["sasl.mechanism"] = mechanism
+        if mechanism == "OAUTHBEARER":
+            said["sasl.oauth.token.provider"] = given["sasl_oauth_token_provider"]
+        elif mechanism is not None:
+            module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+            login = f'username="{given["sasl_username"]}" password="{given["sasl_password"]}"'
+            said["sasl.jaas.config"] = f"org.apache.kafka.common.security.{module} required {login};"
+        return said
+
+    def file(self, kafka: Any, folder: Path) -> str:
+        """That in a file."""
+        path = folder / "client.properties"
+        path.write_text("\n".join(f"{name}={value}" for name, value in self.java(kafka).items()))
+        return str(path)
+
+
+WRONG = {"sasl_password": "wr0ng-secret"}
+CASES = [
+    *(
+        Case(
+            f"a wrong password by {mechanism}",
+            "SASL_SSL",
+            rf"refuses user 'alice' with {mechanism}.*are sasl_username and sasl_password right",
+            mechanism,
+            WRONG,
+        )
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    ),
+    Case(
+        "a stranger",
+        "SASL_PLAINTEXT",
+        "refuses user 'nobody'.*are sasl_username and sasl_password right",
+        "SCRAM-SHA-256",
+        {"sasl_username": "nobody"},
+    ),
+    Case(
+        "a mechanism that is not offered",
+        "PLAIN_ONLY",
+        r"sasl_mechanism SCRAM-SHA-512 is not offered here; there are: PLAIN\b",
+        "SCRAM-SHA-512",
+    ),
+    Case(
+        "a token of tomorrow",
+        "SASL_SSL",
+        r"refuses the token.*has it run out \(do the clocks agree\?\)",
+        "OAUTHBEARER",
+        _named("of_tomorrow"),
+    ),
+    Case(
+        "a token of yesterday",
+        "SASL_SSL",
+        "ran out .* s ago by this machine's clock",
+        "OAUTHBEARER",
+        _named("of_yesterday"),
+    ),
+    Case(
+        "a token that is in by the skew only, and then cut",
+        "SKEWED",
+        "let the token in, and closed the connection on the first request: has it run out by the broker's",
+        "OAUTHBEARER",
+        _named("of_the_skew"),
+        final=False,
+    ),
+    Case("no token", "SASL_SSL", "refuses the token", "OAUTHBEARER", _named("of_nobody")),
+    Case(
+        "no SASL where it is wanted",
+        "SASL_PLAINTEXT",
+        r"does this listener want SASL \(security_protocol\)",
+        changes={"security_protocol": "PLAINTEXT"},
+        final=False,
+    ),
+    Case(
+        "SASL where none is wanted",
+        "PLAINTEXT",
+        "wants no SASL: security_protocol must be PLAINTEXT",
+        changes={"security_protocol": "SASL_PLAINTEXT"},
+    ),
+    Case(
+        "no TLS where it is spoken",
+        "SSL",
+        "this port speaks TLS: set security_protocol",
+        changes={"security_protocol": "PLAINTEXT"},
+    ),
+    Case(
+        "SASL without TLS where both are wanted",
+        "SASL_SSL",
+        "this port speaks TLS: set security_protocol",
+        changes={"security_protocol": "SASL_PLAINTEXT"},
+    ),
+    Case(
+        "TLS where none is spoken",
+        "PLAINTEXT",
+        "does this port speak TLS",
+        changes={"security_protocol": "SSL"},
+        final=False,
+    ),
+    Case(
+        "an unknown authority",
+        "SSL",
+        "nobody known vouches for the certificate of localhost.*set ssl_cafile",
+        changes={"ssl_cafile": None},
+    ),
+    Case("a certificate that has expired", "EXPIRED", "certificate of localhost has expired: renew it"),
+    Case("another host's certificate", "ELSEWHERE", "certificate is not for the host name localhost"),
+    Case(
+        "no client certificate",
+        "MTLS",
+        "it may ask for a client certificate; set ssl_certfile",
+    ),
+    Case(
+        "a stranger's client certificate",
+        "MTLS",
+        "refuses this client's certificate",
+        changes={"ssl_certfile": lambda kafka: kafka.certificates.stranger},
+    ),
+]

@@ -1,0 +1,91 @@
+"""Who is not let in is told why, once, and soon: each case at each door, on a real Kafka and on ours.
+
+A run draws some of them by KPROTO_SEED, KPROTO_ALL_PLAYS=1 takes all (tox -e soak). What Spark's users see is
+in `test_spark_refusals`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from consumer import Cluster
+from kproto.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOut
+from tests.conformance.plays import SEED
+
+secured = pytest.importorskip("tests.conformance.secured")
+from tests.conformance.refusals import CASES, Case  # noqa: E402
+from tests.conformance.refused_doors import COMMANDS, DOORS, WAIT, concerns  # noqa: E402
+
+ALL = bool(os.environ.get("KPROTO_ALL_PLAYS"))
+SECRETS = ("wr0ng-secret", *secured.USERS.values())
+
+
+def doors_of(case: Case) -> list[str]:
+    """All, or two of them; each door is some case's."""
+    every = Random(SEED).sample(sorted(DOORS), len(DOORS))
+    first = 2 * CASES.index(case)
+    return every if ALL else [every[(first + more) % len(every)] for more in range(2)]
+
+
+def cases_of(command: str) -> list[Case]:
+    """All that concern it, or one."""
+    concerned = [case for case in CASES if concerns(command, case)]
+    return concerned if ALL else [Random(f"{SEED} {command}").choice(concerned)]
+
+
+@pytest.fixture(
+    scope="module",
+    params=["embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java])],
+)
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("secured")
+    if request.param == "embedded":
+        with secured.embedded_kafka(folder) as broker:
+            yield broker
+        return
+    with secured.real_kafka(folder) as broker:
+        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
+            cluster.create_topics({"flights": 1})
+        yield broker
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_call_tells_once_what_is_wrong(kafka: Any, case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    for door in doors_of(case):
+        where = f"{door}, KPROTO_SEED={SEED}"
+        caplog.clear()
+        began = time.monotonic()
+        with pytest.raises((AuthenticationFailed, ConnectionFailed, RequestTimedOut)) as told:
+            DOORS[door](kafka.places[case.listener], case.options(kafka))
+        took, said = time.monotonic() - began, str(told.value)
+        assert len(re.findall(case.words, said)) == 1, f"{where}: {said}"
+        assert "\n" not in said, where
+        assert isinstance(told.value, AuthenticationFailed) == case.final, where
+        assert took < WAIT / 2, where
+        logged = [one.getMessage() for one in caplog.records if one.name == "kproto.consumer"]
+        assert len([line for line in logged if re.search(case.words, line)]) <= 1, f"{where}: {logged}"
+        assert not [secret for secret in SECRETS if secret in f"{said}{logged}"], where
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_tells_it_once_in_a_line(kafka: Any, command: str, tmp_path: Path) -> None:
+    for case in cases_of(command):
+        folder = tmp_path / case.listener / str(CASES.index(case))
+        folder.mkdir(parents=True)
+        lines = COMMANDS[command](kafka.places[case.listener], case.file(kafka, folder), folder)
+        words = case.words
+        if command == "kproto watch" and case.changes.get("security_protocol") == "PLAINTEXT":
+            words = "this port speaks TLS, and was not asked by it: --tls"
+        where = f"{case.name}, KPROTO_SEED={SEED}: {lines}"
+        assert len([line for line in lines if re.search(words, line)]) == 1, where
+        assert not [line for line in lines if line.startswith("Traceback")], where
+        assert not [secret for secret in SECRETS if secret in "\n".join(lines)], where
