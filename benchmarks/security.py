@@ -50,6 +50,7 @@ from typing import Any
 from consumer import Cluster
 from tests.conformance.secured import USERS, real_kafka
 
+from .bare import bare_reads
 from .report import header, machine, row
 
 GOAL = 0.6
@@ -162,6 +163,11 @@ READERS: Mapping[str, Callable[..., Taken]] = {
     "kproto columns": partial(kproto_reads, True),
     "confluent": confluent_reads,
 }
+# They throw away what they read: what TLS costs by itself, and what the broker lets through.
+BARE: Mapping[str, Callable[..., Taken]] = {
+    "bare socket": partial(bare_reads, "socket"),
+    "bare memory": partial(bare_reads, "memory"),
+}
 WRITERS: Mapping[str, Callable[..., Taken]] = {"kproto": kproto_writes, "confluent": confluent_writes}
 
 
@@ -212,12 +218,16 @@ def on(broker: str, rounds: int, count: int) -> bool:
         header(
             f"{broker}: krec/s of plain", "plain", "SSL, wall / cpu of plain", "SASL_SSL, wall / cpu of plain"
         )
-        for kind, clients in (("read", READERS), ("write", WRITERS)):
+        all_taken: dict[str, dict[str, list[Taken]]] = {}
+        for kind, clients in (("read", {**READERS, **BARE}), ("write", WRITERS)):
             for name in clients:
-                taken: dict[str, list[Taken]] = {protocol: [] for protocol in PROTOCOLS}
+                spoken = PROTOCOLS[:2] if name in BARE else PROTOCOLS
+                taken = all_taken[f"{kind}: {name}"] = {protocol: [] for protocol in spoken}
                 for turn in range(rounds):
-                    for protocol in PROTOCOLS if turn % 2 else PROTOCOLS[::-1]:
+                    for protocol in spoken if turn % 2 else spoken[::-1]:
                         topic = "read" if kind == "read" else f"{name[:6]}-{protocol}-{turn}"
+                        if name in BARE:
+                            topic = f"read@{places['PLAINTEXT']}"
                         if kind == "write":
                             with Cluster(places["PLAINTEXT"], timeout=60) as cluster:
                                 cluster.create_topics({topic: PARTITIONS})
@@ -228,7 +238,7 @@ def on(broker: str, rounds: int, count: int) -> bool:
                                 cluster.delete_topics([topic])
                 plain = taken["PLAINTEXT"]
                 cells: list[str] = []
-                for protocol in PROTOCOLS[1:]:
+                for protocol in spoken[1:]:
                     pairs = list(zip(plain, taken[protocol], strict=True))
                     wall, cpu = (statistics.median(a[i] / b[i] for a, b in pairs) for i in (0, 1))
                     cells.append(f"{wall:.2f} / {cpu:.2f}")
@@ -237,8 +247,28 @@ def on(broker: str, rounds: int, count: int) -> bool:
                     f"{kind}: {name}",
                     f"{count / statistics.median(one[0] for one in plain) / 1000:.0f}",
                     *cells,
+                    *[""] * (2 - len(cells)),
                 )
+        for name in READERS:
+            if name.startswith("kproto"):
+                print(f"read: {name}, at best: {at_best(all_taken, name)}")
     return good
+
+
+def at_best(taken: Mapping[str, Mapping[str, list[Taken]]], name: str) -> str:
+    """What of plain TLS could leave a reader on this machine, were there nothing but TLS above it."""
+    plain = taken[f"read: {name}"]["PLAINTEXT"]
+    wall, cpu = (statistics.median(one[i] for one in plain) for i in (0, 1))
+    told: list[str] = []
+    for bare in BARE:
+        pairs = zip(*(taken[f"read: {bare}"][protocol] for protocol in PROTOCOLS[:2]), strict=True)
+        above = statistics.median(through[1] - without[1] for without, through in pairs)
+        let_through = statistics.median(one[0] for one in taken[f"read: {bare}"]["SSL"])
+        told.append(
+            f"{wall / (wall + above):.2f} / {cpu / (cpu + above):.2f} by {bare}, whose broker allows "
+            f"{min(1.0, wall / let_through):.2f}"
+        )
+    return "; ".join(told)
 
 
 def main() -> None:
@@ -252,7 +282,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.one:
         kind, name, *rest, count = arguments.one
-        print(json.dumps((READERS if kind == "read" else WRITERS)[name](*rest, int(count))))
+        clients = {**READERS, **BARE} if kind == "read" else WRITERS
+        print(json.dumps(clients[name](*rest, int(count))))
         return
     print(machine("confluent-kafka"))
     print(f"{arguments.records} records of {SIZE} B, {arguments.rounds} rounds")
