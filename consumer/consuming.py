@@ -136,7 +136,11 @@ class ConsumerCalls(Polling):
 
     @serves
     async def unsubscribe(self, timeout: float | None = None) -> None:
-        """Gives everything back and leaves the group; revoked callbacks run in here."""
+        """Gives everything back and leaves the group; revoked callbacks run in here.
+
+        What was processed is committed, if commits are automatic. What the last poll returned isn't, as
+        nobody said so: `commit` before, if it is.
+        """
         await self._breathe()
         self._give_back()
         future = self._future()

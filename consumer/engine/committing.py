@@ -5,8 +5,8 @@ Rules that hold here:
 * Commits are sent one after the other, in the order they were asked for: an older offset never overtakes a
   newer.
 * A member's commit carries its identity of the moment it is sent. While a rebalance is under way it waits,
-  and then goes out with the new generation, if all of its partitions are still owned; else it fails with
-  CommitFailed. It never makes the member lose anything, and fetching goes on.
+  and then goes out with the new generation, if all of its partitions were owned all the while; else it fails
+  with CommitFailed. It never makes the member lose anything, and fetching goes on.
 * Commits and JoinGroups travel on two connections, so a commit may be read after the group went on to the
   next generation. ILLEGAL_GENERATION means something only if the identity is still what it was sent with.
 * Every commit ends: committed, refused, or when its time is over; at the latest when the consumer is closed.
@@ -69,6 +69,8 @@ class _Commit(msgspec.Struct, eq=False):
     then: Then
     # A member's: never sent by somebody who is none any more.
     in_group: bool
+    # As what its partitions were held when it was asked for: one that went and came back is another one.
+    held: Mapping[TopicPartition, PartitionState]
     # Partitions that went away are left out, and nobody minds.
     trim: bool = False
     # To be sent with this identity and no other (what Java commits before it joins again).
@@ -115,6 +117,11 @@ class Committer:
         # Lost with something to commit, and the application doesn't know it yet.
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
+    def start_timer(self) -> None:
+        """Commits in time from now on; a clock that runs goes on."""
+        if self._auto_at is None:
+            self.restart_timer()
+
     def restart_timer(self) -> None:
         if self._core.options.enable_auto_commit:
             self._auto_at = self._core.now + max(1, self._core.options.auto_commit_interval_ms)
@@ -140,8 +147,8 @@ class Committer:
 
     def commit(self, offsets: Offsets, timeout_ms: int, then: Then) -> None:
         """Commits; `then` gets None, or the error that ended it."""
-        if self._standing.in_group and self._standing.over is not None:
-            then(self._standing.over)
+        if (over := self._standing.hopeless) is not None:
+            then(over)
         elif offsets:
             self._enqueue(offsets, timeout_ms, then)
         else:
@@ -212,8 +219,10 @@ class Committer:
     ) -> None:
         deadline = self._core.now + timeout_ms
         in_group = self._standing.in_group
+        positions = self._core.partitions
+        held = {p: state for p in offsets if in_group and (state := positions.get(p)) is not None}
         commit = _Commit(
-            offsets, deadline, timeout_ms, then, in_group, trim=trim, only_as=only_as, start=start
+            offsets, deadline, timeout_ms, then, in_group, held, trim=trim, only_as=only_as, start=start
         )
         if only_as is None:
             self._queue.append(commit)
@@ -255,9 +264,9 @@ class Committer:
             self._end(head, None)
             return True
         theirs = head.in_group and not self._as_java(head)
-        gone = [p for p in head.offsets if theirs and p not in core.partitions]
+        gone = [p for p in head.offsets if theirs and self._is_gone(head, p)]
         if gone and head.trim:
-            head.offsets = {p: value for p, value in head.offsets.items() if p in core.partitions}
+            head.offsets = {p: value for p, value in head.offsets.items() if not self._is_gone(head, p)}
             return True
         if gone or (head.in_group and not standing.in_group):
             detail = f"{next(iter(gone or head.offsets))} is not assigned to this consumer (any more)"
@@ -277,6 +286,10 @@ class Committer:
             return False
         self._send(head, node, identity)
         return True
+
+    def _is_gone(self, commit: _Commit, partition: TopicPartition) -> bool:
+        state = self._core.partitions.get(partition)
+        return state is None or commit.held.get(partition, state) is not state
 
     def _send(self, commit: _Commit, node: int, identity: Identity | None) -> None:
         core = self._core
@@ -392,7 +405,8 @@ class Committer:
         codes = offset_commit_codes(core.view, call.response, call.version)
         for partition, (offset, _, _) in commit.offsets.items():
             state = core.partitions.get(partition)
-            if codes.get(partition) == ErrorCode.NONE and state is not None:
+            same = state is not None and commit.held.get(partition, state) is state
+            if codes.get(partition) == ErrorCode.NONE and state is not None and same:
                 state.committed_at(offset)
                 if isinstance(state.error, NoOffsetForPartition):
                     state.find_committed()  # it has one now

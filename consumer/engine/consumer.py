@@ -141,13 +141,12 @@ class Engine:
                 _must_be_offset(partition, offset)
         self.standing.place = Place.hand if event.partitions else Place.nowhere
         positions = self.core.partitions
-        for partition in [partition for partition in positions if partition not in event.partitions]:
-            positions.drop(partition)
+        self.leaving.give_up([partition for partition in positions if partition not in event.partitions])
         for partition, offset in event.partitions.items():
             state = positions.get(partition) or positions.add(partition, announced=True)
             if offset is not None:
                 state.start_at(offset)
-        self.committer.restart_timer()
+        self.committer.start_timer()
         self.metadata.watch(frozenset(partition.topic for partition in event.partitions))
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
@@ -183,6 +182,8 @@ class Engine:
                 self._raised = False
                 core.actions.append(Deliver(rows, columns, core.partitions.losses))
                 return
+            # What was passed over on the way (aborted, compacted) is nobody's to process.
+            core.partitions.mark_processed()
             self._look()
             error = self._error(again=True)
         if error is not None:
@@ -191,7 +192,7 @@ class Engine:
 
     def _error(self, *, again: bool) -> KprotoError | None:
         """What wasn't told yet, or (`again`) still stands in the way."""
-        error = self.core.next_error() or (self.standing.over if again else None)
+        error = self.core.next_error() or (self.standing.hopeless if again else None)
         return error or self.deliveries.error(again=again)
 
     def serve_listener(self, event: ev.ServeListener) -> None:

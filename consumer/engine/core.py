@@ -153,6 +153,7 @@ class MetadataKeeper:
         self._core = core
         self.topics: frozenset[str] = frozenset()
         self.everything = False
+        self.complete = False  # everything is wanted, and was told
         # Told after each answer: the topics that were asked for, None for all.
         self.changed = changed
         self._call: Call | None = None
@@ -186,6 +187,7 @@ class MetadataKeeper:
             self._soon(0)
         self.topics = topics
         self.everything = everything
+        self.complete = self.complete and everything
         self.refusals = {name: refusal for name, refusal in self.refusals.items() if name in topics}
         if not topics and not everything:
             self._next_at, self._needed = None, False
@@ -279,6 +281,7 @@ class MetadataKeeper:
             core.report("reachable", reason=f"a broker answers again, after {away} s")
         self.trouble = ""
         news = core.view.update(response, core.now, version=call.version, everything=self._asked is None)
+        self.complete = self.everything and (self.complete or self._asked is None)
         self._vain = self._vain + 1 if needed and not news else 0
         for topic in () if self._whole else self._asked or ():
             self._looks[topic] = 0 if news else self._looks.get(topic, 0) + 1

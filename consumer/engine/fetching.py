@@ -79,6 +79,7 @@ class Fetcher:
         self._core = core
         self._metadata = metadata
         self._finder = finder
+        self._committed_only = core.options.isolation_level == "read_committed"
         self._nodes: dict[int, _Node] = {}
         # Whose session asks for a partition.
         self._at: dict[TopicPartition, int] = {}
@@ -303,7 +304,9 @@ class Fetcher:
             self._refused(node, state, entry)
             return
         state.high_watermark = entry.high_watermark if entry.high_watermark >= 0 else None
-        state.last_stable_offset = entry.last_stable_offset if entry.last_stable_offset >= 0 else None
+        # Brokers tell it also to those who read behind it.
+        stable = entry.last_stable_offset if self._committed_only else -1
+        state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
         if entry.preferred_read_replica >= 0 and entry.preferred_read_replica != node:
             state.replica = entry.preferred_read_replica
@@ -313,7 +316,7 @@ class Fetcher:
             state.failures = 0
             return
         aborted = None
-        if core.options.isolation_level == "read_committed":
+        if self._committed_only:
             aborted = [(one.producer_id, one.first_offset) for one in entry.aborted_transactions or ()]
         try:
             options = core.options

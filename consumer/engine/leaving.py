@@ -8,9 +8,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kproto.errors import IllegalState, KprotoError
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.group.subscription import TopicPartition
 
 from ..options import ConsumerOptions
 from . import events as ev
@@ -19,6 +21,7 @@ from .core import Core, MetadataKeeper
 from .events import Done
 from .fetching import Fetcher
 from .membership import Membership
+from .positions import PartitionState
 from .runner import Runner
 from .standing import Place
 
@@ -50,28 +53,57 @@ class Leaving:
         self._closing: ev.Close | None = None
         self._left = False  # the group, or there was none; the fetch sessions are being closed
         self._unsubscribing: list[Any] = []
+        self._saving = False  # what was processed of partitions that were assigned by hand
 
     # ---- for a while
 
     def unsubscribe(self, event: ev.Unsubscribe) -> None:
         self._unsubscribing.append(event.token)
+        self._group.uncommitted = None
         if self._standing.in_group:
-            self._group.uncommitted = None
             self._group.unsubscribe()
         else:
+            options = self._core.options
+            self._saving = True
+            self._save(list(self._core.partitions), options.request_timeout_ms, self._saved)
             self._core.partitions.clear()
             self._standing.place = Place.nowhere
 
+    def give_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """The application assigned others by hand: what it processed of these is committed, as it may be."""
+        if partitions:
+            self._save(partitions, self._core.options.request_timeout_ms, lambda: None)
+        for partition in partitions:
+            self._core.partitions.drop(partition)
+
+    def _save(self, partitions: Sequence[TopicPartition], timeout_ms: int, then: Callable[[], None]) -> None:
+        """Commits what was processed of partitions that were assigned by hand, if commits are automatic,
+        behind the commits that were asked for."""
+        options, states = self._core.options, dict[TopicPartition, PartitionState]()
+        if options.enable_auto_commit and not (options.as_java and not self._closing):
+            states = self._committer.consumed(partitions)
+
+        def done(error: KprotoError | None) -> None:
+            if states and error is not None:
+                self._group.not_committed(states, error)
+            then()
+
+        if states:
+            self._committer.commit(offsets_of(states), timeout_ms, done)
+        else:
+            self._committer.drain(timeout_ms, done)
+
+    def _saved(self) -> None:
+        self._saving = False
+
     def look(self) -> None:
         """Whether everything was given back."""
-        if not self._unsubscribing or not self._group.settled:
+        if not self._unsubscribing or self._saving or not self._group.settled:
             return
-        if not self._group.wanted:  # else it was subscribed again meanwhile
+        if not self._group.wanted and not self._standing.by_hand:  # else there is something new meanwhile
             self._core.partitions.clear()
-            if self._standing.in_group:
-                self._standing.place = Place.nowhere
-            if not self._standing.by_hand:
-                self._metadata.watch(frozenset())
+            self._standing.place = Place.nowhere
+            self._metadata.watch(frozenset())
         self._unsubscribed(self._group.uncommitted)
 
     def _unsubscribed(self, error: KprotoError | None) -> None:
@@ -97,16 +129,7 @@ class Leaving:
         if self._standing.in_group:
             self._group.close(event.leave, timeout)
             return
-        states = self._committer.consumed() if core.options.enable_auto_commit else {}
-
-        def done(error: KprotoError | None) -> None:
-            self._group.uncommitted = error if states else None
-            self.left()
-
-        if states and self._standing.by_hand:
-            self._committer.commit(offsets_of(states), timeout, done)
-        else:
-            self._committer.drain(timeout, done)
+        self._save(list(core.partitions), timeout, self.left)
 
     def left(self) -> None:
         """Nothing more is said to the group; the brokers keep fetch sessions for nobody."""
@@ -116,8 +139,17 @@ class Leaving:
         core = self._core
         assert self.close_at is not None
         self.close_at = min(self.close_at, core.now + SESSIONS_CLOSE_MS)
+        self._tell_uncommitted()
         core.partitions.clear()
         self._fetcher.close(self._end, max(1, self.close_at - core.now))
+
+    def _tell_uncommitted(self) -> None:
+        """Time is over, and what was processed was not even sent: a callback took it, or there was none."""
+        core = self._core
+        left = core.partitions.to_commit() if core.options.enable_auto_commit else {}
+        if left and self._closing is not None and not self._group.saving and not self._group.uncommitted:
+            why = "the consumer was closed before this was sent"
+            self._group.not_committed(left, RequestTimedOut("OffsetCommit", self._closing.timeout_ms, why))
 
     def look_at_clock(self) -> None:
         if self.close_at is not None and self.close_at <= self._core.now:
@@ -129,8 +161,9 @@ class Leaving:
         self.closed = True
         self.close_at = None
         core = self._core
-        core.partitions.clear()
         self._committer.close()
+        self._tell_uncommitted()
+        core.partitions.clear()
         self._runner.end(IllegalState("this consumer was closed meanwhile"))
         core.report("closed")
         core.actions.extend(core.network.actions)

@@ -64,6 +64,8 @@ class _Callback(msgspec.Struct, eq=False):
     release: bool = False
     # As Java: what is to be committed is committed before the callback.
     committed: bool = False
+    # Its commit is on its way, and tells what becomes of it.
+    saving: bool = False
 
 
 class Membership:
@@ -109,7 +111,7 @@ class Membership:
         self._standing.place = Place.group
         self.pattern = pattern
         self.topics = topics
-        self._committer.restart_timer()
+        self._committer.start_timer()
         if self._in_poll:
             self._alive()
         if pattern is None:
@@ -253,6 +255,7 @@ class Membership:
 
     def _commit_then(self, callback: _Callback, then: Callable[[_Callback], None]) -> None:
         """Commits what was processed of these, waits for every commit that is under way, then goes on."""
+        callback.saving = True
         options = self._core.options
         timeout = min(options.request_timeout_ms, options.max_poll_interval_ms)
         states: dict[TopicPartition, PartitionState] = {}
@@ -261,7 +264,7 @@ class Membership:
 
         def done(error: KprotoError | None) -> None:
             if error is not None and callback is self._letting_go:  # else "lost" has said it
-                self._not_committed(states, error)
+                self.not_committed(states, error)
             then(callback)
 
         if states:
@@ -269,7 +272,12 @@ class Membership:
         else:
             self._committer.drain(timeout, lambda error: then(callback))
 
-    def _not_committed(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
+    @property
+    def saving(self) -> bool:
+        """Whether the commit of what is given back is under way."""
+        return self._letting_go is not None and self._letting_go.saving
+
+    def not_committed(self, partitions: Iterable[TopicPartition], error: KprotoError) -> None:
         self.uncommitted = error
         self._core.report("uncommitted", partitions, owned=self._core.partitions, reason=str(error))
 
@@ -389,7 +397,7 @@ class Membership:
 
         def done(error: KprotoError | None) -> None:
             if error is not None:
-                self._not_committed(states, error)
+                self.not_committed(states, error)
             if member.open is action.request:
                 self._send(action)
 
@@ -484,7 +492,7 @@ class Membership:
     def _match(self) -> None:
         """Which topics the pattern means now: whole names, without Kafka's own."""
         view = self._core.view
-        if self.pattern is None or view.updated_at is None or not self._metadata.everything:
+        if self.pattern is None or not self._metadata.complete:
             return
         wanted = re.compile(self.pattern)
         hide = self._core.options.exclude_internal_topics
@@ -494,6 +502,7 @@ class Membership:
             if topic.partitions and not (hide and topic.internal) and wanted.fullmatch(name)
         )
         assert self.member is not None
-        if topics != self.topics or self.member.state is MemberState.idle:
+        known = (topics, self.pattern) == (self.topics, self.member.pattern)
+        if not known or self.member.state is MemberState.idle:
             self.topics = topics
             self.feed(machine.Subscribe(topics, self.pattern))

@@ -38,6 +38,11 @@ class Standing:
         return self.place is Place.hand
 
     @property
+    def hopeless(self) -> KprotoError | None:
+        """Why nothing comes any more, where it would come from the group."""
+        return self.over if self.in_group else None
+
+    @property
     def identity(self) -> Identity | None:
         """What a commit has to carry; None while there is no generation to commit in."""
         return self.member.identity if self.member is not None and self.in_group else None

@@ -1,0 +1,185 @@
+"""Promises that something else happens to meanwhile: a loss, a callback, another subscription, a transaction.
+
+The whole engine in virtual time, against the embedded broker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.error_codes import ErrorCode
+from kproto.errors import CommitFailed, NotAuthorized, RequestTimedOut
+from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.records import Record, encode_batch
+from tests.consumer.test_promises import (
+    AUTO,
+    GROUP,
+    answer_commits,
+    filled,
+    forget_the_member,
+    reading,
+)
+from tests.consumer.world import Client, World, tp
+
+T0 = tp("t", 0)
+
+# ---- subscriptions
+
+
+@pytest.mark.parametrize("before", [{"pattern": "t.*"}, {"topics": ("t",)}], ids=["a pattern", "topics"])
+def test_a_pattern_that_matches_nothing_takes_the_place_of_what_was_subscribed(before: Any) -> None:
+    world = filled()
+    a = world.consumer(**GROUP)
+    a.subscribe(*before.get("topics", ()), pattern=before.get("pattern"))
+    assert world.run(until=lambda: len(a.records) == 10)
+    a.subscribe(pattern="nothing.*")
+    assert world.run(until=lambda: a.owns() == set())
+    world.write("t", 0, "more")
+    world.run(5_000)
+    assert len(a.records) == 10
+
+
+def test_a_pattern_is_matched_when_all_topics_are_known() -> None:
+    world = World({"t": 1, "u": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: a.owns() == {T0})
+    joined = len(world.asked(a, JoinGroupRequest))
+    a.subscribe(pattern="u")
+    assert world.run(until=lambda: a.owns() == {tp("u", 0)})
+    assert len(world.asked(a, JoinGroupRequest)) == joined + 1
+
+
+def test_who_subscribes_before_each_poll_commits_in_time_all_the_same() -> None:
+    world = filled()
+    a = world.consumer(**AUTO)
+    a.subscribe("t")
+    for _ in range(10):
+        world.run(1_000)
+        a.subscribe("t")
+    assert world.committed("g", T0) == 10
+
+
+# ---- commits
+
+
+def test_a_commit_from_before_a_loss_is_not_sent_by_who_has_the_partition_again() -> None:
+    world = filled()
+    a = reading(world, retry_backoff_ms=10_000, retry_backoff_max_ms=10_000)
+    answer_commits(world, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    late = a.commit({T0: 5})
+    world.run(300)
+    forget_the_member(world)
+    assert world.run(until=lambda: a.owns() == set())
+    assert world.run(until=lambda: a.owns() == {T0})  # between the two somebody else may have committed more
+    world.run(20_000)
+    assert isinstance(a.done[late][1], CommitFailed)
+    assert world.committed("g", T0) == 0
+
+
+def test_who_gives_up_what_was_assigned_by_hand_commits_what_was_processed() -> None:
+    world = filled()
+    a = world.consumer(**AUTO)
+    a.assign({T0: 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(100)
+    ended = a.unsubscribe()
+    assert world.run(1_000, until=lambda: ended in a.done)
+    assert world.committed("g", T0) == 10
+
+
+def test_who_assigns_other_partitions_commits_what_was_processed_of_those_before() -> None:
+    world = filled(2)
+    a = world.consumer(**AUTO)
+    a.assign({T0: 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(100)
+    a.assign({tp("t", 1): 0})
+    world.run(1_000)
+    assert world.committed("g", T0) == 10
+
+
+def test_a_commit_of_what_was_assigned_by_hand_that_fails_is_told_by_unsubscribe() -> None:
+    world = filled()
+    a = world.consumer(**AUTO)
+    a.assign({T0: 0})
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(100)
+    answer_commits(world, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    ended = a.unsubscribe()
+    assert world.run(1_000, until=lambda: ended in a.done)
+    assert isinstance(a.done[ended][1], NotAuthorized)
+    assert [change.partitions for change in a.heard("uncommitted")] == [(T0,)]
+
+
+@pytest.mark.parametrize(
+    ("callback_ms", "timeout_ms"), [(5_000, 1_000), (0, 0)], ids=["a callback", "no time"]
+)
+def test_closing_without_time_for_the_last_commit_tells(callback_ms: int, timeout_ms: int) -> None:
+    world = filled()
+    a = world.consumer(**AUTO)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.records) == 10)
+    world.run(100)
+    a.callback_ms = callback_ms
+    ended = a.close(timeout_ms=timeout_ms)
+    world.run(10_000)
+    assert isinstance(a.done[ended][1], RequestTimedOut)
+    assert [change.partitions for change in a.heard("uncommitted")] == [(T0,)]
+
+
+def test_a_waiting_poll_that_only_passes_over_offsets_commits_them() -> None:
+    world = filled()
+    a = world.consumer(**AUTO)
+    a.poll_timeout_ms = 3_600_000
+    a.subscribe("t")
+    assert world.run(until=lambda: world.committed("g", T0) == 10)
+    world.mark("t", 0)
+    assert world.run(until=lambda: world.committed("g", T0) == 11)
+
+
+# ---- standing, and lag
+
+
+def test_who_was_fenced_may_read_by_hand() -> None:
+    world = filled()
+    a = reading(world)
+    forget_the_member(world, ErrorCode.FENCED_INSTANCE_ID)
+    assert world.run(until=lambda: a.is_over and bool(a.errors))
+    a.unsubscribe()
+    world.run(1_000)
+    told = len(a.errors)
+    a.assign({T0: 0})
+    world.run(5_000)
+    assert len(a.records) == 20
+    assert len(a.errors) == told
+
+
+@pytest.mark.parametrize(("level", "lag"), [("read_uncommitted", 7), ("read_committed", 1)])
+def test_lag_counts_what_this_consumer_will_be_handed_out(level: str, lag: int) -> None:
+    world = filled()
+    ten = encode_batch([Record(offset=at, timestamp=0, key=None, value=b"") for at in range(10)])
+
+    def open_transaction(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        entry = PartitionData(
+            partition_index=0,
+            error_code=0,
+            high_watermark=10,
+            last_stable_offset=4,
+            aborted_transactions=None,
+            records=ten,
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.tamper = open_transaction
+    a = world.consumer(isolation_level=level)
+    a.limit, a.works_ms = 3, 10_000
+    a.assign({T0: 0})
+    assert world.run(until=lambda: len(a.records) == 3)
+    assert a.engine.partitions[T0].lag == lag
