@@ -122,13 +122,13 @@ class TokenSource:
             why = f"expires_at is seconds since 1970, and not a {kind}"
             raise NoToken(f"the token provider returned a Token that makes no sense: {why}", final=True)
         for name, value in found.extensions.items():
-            if why := wrong_extension(str(name), str(value)):
-                raise NoToken(f"the extension {name!r} of the token: {why}", final=True)
-        ends, now = _seconds(ends) if ends is not None else _ends(text), time.time()
-        if ends is not None and ends <= now:
-            ago = f"{now - ends:.0f} s ago by this machine's clock"
+            if wrong := wrong_extension(str(name), str(value)):
+                raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
+        end, now = _seconds(ends) if ends is not None else _ends(text), time.time()
+        if end is not None and end <= now:
+            ago = f"{now - end:.0f} s ago by this machine's clock"
             raise NoToken(f"the token provider returned a token that ran out {ago}", final=True)
-        self._token, self._until = found, 0.0 if ends is None else now + (ends - now) * REFRESH_AT
+        self._token, self._until = found, 0.0 if end is None else now + (end - now) * REFRESH_AT
         return found
 
 
