@@ -43,6 +43,7 @@ from typing import Any, Unpack
 import msgspec
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
+from kproto.group.assignors import chosen, is_cooperative
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
@@ -82,6 +83,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self.consumer = AsyncConsumer(bootstrap_servers, **config)
         self._interval_s = self.consumer.options.auto_commit_interval_ms / 1000
         self._patience_s = self.consumer.options.max_poll_interval_ms / 1000
+        self._cooperative = is_cooperative(chosen(self.consumer.options.partition_assignment_strategy))
         self._listener = _Listener(self)
         self._handler: Handler[Session, Claim] | None = None
         self._topics: frozenset[str] = frozenset()
@@ -112,13 +114,14 @@ class AsyncConsumerGroup(AsyncBlock):
             raise IllegalState("consume() is running already; one at a time")
         self._idle.clear()
         self._handler, self._exit = handler, False
+        stays = True  # what this member has, over a change of its topics
         try:
             if names != self._topics or not names:  # which subscribe() refuses
                 self.consumer.subscribe(names, self._listener)
-                self._topics = names
-            elif self._next is None and self._told_of:
+                stays, self._topics = self._cooperative, names
+            if self._next is None and stays and (kept := [one for one in self._told_of if one.topic in names]):
                 self._next = Session(self)
-                for place in self._told_of:
+                for place in kept:
                     self._next.by_partition[place] = Claim(self.consumer, place)
             await self._run()
         finally:

@@ -92,6 +92,16 @@ class AsyncNotes(Notes):
         self.note("over", claim.partition)
 
 
+class Once(Notes):
+    """Ends the session with the first record of "t"."""
+
+    def consume_claim(self, session: Any, claim: Any) -> None:
+        for record in claim:
+            if record.topic == "t":
+                self.take(session, claim, record)
+                return
+
+
 class Loop:
     """`consume` in a loop in a thread, as every program has it."""
 
@@ -271,6 +281,19 @@ def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
             assert one.returns == 1
             setups = [of["t"] for what, of in first.told if what == "setup"]
             assert [len(partitions) for partitions in setups] == [4, 2]
+
+
+def test_a_session_of_other_topics_claims_what_stays(server: Server) -> None:
+    """A cooperative member keeps it, and no callback tells of it again: its records went to nobody."""
+    with Cluster(server.bootstrap) as cluster:
+        cluster.create_topics({"u": 1})
+    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    with ConsumerGroup(server.bootstrap, group_id="g", **FAST, **strategy) as group:
+        for count, topics in enumerate((["t"], ["t", "u"])):
+            fill(server, 1)
+            notes = Once()
+            group.consume(topics, notes)
+            assert [record.offset for record in notes.records] == [count]
 
 
 def test_a_cooperative_rebalance_leaves_kept_claims_alone(server: Server) -> None:
