@@ -141,8 +141,9 @@ class ConsumerCalls(Polling):
         What was processed is committed, if commits are automatic. What the last poll returned isn't, as
         nobody said so: `commit` before, if it is.
         """
-        await self._breathe()
         self._give_back()
+        await self._breathe()
+        await self._called_back()
         future = self._future()
         self._do(ev.Unsubscribe(future))
         failures = await self._serve_until(future, now() + self._milliseconds(timeout))
@@ -316,23 +317,27 @@ class ConsumerCalls(Polling):
 
     async def _close(self, leave: bool, timeout: float, *, processed: bool) -> None:
         deadline = now() + int(timeout * 1000)
-        if self._closing:  # somebody else does it
+        if self._finished or self._forked:  # a child takes no lock of its parent's
+            return
+        with self._locked():
+            first, self._closing = not self._closing, True
+        if not first:  # somebody else does it
             while not self._finished and await self._wait(self._changes, deadline):
                 pass
-        if self._finished or self._forked:
+        if self._finished:
             return
-        self._closing = True
         failures: list[Exception] = []
         try:
             if self._crash is None:
-                try:
-                    await self._breathe()
-                except Exception as error:
-                    failures.append(error)
+                await self._breathe()
                 gave_back = self._give_back(also_last=not processed)
                 future = self._future()
                 self._do(ev.Close(future, leave, int(timeout * 1000), processed or gave_back))
                 failures += await self._serve_until(future, deadline + 100)
+                try:
+                    await self._called_back(deadline)
+                except Exception as error:
+                    failures.insert(0, error)
         finally:
             self._end(deadline)
             self._tell()

@@ -107,8 +107,9 @@ class Polling(Shell):
 
     async def _poll(self, take: ev.Take, timeout: float) -> ev.Deliver | None:
         deadline = now() + int(timeout * 1000)
+        self._give_back()  # before another task has its turn, whose seek comes after it
         await self._breathe()
-        self._give_back()
+        await self._called_back()
         try:
             delivered = await self._take(take, deadline)
             if delivered is None:
@@ -168,7 +169,8 @@ class Polling(Shell):
 
     # ---- callbacks
 
-    async def _call(self, action: ev.CallListener) -> None:
+    async def _call(self, action: ev.CallListener, until: int | None = None) -> None:
+        """Runs the listener; a coroutine is waited for until that moment at most, and goes on."""
         listener = self._listener
         if listener is None:
             self._returned()
@@ -187,7 +189,7 @@ class Polling(Shell):
             if not isinstance(answer, Awaitable):
                 self._returned()
                 return
-            await self._finish(answer, self._returned)
+            await self._finish(answer, self._returned, until)
 
     def _returned(self) -> None:
         self._if_open(ev.ListenerReturned())
@@ -224,7 +226,7 @@ class Polling(Shell):
             for action in self._do(ev.ServeListener()):
                 if isinstance(action, ev.CallListener):
                     try:
-                        await self._call(action)
+                        await self._call(action, deadline)
                     except Exception as error:
                         failures.append(error)
                     break

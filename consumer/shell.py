@@ -74,9 +74,12 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         """Waits until a future has ended."""
         raise NotImplementedError
 
-    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
+    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
         """Waits for what a callback returned, then calls `then`, whatever became of the caller."""
         raise NotImplementedError
+
+    async def _called_back(self, until: int | None = None) -> None:
+        """Waits for the callback that is under way, until that moment at most; raises what it raised."""
 
     def _future(self) -> Any:
         """A future that `_do` may be given as a token."""

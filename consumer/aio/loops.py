@@ -79,14 +79,18 @@ class Looped(InTasks, Shell):
     async def _result(self, future: asyncio.Future[Any]) -> Any:
         return await future
 
-    async def _breathe(self) -> None:
-        await super()._breathe()
+    async def _called_back(self, until: int | None = None) -> None:
         callback = self._callback
-        if callback is not None:
-            # The call that began this callback was cancelled; its error belongs to the next one.
-            await asyncio.shield(callback)
+        if callback is None:
+            return
+        await asyncio.wait([callback], timeout=None if until is None else max(0, until - now()) / 1000)
+        # Who began it may be cancelled by now; what it raises belongs to the next one who looks.
+        if callback.done():
+            if self._callback is callback:
+                self._callback = None
+            callback.result()
 
-    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
+    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
         name = next(iter(self._in_callback.values()), "a callback")
 
         async def finish() -> None:
@@ -94,11 +98,10 @@ class Looped(InTasks, Shell):
                 try:
                     await answer
                 finally:
-                    self._callback = None
                     then()
 
         self._callback = asyncio.get_running_loop().create_task(finish())
-        await asyncio.shield(self._callback)
+        await self._called_back(until)
 
     def _future(self) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

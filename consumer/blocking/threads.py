@@ -135,7 +135,7 @@ class Threaded(InThreads, Shell):
     async def _result(self, future: Future[Any]) -> Any:
         return future.result()
 
-    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None]) -> None:
+    async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
         close: Callable[[], None] | None = getattr(answer, "close", None)
         if close is not None:
             close()

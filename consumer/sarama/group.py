@@ -119,7 +119,11 @@ class AsyncConsumerGroup(AsyncBlock):
             if names != self._topics or not names:  # which subscribe() refuses
                 self.consumer.subscribe(names, self._listener)
                 stays, self._topics = self._cooperative, names
-            if self._next is None and stays and (kept := [one for one in self._told_of if one.topic in names]):
+            if (
+                self._next is None
+                and stays
+                and (kept := [one for one in self._told_of if one.topic in names])
+            ):
                 self._next = Session(self)
                 for place in kept:
                     self._next.by_partition[place] = Claim(self.consumer, place)

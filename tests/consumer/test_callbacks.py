@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 
 from consumer import AsyncConsumer, Consumer, GroupChange, Producer, RebalanceListener, TopicPartition
 from kproto.broker.server import running
-from kproto.errors import IllegalState
+from kproto.errors import IllegalState, RequestTimedOut
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -290,3 +291,74 @@ def test_handlers_of_logs_run_without_the_lock(broker: str) -> None:
         log.setLevel(level)
     assert len(free) > 3
     assert all(free)
+
+
+@pytest.mark.parametrize("how", ["another task", "its own callback"])
+def test_closing_ends_in_its_time_whatever_a_coroutine_waits_for(broker: str, how: str) -> None:
+    began, never = asyncio.Event(), asyncio.Event()
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            if how == "another task":
+                began.set()
+                await never.wait()
+
+        async def revoked(self, partitions: Any) -> None:
+            began.set()
+            await never.wait()
+
+    async def story() -> float:
+        consumer = AsyncConsumer(broker, group_id=f"hangs in {how}", **GROUP)
+        consumer.subscribe("t", Listener())
+        polling = asyncio.create_task(consumer.poll(10))
+        await (began.wait() if how == "another task" else polling)
+        before = time.monotonic()
+        with contextlib.suppress(RequestTimedOut):
+            await consumer.close(timeout=0.5)
+        took = time.monotonic() - before
+        assert began.is_set()
+        never.set()
+        if how == "another task":
+            with pytest.raises(IllegalState):
+                await polling
+        return took
+
+    assert asyncio.run(asyncio.wait_for(story(), 20)) < 5
+
+
+def test_what_a_coroutine_raised_between_two_polls_is_raised_by_the_next_one(broker: str) -> None:
+    ended = asyncio.Event()
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            if not ended.is_set():
+                await asyncio.sleep(0.1)
+                ended.set()
+                raise RuntimeError("nobody looked")
+
+    async def story() -> None:
+        async with AsyncConsumer(broker, group_id="between", **GROUP) as consumer:
+            consumer.subscribe("t", Listener())
+            polling = asyncio.create_task(consumer.poll(10))
+            while consumer._callback is None:
+                await asyncio.sleep(0.01)
+            polling.cancel()
+            await ended.wait()
+            await asyncio.sleep(0.05)
+            with pytest.raises(RuntimeError, match="nobody looked"):
+                await consumer.poll(5)
+            assert await consumer.poll(5)
+
+    asyncio.run(story())
+
+
+def test_a_seek_while_a_poll_lets_others_have_their_turn_wins(broker: str) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(broker, **{**GROUP, "max_poll_records": 20}) as consumer:
+            consumer.assign({P0: 0})
+            assert (await anext(aiter(consumer))).offset == 0
+            polling = asyncio.create_task(consumer.poll(10))
+            asyncio.get_running_loop().call_soon(consumer.seek, P0, 40)
+            assert (await polling)[0].offset == 40
+
+    asyncio.run(story())

@@ -287,7 +287,7 @@ def test_a_session_of_other_topics_claims_what_stays(server: Server) -> None:
     """A cooperative member keeps it, and no callback tells of it again: its records went to nobody."""
     with Cluster(server.bootstrap) as cluster:
         cluster.create_topics({"u": 1})
-    strategy = {"partition_assignment_strategy": "cooperative-sticky"}
+    strategy: dict[str, Any] = {"partition_assignment_strategy": "cooperative-sticky"}
     with ConsumerGroup(server.bootstrap, group_id="g", **FAST, **strategy) as group:
         for count, topics in enumerate((["t"], ["t", "u"])):
             fill(server, 1)
