@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
 
 # isort: off
@@ -31,7 +33,7 @@ from consumer import ConsumerRecord, Group, RecordMetadata
 # isort: on
 
 from ..arguments import checked
-from ..errors import IllegalState, UnknownTopic
+from ..errors import ConfigError, IllegalState, UnknownTopic
 from ..group.subscription import TopicPartition
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Kafka:
         self._own = bootstrap  # for the calls here, wherever `bootstrap` leads
         self.created: list[str] = []
         self._cluster: Cluster | None = None
+        self._making = Lock()
 
     def __repr__(self) -> str:
         return f"<Kafka at {self.bootstrap}>"
@@ -71,9 +74,10 @@ class Kafka:
     @property
     def cluster(self) -> Cluster:
         """For everything that has no call here: any request, offsets by time, raw fetches."""
-        if self._cluster is None:
-            self._cluster = Cluster(self._own)
-        return self._cluster
+        with self._making:  # calls may come from several threads
+            if self._cluster is None:
+                self._cluster = Cluster(self._own)
+            return self._cluster
 
     @checked
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
@@ -101,8 +105,8 @@ class Kafka:
             sent = [
                 producer.send(
                     topic,
-                    _encoded(value),
-                    key=_encoded(key),
+                    _encoded("value", value),
+                    key=_encoded("key", key),
                     partition=partition,
                     timestamp=timestamp,
                     headers=headers,
@@ -150,11 +154,13 @@ class Kafka:
         A condition that raises AssertionError or UnknownTopic is asked again; one that only asserts must
         return True in the end.
         """
-        end = time.monotonic() + timeout
+        end = _deadline(time.monotonic(), timeout)
         while True:
             last: object
             try:
                 last = condition()
+                if inspect.isawaitable(last):
+                    raise _not_awaited(last)
                 if last:
                     return
             except NOT_YET as error:
@@ -176,8 +182,27 @@ class Kafka:
             self._cluster = None
 
 
-def _encoded(text: bytes | str | None) -> bytes | None:
-    return text.encode() if isinstance(text, str) else text
+def _encoded(name: str, text: bytes | str | None) -> bytes | None:
+    if not isinstance(text, str):
+        return text
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(name, text, f"a text that has a UTF-8 form: {error.reason}") from None
+
+
+def _deadline(now: float, timeout: float) -> float:
+    """When to stop waiting. Raises ConfigError for what is no time."""
+    if math.isnan(timeout):
+        raise ConfigError("timeout", timeout, "a number of seconds")
+    return now + timeout
+
+
+def _not_awaited(condition: object) -> ConfigError:
+    """Nobody awaits it here, so it would count as true."""
+    if inspect.iscoroutine(condition):
+        condition.close()
+    return ConfigError("condition", condition, "a function that returns its answer; async_kafka awaits one")
 
 
 def _too_late(what: str, timeout: float, last: object) -> AssertionError:
@@ -255,7 +280,7 @@ class AsyncKafka:
     ) -> None:
         """As `Kafka.wait_until`; `condition` may also return something to be awaited."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
+        end = _deadline(loop.time(), timeout)
         while True:
             last: object
             try:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,20 +87,12 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
     from .kafka import Kafka
 
     if request.config.getoption(OPTION) == "embedded":
-        with running(settings=SETTINGS) as server, _opened(Kafka(server.bootstrap, server)) as kafka:
-            yield kafka
+        with running(settings=SETTINGS) as server, closing(Kafka(server.bootstrap, server)) as kafka:
+            yield kafka  # its topics go with it, whatever the test did to it
     else:
-        with _opened(Kafka(request.getfixturevalue("_kafka_bootstrap"))) as kafka:
+        with closing(Kafka(request.getfixturevalue("_kafka_bootstrap"))) as kafka:
             yield kafka
-
-
-@contextmanager
-def _opened(kafka: Kafka) -> Generator[Kafka]:
-    try:
-        yield kafka
-        kafka.clean()
-    finally:
-        kafka.close()
+            kafka.clean()
 
 
 def _real(chosen: str) -> AbstractContextManager[str]:

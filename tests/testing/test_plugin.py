@@ -87,14 +87,38 @@ def test_a_topic_that_comes_is_waited_for(kafka):
     kafka.wait_until(there)
     assert len(asked) == 2
 
+async def never():
+    return False
+
 def test_wrong_arguments_are_named(kafka):
     for call, says in (
         (lambda: kafka.create_topic(["a", "b"]), "name=.*a text"),
         (lambda: kafka.wait_until(lambda: True, timeout="1"), "timeout='1'.*a number"),
         (lambda: kafka.wait_until(True), "condition=True.*a function"),
+        (lambda: kafka.wait_until(lambda: False, timeout=float("nan")), "timeout=nan.*seconds"),
+        (lambda: kafka.wait_until(never), "condition=.*async_kafka awaits one"),
+        (lambda: kafka.produce("flights", "\\ud800"), "value=.*UTF-8"),
+        (lambda: kafka.produce("flights", "a", key="\\ud800"), "key=.*UTF-8"),
     ):
         with pytest.raises(ConfigError, match=says):
             call()
+
+def test_threads_have_one_cluster(kafka):
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Barrier
+    together = Barrier(8)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: (together.wait(), kafka.cluster)[1], range(8)))) == 1
+
+@pytest.mark.parametrize("left", ["down", "silent", "failing"])
+def test_a_test_may_leave_its_broker_as_it_is(kafka, left):
+    kafka.create_topic("flights")
+    if left == "down":
+        kafka.server.down()
+    elif left == "silent":
+        kafka.server.slow(float("inf"))
+    else:
+        kafka.server.fail("DeleteTopics", "UNKNOWN_SERVER_ERROR", 9)
 
 def test_a_coordinator_that_moves_or_loads_is_waited_for(kafka):
     for code in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"):
@@ -132,7 +156,7 @@ def _plugin(pytester: pytest.Pytester) -> list[str]:
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
-    run(pytester, "-q").assert_outcomes(passed=12)
+    run(pytester, "-q").assert_outcomes(passed=16)
 
 
 def test_a_broker_that_is_not_allowed_is_told(
