@@ -56,6 +56,7 @@ Begins = Callable[[memoryview], bool]
 
 _FIRST_STEP = 64 << 10  # the first guess at an unknown size: four of Kafka's batch.size
 _GZIP_STEP = 1 << 20
+_GZIP_AHEAD = 1 << 10  # of a member behind the first
 _SNAPPY_RATIO = 22  # a copy of 64 bytes takes 3 bytes of input: no honest block grows by more than 21.4
 _LZ4_RATIO = 255  # one byte of a length adds 255 bytes of output
 
@@ -223,30 +224,43 @@ def _gzip(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """All members of a gzip file; what follows the last one is ignored, as in Java's GZIPInputStream."""
+    """All members of a gzip file; what follows the last one is ignored, as in Java's GZIPInputStream.
+
+    An unpacker copies what is behind its member. So only the first, which mostly is the only one, gets all
+    that there is, and the others get it piece by piece: a megabyte has room for 50 thousand empty ones.
+    """
     parts: list[bytes] = []
     left = limit
-    rest: bytes | bytearray | memoryview = data
+    view = memoryview(data)
     package = _inflating()
     unpacker = package.decompressobj(31)
+    rest: bytes | memoryview = view
+    given = len(view)
+    ahead = _GZIP_AHEAD
     while True:
         try:
             part: bytes = unpacker.decompress(rest, _GZIP_STEP)
         except package.error as error:
             raise CodecError(str(error)) from None
-        parts.append(part)
-        left -= len(part)
-        if left < 0:
-            raise _Full(parts[0])
-        if not unpacker.eof:
+        if part:
+            parts.append(part)
+            left -= len(part)
+            if left < 0:
+                raise _Full(parts[0])
+        if unpacker.eof:
+            given -= len(unpacker.unused_data)
+            if view[given : given + 2] != b"\x1f\x8b":
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            unpacker = package.decompressobj(31)
+            ahead, rest = _GZIP_AHEAD, b""
+        else:
             rest = unpacker.unconsumed_tail
+        if not rest:
+            rest = view[given : given + ahead]
+            given += len(rest)
+            ahead *= 4
             if not part and not rest:
                 raise CodecError("the gzip data end too early")
-            continue
-        rest = unpacker.unused_data
-        if rest[:2] != b"\x1f\x8b":
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-        unpacker = package.decompressobj(31)
 
 
 def _gunzip_up_to(

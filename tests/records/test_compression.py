@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import zlib
 from typing import Any
 
 import pytest
@@ -77,6 +78,47 @@ def test_xerial_streams_may_be_concatenated() -> None:
 
 def test_gzip_members_may_be_concatenated() -> None:
     assert decompress(1, compress(1, b"a") + compress(1, b"b")) == b"ab"
+
+
+@given(
+    members=st.lists(
+        st.binary(max_size=5) | st.randoms(use_true_random=False).map(lambda r: r.randbytes(9000))
+    ),
+    behind=st.binary(max_size=3),
+    package=st.sampled_from(["zlib", "isal.isal_zlib"]),
+)
+def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: bytes, package: str) -> None:
+    pytest.importorskip(package)
+    data = b"".join(compress(1, one) for one in (b"", *members))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compression, "_inflating", lambda: importlib.import_module(package))
+        assert decompress(1, data + behind) == b"".join(members)
+        with pytest.raises(CodecError):
+            decompress(1, data[:-1])
+
+
+def test_many_small_members_are_not_copied_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = 0
+
+    class Counting:
+        error = zlib.error
+
+        class decompressobj:
+            def __init__(self, wbits: int) -> None:
+                self.inner = zlib.decompressobj(wbits)
+
+            def decompress(self, data: bytes, most: int) -> bytes:
+                nonlocal given
+                given += len(data)
+                return self.inner.decompress(data, most)
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self.inner, name)
+
+    monkeypatch.setattr(compression, "_inflating", lambda: Counting)
+    data = compress(1, b"") * 5_000
+    assert decompress(1, data) == b""
+    assert given < 100 * len(data)
 
 
 @given(data=st.binary(max_size=300), drawn=st.data())
