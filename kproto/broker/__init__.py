@@ -19,7 +19,8 @@ What it doesn't do, and so doesn't advertise in ApiVersions:
 
 Where it is simpler than Kafka, on purpose:
   * records live in memory only, and until they are deleted: retention, compaction and segments are accepted
-    as topic configs and shown, but nothing acts on them (but for those in `settings.ACTED_ON`);
+    as topic configs and shown, but nothing acts on them (but for those in
+    `topic_configs.ACTED_ON`);
   * a topic that Metadata creates is there in the same answer, not in the one after;
   * there is no __consumer_offsets topic to read;
   * the inside of produced batches is stored as it came once its CRC is right: a record that is not well

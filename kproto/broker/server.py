@@ -40,8 +40,9 @@ from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, Throttle, Trunca
 from .security.listeners import Listener, not_listening
 from .security.pipe import Pipe
 from .security.users import Users
-from .settings import Settings, check_topic_config
+from .settings import Settings
 from .shell import Clock, Observer, Shell
+from .topic_configs import check_topic_config
 
 if TYPE_CHECKING:
     import ssl

@@ -1,15 +1,11 @@
-"""What can be set on the broker and on its topics, under Kafka's own names.
+"""What can be set on the broker, under Kafka's own names; `topic_configs` has what can be set on topics.
 
-Rules:
-  * A name that neither the broker nor the group coordinator acts on is refused with ConfigError, which
-    lists the names there are: a setting that is silently ignored makes a test lie.
-  * A topic config that Kafka has is accepted on a topic, shown by DescribeConfigs and CreateTopics, and
-    acted on only where `ACTED_ON` says so: clients set retention and the like on every topic they create.
+A name that neither the broker nor the group coordinator acts on is refused with ConfigError, which lists the
+names there are: a setting that is silently ignored makes a test lie.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -18,83 +14,9 @@ from ..errors import ConfigError
 from ..group.settings import Settings as GroupSettings
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
+from .topic_configs import TIMESTAMP_TYPES
 
-# Kafka 4.3.1's topic configs with their defaults, as its DescribeConfigs answers them.
-TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
-    "cleanup.policy": "delete",
-    "compression.gzip.level": "-1",
-    "compression.lz4.level": "9",
-    "compression.type": "producer",
-    "compression.zstd.level": "3",
-    "delete.retention.ms": "86400000",
-    "file.delete.delay.ms": "60000",
-    "flush.messages": "9223372036854775807",
-    "flush.ms": "9223372036854775807",
-    "follower.replication.throttled.replicas": "",
-    "index.interval.bytes": "4096",
-    "leader.replication.throttled.replicas": "",
-    "local.retention.bytes": "-2",
-    "local.retention.ms": "-2",
-    "max.compaction.lag.ms": "9223372036854775807",
-    "max.message.bytes": "1048588",
-    "message.timestamp.after.max.ms": "3600000",
-    "message.timestamp.before.max.ms": "9223372036854775807",
-    "message.timestamp.type": "CreateTime",
-    "min.cleanable.dirty.ratio": "0.5",
-    "min.compaction.lag.ms": "0",
-    "min.insync.replicas": "1",
-    "preallocate": "false",
-    "remote.log.copy.disable": "false",
-    "remote.log.delete.on.disable": "false",
-    "remote.storage.enable": "false",
-    "retention.bytes": "-1",
-    "retention.ms": "604800000",
-    "segment.bytes": "1073741824",
-    "segment.index.bytes": "10485760",
-    "segment.jitter.ms": "0",
-    "segment.ms": "604800000",
-    "unclean.leader.election.enable": "false",
-}
-
-# Of cleanup.policy only that a compacted topic's records must have keys: nothing is compacted.
-ACTED_ON: Final = frozenset(
-    {"cleanup.policy", "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.type"}
-)
-
-# The lowest values that Kafka 4.3.1 allows, where it has a bound.
-_LOWEST: Final[Mapping[str, int]] = {
-    "delete.retention.ms": 0,
-    "file.delete.delay.ms": 0,
-    "flush.messages": 1,
-    "flush.ms": 0,
-    "index.interval.bytes": 0,
-    "local.retention.bytes": -2,
-    "local.retention.ms": -2,
-    "max.compaction.lag.ms": 1,
-    "max.message.bytes": 0,
-    "message.timestamp.after.max.ms": 0,
-    "message.timestamp.before.max.ms": 0,
-    "min.compaction.lag.ms": 0,
-    "min.insync.replicas": 1,
-    "retention.ms": -1,
-    "segment.bytes": 1_048_576,
-    "segment.index.bytes": 4,
-    "segment.jitter.ms": 0,
-    "segment.ms": 1,
-}
-_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "compression.type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
-    "preallocate": ("true", "false"),
-    "remote.log.copy.disable": ("true", "false"),
-    "remote.log.delete.on.disable": ("true", "false"),
-    "remote.storage.enable": ("true", "false"),
-    "unclean.leader.election.enable": ("true", "false"),
-}
-
-TIMESTAMP_TYPES: Final = _CHOICES["message.timestamp.type"]
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-_RATIO: Final = re.compile(r"0(\.\d+)?|\.\d+|1(\.0+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,29 +99,6 @@ def kafka_name(field_name: str) -> str:
 
 def kafka_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def check_topic_config(name: str, value: str | None) -> str | None:
-    """Why this topic config is not allowed, in Kafka's words where it has some; None when it is."""
-    if name not in TOPIC_DEFAULTS:
-        return f"Unknown topic config name: {name}"
-    if value is None:
-        return f"Null value not supported for topic configs: {name}"
-    wrong = f"Invalid value {value} for configuration {name}: "
-    choices = _CHOICES.get(name)
-    if choices is not None:
-        return None if value.lower() in map(str.lower, choices) else f"{wrong}one of {', '.join(choices)}"
-    if name == "min.cleanable.dirty.ratio":
-        return None if _RATIO.fullmatch(value) else f"{wrong}a number from 0 to 1"
-    if name == "cleanup.policy":
-        policies = [policy for policy in value.split(",") if policy.strip()]
-        return None if {*policies} <= {"compact", "delete"} else f"{wrong}compact, delete, or both"
-    if TOPIC_DEFAULTS[name].lstrip("-").isdigit():
-        if not value.strip().lstrip("-").isdigit():
-            return f"{wrong}a whole number"
-        lowest = _LOWEST.get(name)
-        return f"{wrong}at least {lowest}" if lowest is not None and int(value) < lowest else None
-    return None
 
 
 def _parsed(name: str, text: str, default: object) -> bool | int | str:

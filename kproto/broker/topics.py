@@ -17,7 +17,8 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from .log import Log
 from .producers import Producers
-from .settings import TOPIC_DEFAULTS, Settings
+from .settings import Settings
+from .topic_configs import TOPIC_DEFAULTS, trimmed
 
 NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
@@ -53,7 +54,7 @@ class Topic:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
     def config(self, name: str) -> str:
-        return self.configs.get(name) or broker_default(name, self._settings)
+        return trimmed(self.configs.get(name, "")) or broker_default(name, self._settings)
 
 
 def broker_default(name: str, settings: Settings) -> str:

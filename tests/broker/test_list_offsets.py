@@ -114,6 +114,13 @@ def test_deleting_beyond_the_end_is_out_of_range(client: Client) -> None:
     assert delete(client, 5) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
+def test_a_topic_that_is_only_compacted_keeps_its_records(stage: Stage, client: Client) -> None:
+    stage.topic("t").configs["cleanup.policy"] = "compact"
+    assert delete(client, 3) == (ErrorCode.POLICY_VIOLATION, -1)
+    stage.topic("t").configs["cleanup.policy"] = "compact, delete"
+    assert delete(client, 3) == (0, 3)
+
+
 def test_deleting_in_an_unknown_partition_is_refused(client: Client) -> None:
     assert delete(client, 0, partition=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from kproto.broker.machine import CreateTopic, GrowTopic
-from kproto.broker.settings import TOPIC_DEFAULTS
+from kproto.broker.topic_configs import TOPIC_DEFAULTS
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
@@ -385,6 +385,22 @@ def test_what_cant_be_altered_is_refused(client: Client) -> None:
     assert altered(client, SET, "none.such", "1") == ErrorCode.INVALID_CONFIG
     assert altered(client, APPEND, "retention.ms", "1") == ErrorCode.INVALID_CONFIG
     assert altered(client, SET, "retention.ms", "1", "none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert altered(client, SET, "retention.ms", "1", "a b") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert altered(client, SET, "retention.ms", None) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_config_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
+    changes = [AlterableConfig(name="retention.ms", config_operation=SET, value=value) for value in "12"]
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=changes)
+    answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+    assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    assert stage.topic("t").configs == {}
+
+
+def test_an_empty_list_asks_for_all_configs(client: Client) -> None:
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[])
+    answer = client.ask(DescribeConfigsRequest(resources=[resource]))
+    assert len(answer.results[0].configs) == len(TOPIC_DEFAULTS)
 
 
 def test_the_cluster_is_described(client: Client) -> None:

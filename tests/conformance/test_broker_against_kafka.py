@@ -88,8 +88,8 @@ class Both:
             self.sessions[index] = got[-1].session_id or self.sessions[index]
         assert seen(got[1]) == seen(got[0])
 
-    def create(self, partitions: int = 1) -> None:
-        self.agree(CreateTopicsRequest(topics=[creating(self.topic, partitions)]))
+    def create(self, partitions: int = 1, *configs: tuple[str, str | None]) -> None:
+        self.agree(CreateTopicsRequest(topics=[creating(self.topic, partitions, 1, *configs)]))
         until = time.monotonic() + 20
         for partition in range(partitions):  # Kafka's broker takes them over a little later
             asked = listing(self.topic, -1, partition=partition)
@@ -388,6 +388,17 @@ def test_records_are_deleted_alike(both: Both) -> None:
         both.agree(listing(both.topic, -2))
 
 
+def test_compacted_topics_keep_their_records_alike(both: Both) -> None:
+    name = both.topic
+    for policy in ("compact", "compact,delete", ""):
+        both.topic = f"{name}-{len(policy)}"
+        both.create(1, ("cleanup.policy", policy))
+        for offset in (0, 99, -1):
+            asked = DeleteRecordsPartition(partition_index=0, offset=offset)
+            topic = DeleteRecordsTopic(name=both.topic, partitions=[asked])
+            both.agree(DeleteRecordsRequest(topics=[topic], timeout_ms=2000))
+
+
 def test_topics_grow_alike(both: Both) -> None:
     both.create(2)
     for name, total, added, validate in [
@@ -417,6 +428,8 @@ def test_configs_are_described_and_altered_alike(both: Both) -> None:
     both.create(1)
     name = both.topic
     both.agree(describing(2, name))
+    none = DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=[])
+    both.agree(DescribeConfigsRequest(resources=[none]))
     for asked in (describing(2, "none-such"), describing(2, "a b"), describing(4, "9"), describing(99, "x")):
         both.agree(asked)
     for topic, operation, config, value in [
@@ -427,6 +440,8 @@ def test_configs_are_described_and_altered_alike(both: Both) -> None:
         (name, 2, "cleanup.policy", "compact"),
         (name, 3, "cleanup.policy", "delete"),
         ("none-such", 0, "retention.ms", "1"),
+        ("a b", 0, "retention.ms", "1"),
+        (name, 0, "retention.ms", None),
         (name, 1, "retention.ms", None),
     ]:
         change = AlterableConfig(name=config, config_operation=operation, value=value)
@@ -434,6 +449,9 @@ def test_configs_are_described_and_altered_alike(both: Both) -> None:
         both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
         time.sleep(0.1)  # Kafka's broker hears of it from its controller
         both.agree(describing(2, name, "retention.ms", "cleanup.policy", "none.such"))
+    twice = [AlterableConfig(name="retention.ms", config_operation=0, value=value) for value in "12"]
+    resource = AlterConfigsResource(resource_type=2, resource_name=name, configs=twice)
+    both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True))
 
 
 def test_topics_are_deleted_alike(both: Both) -> None:

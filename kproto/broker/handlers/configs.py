@@ -23,7 +23,8 @@ from ...messages.incremental_alter_configs import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..settings import TOPIC_DEFAULTS, Settings, check_topic_config
+from ..settings import Settings
+from ..topic_configs import INTS, TOPIC_DEFAULTS, check_topic_config
 from ..topics import Topic, bad_name, broker_default
 
 TOPIC: Final = 2  # ConfigResource.Type
@@ -62,18 +63,6 @@ class ConfigType(IntEnum):
 _LISTS: Final = frozenset(
     {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
 )
-_INTS: Final = frozenset(
-    {
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "index.interval.bytes",
-        "max.message.bytes",
-        "min.insync.replicas",
-        "segment.bytes",
-        "segment.index.bytes",
-    }
-)
 
 
 def describe_configs(broker: Broker, call: Call) -> Result:
@@ -106,7 +95,7 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> DescribeCon
         )
     else:
         error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}"
-    if resource.configuration_keys is not None:
+    if resource.configuration_keys:  # null and the empty list ask for all
         configs = [config for config in configs if config.name in resource.configuration_keys]
     return DescribeConfigsResult(
         error_code=error, error_message=message, resource_type=kind, resource_name=name, configs=configs
@@ -164,7 +153,7 @@ def _type(name: str, value: str) -> ConfigType:
         return ConfigType.LIST
     if value in ("true", "false"):
         return ConfigType.BOOLEAN
-    if name in _INTS:
+    if name in INTS:
         return ConfigType.INT
     if value.lstrip("-").isdigit():
         return ConfigType.LONG
@@ -196,7 +185,16 @@ def _altered(
         return ErrorCode.INVALID_REQUEST, "Only configs of topics can be altered on this broker."
     topic = broker.topics.named(resource.resource_name)
     if topic is None:
+        if (why := bad_name(resource.resource_name)) is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, why
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
+    if len({change.name for change in resource.configs}) < len(resource.configs):
+        return ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys"
+    missing = [
+        one.name for one in resource.configs if one.value is None and one.config_operation != Operation.DELETE
+    ]
+    if missing:
+        return ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}"
     configs = dict(topic.configs)
     for change in resource.configs:
         if change.config_operation == Operation.DELETE:
@@ -204,10 +202,7 @@ def _altered(
             continue
         value = _changed(topic, change)
         if value is None:
-            return (
-                ErrorCode.INVALID_CONFIG,
-                f"{change.name} is no list, or there is no value",
-            )
+            return ErrorCode.INVALID_CONFIG, f"{change.name} is no list"
         why = check_topic_config(change.name, value)
         if why is not None:
             return ErrorCode.INVALID_CONFIG, why

@@ -35,7 +35,7 @@ from ...messages.delete_topics import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..settings import check_topic_config
+from ..topic_configs import check_topic_config
 from ..topics import MAX_PARTITIONS, NO_ID, Topic, grow
 from .configs import described_topic
 from .lookup import find_partition, missing_topic
@@ -209,6 +209,10 @@ def delete_records(broker: Broker, call: Call) -> Result:
         partition = find_partition(broker.topics, name, index)
         if partition is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
+        topic = broker.topics.named(name)
+        if topic is not None and "delete" not in topic.config("cleanup.policy"):
+            error = ErrorCode.POLICY_VIOLATION
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
         log = partition.log
         offset = log.end_offset if wanted.offset == HIGH_WATERMARK else wanted.offset

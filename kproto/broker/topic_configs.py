@@ -1,0 +1,158 @@
+"""What can be set on a topic, under Kafka's own names: the defaults, and which values are allowed.
+
+Rules:
+  * A topic config that Kafka has is accepted, shown by DescribeConfigs and CreateTopics, and acted on only
+    where `ACTED_ON` says so: clients set retention and the like on every topic they create.
+  * Values are read as Kafka's ConfigDef reads them: blanks around them don't matter, words are written as
+    Kafka writes them, but for true and false; numbers fit their type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+# Kafka 4.3.1's topic configs with their defaults, as its DescribeConfigs answers them.
+TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
+    "cleanup.policy": "delete",
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.type": "producer",
+    "compression.zstd.level": "3",
+    "delete.retention.ms": "86400000",
+    "file.delete.delay.ms": "60000",
+    "flush.messages": "9223372036854775807",
+    "flush.ms": "9223372036854775807",
+    "follower.replication.throttled.replicas": "",
+    "index.interval.bytes": "4096",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "max.compaction.lag.ms": "9223372036854775807",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.type": "CreateTime",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "min.insync.replicas": "1",
+    "preallocate": "false",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "retention.bytes": "-1",
+    "retention.ms": "604800000",
+    "segment.bytes": "1073741824",
+    "segment.index.bytes": "10485760",
+    "segment.jitter.ms": "0",
+    "segment.ms": "604800000",
+    "unclean.leader.election.enable": "false",
+}
+
+# Of cleanup.policy only that a compacted topic's records must have keys, and that DeleteRecords needs delete:
+# nothing is compacted.
+ACTED_ON: Final = frozenset(
+    {"cleanup.policy", "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.type"}
+)
+
+INTS: Final = frozenset(
+    {
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "index.interval.bytes",
+        "max.message.bytes",
+        "min.insync.replicas",
+        "segment.bytes",
+        "segment.index.bytes",
+    }
+)
+"""Those that are int32; the other whole numbers are int64."""
+
+# The lowest and highest values that Kafka 4.3.1 allows, where it has a bound.
+_LOWEST: Final[Mapping[str, int]] = {
+    "compression.gzip.level": -1,
+    "compression.lz4.level": 1,
+    "compression.zstd.level": -(1 << 17),
+    "delete.retention.ms": 0,
+    "file.delete.delay.ms": 0,
+    "flush.messages": 1,
+    "flush.ms": 0,
+    "index.interval.bytes": 0,
+    "local.retention.bytes": -2,
+    "local.retention.ms": -2,
+    "max.compaction.lag.ms": 1,
+    "max.message.bytes": 0,
+    "message.timestamp.after.max.ms": 0,
+    "message.timestamp.before.max.ms": 0,
+    "min.compaction.lag.ms": 0,
+    "min.insync.replicas": 1,
+    "retention.ms": -1,
+    "segment.bytes": 1_048_576,
+    "segment.index.bytes": 4,
+    "segment.jitter.ms": 0,
+    "segment.ms": 1,
+}
+_HIGHEST: Final[Mapping[str, int]] = {
+    "compression.gzip.level": 9,
+    "compression.lz4.level": 17,
+    "compression.zstd.level": 22,
+}
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "compression.type": ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+    "message.timestamp.type": ("CreateTime", "LogAppendTime"),
+}
+_POLICIES: Final = frozenset({"compact", "delete"})
+TIMESTAMP_TYPES: Final = _CHOICES["message.timestamp.type"]
+_BLANK: Final = "".join(map(chr, range(33)))  # what Java's String.trim takes off
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+_RATIO: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_REPLICAS: Final = re.compile(r"\*|([0-9]+:[0-9]+(\s*,\s*[0-9]+:[0-9]+)*)?")
+
+
+def trimmed(value: str) -> str:
+    """A value without the blanks around it."""
+    return value.strip(_BLANK)
+
+
+def check_topic_config(name: str, value: str | None) -> str | None:
+    """Why this topic config is not allowed, in Kafka's words where it has some; None when it is."""
+    if name not in TOPIC_DEFAULTS:
+        return f"Unknown topic config name: {name}"
+    if value is None:
+        return f"Null value not supported for topic configs: {name}"
+    why = _fault(name, trimmed(value))
+    return None if why is None else f"Invalid value {value:.60} for configuration {name}: {why}"
+
+
+def _fault(name: str, value: str) -> str | None:
+    default = TOPIC_DEFAULTS[name]
+    if name in _CHOICES:
+        return None if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}"
+    if default in ("true", "false"):
+        if name == "remote.storage.enable" and value.lower() == "true":
+            return "this broker has no tiered storage"
+        return None if value.lower() in ("true", "false") else "one of true, false"
+    if name == "min.cleanable.dirty.ratio":
+        fits = _RATIO.fullmatch(value) is not None and 0 <= float(value) <= 1
+        return None if fits else "a number from 0 to 1"
+    if name == "cleanup.policy":
+        policies = re.split(r"\s*,\s*", value) if value else []
+        return None if {*policies} <= _POLICIES else "compact, delete, or both"
+    if name.endswith(".throttled.replicas"):
+        return None if _REPLICAS.fullmatch(value) else "* or PARTITION:BROKER, with commas in between"
+    return _fault_of_number(name, value)
+
+
+def _fault_of_number(name: str, value: str) -> str | None:
+    bits = 32 if name in INTS else 64
+    most = (1 << bits - 1) - 1
+    if _WHOLE.fullmatch(value) is None or len(value) > 100 or not -most - 1 <= int(value) <= most:
+        return f"a whole number of {bits} bits"
+    number, lowest, highest = int(value), _LOWEST.get(name), _HIGHEST.get(name)
+    if lowest is not None and number < lowest:
+        return f"at least {lowest}"
+    if highest is not None and number > highest:
+        return f"at most {highest}"
+    return "-1, or from 1 to 9" if name == "compression.gzip.level" and number == 0 else None

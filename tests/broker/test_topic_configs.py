@@ -1,0 +1,27 @@
+"""Which values a topic's configs may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.broker.topic_configs import TOPIC_DEFAULTS, check_topic_config
+from tests.broker.configs import REFUSED, TAKEN
+from tests.broker.stage import Stage, batch_of
+
+
+@pytest.mark.parametrize(("name", "value"), [*TAKEN, *TOPIC_DEFAULTS.items()])
+def test_what_kafka_takes_is_allowed(name: str, value: str) -> None:
+    assert check_topic_config(name, value) is None
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_what_kafka_refuses_is_not_allowed(name: str, value: str) -> None:
+    why = check_topic_config(name, value)
+    assert why is not None
+    assert len(why) < 250
+
+
+def test_blanks_around_a_value_dont_hide_it() -> None:
+    stage = Stage()
+    stage.broker.topics.create("t", stage.random_id(), 1, {"message.timestamp.type": " LogAppendTime "})
+    assert stage.client().produce(batch_of(b"a"), "t").log_append_time_ms == stage.now

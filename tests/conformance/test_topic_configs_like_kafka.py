@@ -1,0 +1,38 @@
+"""A real Kafka takes and refuses the values of topic configs that the embedded broker takes and refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kproto import Cluster
+from kproto.error_codes import ErrorCode
+from kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.broker.configs import REFUSED, TAKEN
+from tests.conformance import judges
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def kafka(real_kafka: judges.RealKafka) -> Iterator[Cluster]:
+    with Cluster(real_kafka.bootstrap) as cluster:
+        yield cluster
+
+
+def made_with(kafka: Cluster, name: str, value: str) -> ErrorCode:
+    configs = [CreatableTopicConfig(name=name, value=value)]
+    topic = CreatableTopic(name="n", num_partitions=1, replication_factor=1, assignments=[], configs=configs)
+    answer = kafka.request(CreateTopicsRequest(topics=[topic], timeout_ms=9000, validate_only=True))
+    return ErrorCode(answer.topics[0].error_code)
+
+
+@pytest.mark.parametrize(("name", "value"), TAKEN)
+def test_kafka_takes_it(kafka: Cluster, name: str, value: str) -> None:
+    assert made_with(kafka, name, value) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED)
+def test_kafka_refuses_it(kafka: Cluster, name: str, value: str) -> None:
+    assert made_with(kafka, name, value) is ErrorCode.INVALID_CONFIG
