@@ -14,11 +14,12 @@ Rules that hold here:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from kproto.errors import ConfigError
+from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 
 from ..security.names import SecurityConfig
 
@@ -42,11 +43,47 @@ _JAVA: Final[Mapping[str, str]] = {
 def in_kafkas_words(error: ConfigError, names: Iterable[str]) -> ConfigError:
     """A client's error with these of its options, `sasl_username`, as Spark's users know them."""
 
-    def said(name: str) -> str:
-        return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
+    return ConfigError(_said(error.option), error.value, _in_kafkas_words(error.allowed, names))
 
+
+def _in_kafkas_words(text: str, names: Iterable[str]) -> str:
     words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
-    return ConfigError(said(error.option), error.value, words.sub(lambda m: said(m[1]), error.allowed))
+    return words.sub(lambda m: _said(m[1]), text)
+
+
+def _said(name: str) -> str:
+    return f"kafka.{_JAVA.get(name, name.replace('_', '.'))}"
+
+
+# Where our own options, one by one, are no words for what Java has in another form.
+_PHRASES: Final[Mapping[str, str]] = {
+    "are sasl_username and sasl_password right": (
+        "are the username and the password in kafka.sasl.jaas.config right"
+    ),
+    "set ssl_check_hostname=False": "set kafka.ssl.endpoint.identification.algorithm to the empty text",
+}
+
+
+@contextmanager
+def said_in_kafkas_words() -> Generator[None]:
+    """Who is not let in reads the names of a query's options, in the error of the same class; and not where
+    in our own code that was noticed.
+    """
+    try:
+        yield
+    except (AuthenticationFailed, ConnectionFailed, RequestTimedOut) as error:
+        words = error.detail
+        for ours, theirs in _PHRASES.items():
+            words = words.replace(ours, theirs)
+        words = _in_kafkas_words(words, SecurityConfig.__annotations__)
+        told: KprotoError
+        if isinstance(error, RequestTimedOut):
+            told = RequestTimedOut(error.request, error.timeout_ms, words)
+        else:
+            told = type(error)(error.address, words)
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        raise told from None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from .access import said_in_kafkas_words
 from .chosen import Everywhere
 from .logs import Logs
 from .offsets import bounded, split
@@ -34,10 +35,11 @@ class KprotoReader(DataSourceReader):
         """The slices that the batch reads, as of now. Raises UnknownTopic, ConfigError, DataLoss."""
         logs = Logs(self.options)
         try:
-            view = logs.view()
-            starts = logs.resolve(self.options.starting or Everywhere("earliest"), "starting", view.ends)
-            ends = logs.resolve(self.options.ending or Everywhere("latest"), "ending", view.ends)
-            first = logs.starts(view.ends)
+            with said_in_kafkas_words():
+                view = logs.view()
+                starts = logs.resolve(self.options.starting or Everywhere("earliest"), "starting", view.ends)
+                ends = logs.resolve(self.options.ending or Everywhere("latest"), "ending", view.ends)
+                first = logs.starts(view.ends)
         finally:
             logs.close()
         fail = self.options.fail_on_data_loss

@@ -36,6 +36,7 @@ from kproto.group.subscription import TopicPartition
 from ..blocking.cluster import Cluster
 from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
+from .access import said_in_kafkas_words
 from .arrow import Builder, RecordBatch, cut
 from .logs import connect, ridden_out
 from .offsets import DataLoss, Range
@@ -62,8 +63,9 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
         return  # Spark makes a task also for a plan without slices
     check_crcs = options.client.get("check.crcs") is not False
     builder = Builder(schema, partition.range, check_crcs=check_crcs, formats=options.formats)
-    for chunk in _chunks(partition.range, options):
-        yield from builder.batches(chunk.records, chunk.aborted, chunk.position)
+    with said_in_kafkas_words():
+        for chunk in _chunks(partition.range, options):
+            yield from builder.batches(chunk.records, chunk.aborted, chunk.position)
     _freeze()
 
 

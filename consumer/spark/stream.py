@@ -40,6 +40,7 @@ from pyspark.sql.types import StructType
 from kproto.errors import KprotoError, UnknownTopic
 from kproto.group.subscription import TopicPartition
 
+from .access import said_in_kafkas_words
 from .chosen import Everywhere, asks
 from .logs import Logs
 from .offsets import (
@@ -105,7 +106,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Take the logs' ends of this moment as the end of this run."""
-        self.planner.stop_at_present_ends()
+        with said_in_kafkas_words():
+            self.planner.stop_at_present_ends()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; `start` itself when there is nothing to read.
@@ -115,7 +117,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         completed = Offsets.from_json(start)
         self.planner.commit(completed)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self.planner.next_end(completed, most, patient=not isinstance(limit, ReadAllAvailable))
+        with said_in_kafkas_words():
+            end = self.planner.next_end(completed, most, patient=not isinstance(limit, ReadAllAvailable))
         return start if end is completed else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

@@ -31,7 +31,7 @@ from kproto.errors import ConfigError, UnknownTopic
 from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig, producer_options
-from .access import in_kafkas_words
+from .access import in_kafkas_words, said_in_kafkas_words
 from .arrow import RecordBatch
 from .once import OPTION, TIMEOUT_MS, task
 from .once import write as write_once
@@ -126,6 +126,10 @@ class Rows:
 
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows, and wait until all of them are acknowledged. Raises the first failure."""
+        with said_in_kafkas_words():
+            return self._write(batches)
+
+    def _write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         prefix = self.options.transactional_id_prefix
         if prefix is not None:
             write_once(task(prefix, self.job), self.options, self.config, batches, self._send_all)

@@ -12,12 +12,12 @@ import pytest
 
 from consumer import Cluster, Producer
 from consumer.security import security_options
-from consumer.spark.access import Access
+from consumer.spark.access import Access, said_in_kafkas_words
 from consumer.spark.logs import Logs
 from consumer.spark.offsets import Range
 from consumer.spark.options import Options, parse
 from kproto.broker.server import running
-from kproto.errors import AuthenticationFailed, ConfigError
+from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 from kproto.testing.certificates import Certificates, certificates
 
 PASSWORD = "s3cr3t-of-alice"
@@ -180,3 +180,42 @@ def test_what_is_wrong_with_a_login_is_said_in_kafkas_words() -> None:
     assert str(e.value).startswith("kafka.sasl.jaas.config=None")
     assert "kafka.sasl.mechanism PLAIN" in str(e.value)
     assert "sasl_" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            AuthenticationFailed("a:1", "are sasl_username and sasl_password right?"),
+            "are the username and the password in kafka.sasl.jaas.config right?",
+        ),
+        (
+            ConnectionFailed("a:1", "does this listener want SASL (security_protocol)?"),
+            "does this listener want SASL (kafka.security.protocol)?",
+        ),
+        (
+            RequestTimedOut("Metadata", 5, "set ssl_certfile and ssl_keyfile"),
+            "set kafka.ssl.keystore.location and kafka.ssl.keystore.key",
+        ),
+        (
+            AuthenticationFailed("a:1", "or set ssl_check_hostname=False if you know why"),
+            "or set kafka.ssl.endpoint.identification.algorithm to the empty text if you know why",
+        ),
+    ],
+)
+def test_who_is_not_let_in_reads_the_names_of_a_query_s_options(error: Any, told: str) -> None:
+    error.add_note("It was tried.")
+    with pytest.raises(KprotoError) as caught, said_in_kafkas_words():
+        raise error
+    found: Any = caught.value
+    assert type(found) is type(error)
+    assert found.detail == told
+    assert str(found) == str(error).replace(error.detail, told)
+    assert found.__notes__ == ["It was tried."]
+
+
+def test_other_errors_are_as_they_were() -> None:
+    given = ConfigError("sasl_username", "x", "y")
+    with pytest.raises(ConfigError) as caught, said_in_kafkas_words():
+        raise given
+    assert caught.value is given

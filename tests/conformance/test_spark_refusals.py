@@ -1,0 +1,116 @@
+"""Who is not let in by Spark reads why at each door: once, in one sentence, in words of kafka.* options.
+
+A run draws one case for each door by KPROTO_SEED, KPROTO_ALL_PLAYS=1 takes all (tox -e soak).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Cluster
+from consumer.security import SecurityConfig
+from tests.conformance.plays import SEED
+from tests.conformance.spark_session import spark, started
+
+secured = pytest.importorskip("tests.conformance.secured")
+from tests.conformance.refusals import CASES, Case  # noqa: E402
+
+pytestmark = pytest.mark.spark
+__all__ = ["spark"]
+IN_KAFKAS_WORDS = {
+    "are sasl_username and sasl_password right": "the username and the password in kafka.sasl.jaas.config",
+    "sasl_mechanism": "kafka.sasl.mechanism",
+    "security_protocol": "kafka.security.protocol",
+    "ssl_cafile": "kafka.ssl.truststore.location",
+    "ssl_certfile": "kafka.ssl.keystore.location",
+}
+OURS = re.compile(rf"\b({'|'.join(name for name in SecurityConfig.__annotations__ if '_' in name)})\b")
+SOON = {"kafka.request.timeout.ms": "4000"}
+WRITES_SOON = {"kafka.max.block.ms": "4000"}
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("real", marks=pytest.mark.kafka)])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    made = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka
+    with made(tmp_path_factory.mktemp("secured")) as broker:
+        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
+            cluster.create_topics({"flights": 1}, exist_ok=True)
+        yield broker
+
+
+# ---- the doors: (session, options, folder) -> None; each raises
+
+
+def batch(spark: Any, how: dict[str, str], folder: Path) -> None:
+    spark.read.format("kproto").options(**how, **SOON, subscribe="flights").load().collect()
+
+
+def stream(spark: Any, how: dict[str, str], folder: Path) -> None:
+    source = spark.readStream.format("kproto").options(**how, **SOON, subscribe="flights").load()
+    sink = source.writeStream.format("noop").option("checkpointLocation", str(folder))
+    started(sink).awaitTermination(120)
+
+
+def sink_of_a_batch(spark: Any, how: dict[str, str], folder: Path) -> None:
+    rows = spark.sql("select 'x' as value").coalesce(1)
+    rows.write.format("kproto").options(**how, **WRITES_SOON, topic="flights").mode("append").save()
+
+
+def sink_of_a_stream(spark: Any, how: dict[str, str], folder: Path) -> None:
+    rows = spark.readStream.format("rate").option("numPartitions", 1).load().selectExpr("'x' as value")
+    sink = rows.writeStream.format("kproto").options(**how, **WRITES_SOON, topic="flights")
+    started(sink.option("checkpointLocation", str(folder))).awaitTermination(120)
+
+
+def sink_that_writes_once(spark: Any, how: dict[str, str], folder: Path) -> None:
+    rows = spark.sql("select 'x' as value").coalesce(1)
+    how = {**how, **WRITES_SOON, "topic": "flights", "transactionalIdPrefix": "told"}
+    rows.write.format("kproto").options(**how).mode("append").save()
+
+
+DOORS: dict[str, Callable[[Any, dict[str, str], Path], None]] = {
+    "a batch": batch,
+    "a stream": stream,
+    "the sink of a batch": sink_of_a_batch,
+    "the sink of a stream": sink_of_a_stream,
+    "the sink that writes once": sink_that_writes_once,
+}
+
+
+def cases_of(door: str) -> list[Case]:
+    if os.environ.get("KPROTO_ALL_PLAYS"):
+        return CASES
+    return [CASES[(SEED + number) % len(CASES)] for number, name in enumerate(DOORS) if name == door]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_query_tells_once_what_is_wrong(
+    spark: Any, kafka: Any, door: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.errors import PySparkException
+
+    for case in cases_of(door):
+        where = f"{case.name}, KPROTO_SEED={SEED}"
+        how = {f"kafka.{name}": value for name, value in case.java(kafka).items()}
+        how["kafka.bootstrap.servers"] = kafka.places[case.listener]
+        words = case.words
+        for ours, theirs in IN_KAFKAS_WORDS.items():
+            words = words.replace(ours, theirs)
+        capfd.readouterr()
+        began = time.monotonic()
+        with pytest.raises(PySparkException) as told:
+            DOORS[door](spark, how, tmp_path / str(CASES.index(case)))
+        took, said = time.monotonic() - began, str(told.value)
+        assert len(re.findall(words, said)) == 1, f"{where}: {said}"
+        assert not OURS.search(said.partition("kproto.errors.")[2]), f"{where}: {said}"
+        assert len(said.splitlines()) < 40, where  # as many as two screens, of which Spark has most
+        printed = "".join(capfd.readouterr())
+        assert len(re.findall(case.words, printed)) <= 1, f"{where}: {printed}"
+        assert took < 60, where
