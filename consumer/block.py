@@ -14,7 +14,7 @@ log = logging.getLogger("kproto.consumer")
 
 def tell_also(client: object, error: BaseException, also: KprotoError) -> None:
     """Logs why a client could not be closed well, unless that is what its block is left by."""
-    if str(error) not in str(also):
+    if not isinstance(error, KprotoError) or str(error) not in str(also):
         log.error("%s could not be closed well: %s", client, also)
 
 

@@ -9,6 +9,8 @@ Rules that hold here:
 * When a batch is given up whose fate is unknown, what has no number yet goes out under the next epoch, after
   all that has one; when the broker says that one is missing, it and all after it are not in the log, and are
   numbered anew (as Java does since KIP-360).
+* What is given up for the same reason, batch by batch, is in the log at once, and then after growing gaps as
+  a sum; each delivery, and flush and close, tell all of it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from .answers import PRODUCE, Do, to_do
 from .batches import LAST_SEQUENCE, OutBatch, divided
 from .core import Core, MetadataKeeper
 from .events import CallBack
+from .refusals import Gaps
+
+_MOST_REASONS = 64
 
 
 class Fates:
@@ -37,6 +42,8 @@ class Fates:
         self._metadata = metadata
         # Who is told of each batch that is given up.
         self.given_up: Callable[[OutBatch, KprotoError], None] = lambda batch, error: None
+        # Why -> how many records were given up since that was told last.
+        self._lost: dict[str, tuple[int, Gaps]] = {}
 
     def unanswered(self, batch: OutBatch, error: KprotoError) -> None:
         batch.lane.under_way.remove(batch)
@@ -151,7 +158,7 @@ class Fates:
 
     def give_up(self, batch: OutBatch, error: KprotoError) -> None:
         batch.error = error
-        self._core.report("undelivered", [batch.partition], reason=f"{len(batch)} records: {error}")
+        self._tell(batch, str(error))
         lane = batch.lane
         if batch.sequence >= 0:
             lane.renew = True  # its numbers are a hole now, or not: nobody knows
@@ -159,6 +166,16 @@ class Fates:
             lane.waiting.remove(batch)
         self.end(batch)
         self.given_up(batch, error)
+
+    def _tell(self, batch: OutBatch, why: str) -> None:
+        count, gaps = self._lost.pop(why, (0, Gaps()))
+        count += len(batch)
+        if gaps.over(self._core.now):
+            self._core.report("undelivered", [batch.partition], reason=f"{count} records: {why}")
+            count = 0
+        self._lost[why] = count, gaps
+        if len(self._lost) > _MOST_REASONS:
+            del self._lost[next(iter(self._lost))]
 
     def end(self, batch: OutBatch) -> None:
         for callback in self._records.end(batch):
