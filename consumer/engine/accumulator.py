@@ -98,8 +98,9 @@ class Accumulator:
         self._random = random
         self._clock = clock
         self._news = News()
-        # Topic -> why it can't be written to; told to whoever sends to it.
+        # Topic -> why it can't be written to; told to whoever waits for it, and not to who sends later.
         self.refused: dict[str, KprotoError] = {}
+        self._asked: set[str] = set()
         self._sought: dict[TopicPartition, int] = {}
         if not GIL:
             take = self.take
@@ -238,6 +239,7 @@ class Accumulator:
             if error is not None:
                 raise error
             self.why = f"no metadata for topic {topic!r} yet"
+            self._asked.add(topic)
             self._news.unknown[topic] = None
             self.stir()
 
@@ -379,6 +381,7 @@ class Accumulator:
                 return
             old = self.routes.get(topic)
             self.refused.pop(topic, None)
+            self._asked.discard(topic)
             lanes = [self._lane(topic, index) for index in range(count)]
             able = [lanes[index] for index in led] or lanes
             route = self.routes[topic] = Route(topic, lanes, able, able[0])
@@ -401,9 +404,11 @@ class Accumulator:
             self.routes.pop(topic, None)
 
     def refuse(self, topic: str, error: KprotoError) -> None:
-        """The next one who sends to this topic is told so."""
+        """Who waits to send to this topic is told so; with nobody there, whoever comes looks anew."""
         with self.guard:
-            self.refused[topic] = error
+            if topic in self._asked:
+                self._asked.remove(topic)
+                self.refused[topic] = error
 
     def divided(self, batch: OutBatch, parts: list[OutBatch], places: list[tuple[OutBatch, int]]) -> None:
         """The batch's records go on in these parts, and so do their callbacks."""

@@ -192,11 +192,12 @@ class MetadataKeeper:
         if not topics and not everything:
             self._next_at, self._needed = None, False
 
-    def look_up(self, topic: str) -> None:
-        """This topic matters from now on; it alone is asked for, soon, but not too often."""
+    def look_up(self, topic: str, *, waits: bool = False) -> None:
+        """This topic matters from now on; it alone is asked for, soon, but not too often. `waits`: somebody
+        waits for it just now, so that a look that was to come much later comes sooner."""
         if topic not in self.topics:
             self.topics |= {topic}
-        if topic in self._single:
+        if topic in self._single and not waits:
             return
         last = self._single_at.get(topic)
         wait = (

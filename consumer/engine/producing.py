@@ -142,7 +142,7 @@ class ProducerEngine:
         if news is None:
             return
         for topic in news.unknown:
-            self.metadata.look_up(topic)
+            self.metadata.look_up(topic, waits=True)
         for batch in news.begun:
             if not batch.done:
                 batch.lane.waiting.append(batch)

@@ -627,3 +627,20 @@ def test_an_answer_that_does_not_mention_a_partition_is_no_success(odd: str) -> 
     assert isinstance(sent[1].error, RequestTimedOut)
     assert "doesn't mention the partition" in str(sent[1].error)
     assert (sent[0].error is None) == (odd == "fewer")
+
+
+@pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
+def test_what_was_said_of_a_topic_before_is_not_told_to_who_sends_later(later: int) -> None:
+    """It was deleted, and is there again: whoever sends looks anew, and soon."""
+    world = World({"t": 1})
+    producer = world.producer()
+    producer.deliver("t", "0")
+    world.run(1_000)
+    world.delete_topic("t")
+    stray = producer.deliver("t", "1")
+    world.run(later)
+    assert producer.engine.metadata.refusals["t"][1] > 3
+    world.create("t", 1)
+    sent = producer.deliver("t", "2")
+    assert world.run(2_000, until=lambda: sent.done() and stray.done())
+    assert [stray.result().offset, sent.result().offset] == [0, 1]
