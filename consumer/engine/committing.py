@@ -81,6 +81,7 @@ class _Commit(msgspec.Struct, eq=False):
     failures: int = 0
     why: str = ""
     sent_as: Identity | None = None
+    call: Call | None = None
     ended: bool = False
     codes: dict[TopicPartition, int] = msgspec.field(default_factory=dict[TopicPartition, int])
 
@@ -238,6 +239,7 @@ class Committer:
 
     def pump(self) -> None:
         self._expire()
+        self._leave_old_coordinator()
         self._commit_in_time()
         self._save_starts()
         while self._open is None and self._queue:
@@ -246,6 +248,14 @@ class Committer:
                 self._queue.popleft()
             elif not self._ready(head):
                 return
+
+    def _leave_old_coordinator(self) -> None:
+        """What the old one was asked, and hasn't answered, the new one is asked."""
+        commit, node = self._open, self._coordinator.node
+        if commit is None or commit.call is None or node is None or node == commit.call.node:
+            return
+        self._open, commit.call = None, None
+        self._queue.appendleft(commit)
 
     def _ready(self, head: _Commit) -> bool:
         """Sends or ends the oldest commit; False when it has to wait."""
@@ -306,7 +316,7 @@ class Committer:
             member_id="" if identity is None else identity.member_id,
             instance_id=None if identity is None else identity.group_instance_id,
         )
-        core.ask(
+        commit.call = core.ask(
             request,
             lambda call: self._finished(commit, call),
             node=node,
@@ -390,6 +400,8 @@ class Committer:
     # ---- answers
 
     def _finished(self, commit: _Commit, call: Call) -> None:
+        if commit.call is not call:
+            return  # another coordinator was asked meanwhile
         self._open = None
         core = self._core
         if commit.ended:

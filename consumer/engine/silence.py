@@ -2,17 +2,20 @@
 over.
 
 * Answers come in the order of the requests, so only the oldest one can be late.
-* Only who can say when an answer is due calls that late: metadata and look-ups are answered at once, a fetch
-  when the time is over that it gave the broker. Whoever sends a long answer is not silent.
+* Only who can say when an answer is due calls that late: metadata, look-ups and heartbeats are answered at
+  once, a fetch when the time is over that it gave the broker, a commit when the coordinator has given its
+  replicas up. Whoever sends a long answer is not silent.
 """
 
 from __future__ import annotations
 
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.metadata import MetadataRequest
+from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
@@ -22,6 +25,9 @@ from .peers import Peers
 # How long a question that brokers answer from memory may take, before another connection is tried; doubled
 # by each silence. Two lost SYNs cost 3 s (RFC 6298).
 ANSWER_PATIENCE_MS = 5_000
+
+# offsets.commit.timeout.ms: how long a coordinator waits for the replicas of what is committed.
+COMMIT_MS = 5_000
 
 # They change nothing, and no broker waits for anything before it answers.
 AT_ONCE = frozenset(
@@ -89,6 +95,10 @@ def _broker_waits(call: Call) -> int | None:
     request = call.request
     if isinstance(request, FetchRequest):
         return request.max_wait_ms
+    if isinstance(request, OffsetCommitRequest):
+        return COMMIT_MS
+    if isinstance(request, HeartbeatRequest):
+        return 0
     if isinstance(request, JoinGroupRequest):
         first = call.version >= 4 and not request.member_id and request.group_instance_id is None
         return 0 if first else None

@@ -13,6 +13,7 @@ from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import decode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupRequest
 from kproto.wire.frame import Frames, frame
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
@@ -60,7 +61,7 @@ class Stage:
         """The socket opens and the versions are told."""
         self.happened(Opened(key))
         _, correlation, version, _ = self.requests.pop()
-        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (1, 10, 12)]
+        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (1, 8, 10, 11, 12)]
         answer = ApiVersionsResponse(error_code=0, api_keys=keys)
         self.happened(Data(key, frame(encode_response(answer, version, correlation))))
 
@@ -78,6 +79,16 @@ class Stage:
 def question(stage: Stage, **where: Any) -> Call:
     """Something that every broker answers at once."""
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    call = stage.network.ask(request, stage.now, **where)
+    stage.take()
+    return call
+
+
+def joining(stage: Stage, **where: Any) -> Call:
+    """What may take minutes: it is answered when the group has gathered."""
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="m", protocol_type="consumer", protocols=[]
+    )
     call = stage.network.ask(request, stage.now, **where)
     stage.take()
     return call

@@ -232,11 +232,11 @@ def test_a_session_is_renewed_on_the_same_connection_before_it_ends() -> None:
 
 
 def test_what_is_under_way_is_answered_before_a_renewal_and_what_is_new_behind_it() -> None:
-    stage = Stage(sasl_mechanism="PLAIN", session_ms=10_000)
+    stage = Stage(sasl_mechanism="PLAIN", session_ms=4_000)
     stage.ask()
     stage.silent = True
     before = stage.ask()
-    stage.tick(9_500)
+    stage.tick(3_800)
     written = len([action for action in stage.actions if isinstance(action, Write)])
     after = stage.ask()
     assert len([action for action in stage.actions if isinstance(action, Write)]) == written

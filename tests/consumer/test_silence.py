@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from consumer.engine.transport import Data
 from kproto.errors import RequestTimedOut
-from tests.consumer.stage import Stage, fetch, question
+from kproto.messages.offset_commit import OffsetCommitRequest
+from tests.consumer.stage import Stage, fetch, joining, question
+from tests.consumer.world import World
 
 
 def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
@@ -23,7 +27,7 @@ def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
 
 def test_what_may_wait_at_the_broker_is_not_asked_twice() -> None:
     stage = Stage()
-    call = stage.ask()
+    call = joining(stage)
     stage.connect(stage.opened[0].key)
     stage.tick(29_999)
     assert not call.done
@@ -32,7 +36,7 @@ def test_what_may_wait_at_the_broker_is_not_asked_twice() -> None:
 
 def test_a_question_behind_a_request_that_waits_is_not_late() -> None:
     stage = Stage()
-    stage.ask()
+    joining(stage)
     behind = question(stage)
     stage.connect(stage.opened[0].key)
     stage.tick(20_000)
@@ -60,3 +64,46 @@ def test_who_sends_a_long_answer_is_not_silent() -> None:
     assert not call.done
     stage.tick(19_000 + 5_500)
     assert call.done
+
+
+def test_a_heartbeat_that_is_not_answered_at_once_is_lost_long_before_a_session_is() -> None:
+    stage = Stage()
+    call = stage.ask()
+    stage.connect(stage.opened[0].key)
+    stage.tick(5_000)
+    assert "Heartbeat was not answered within 5000 ms" in str(call.error)
+    assert stage.shut == [stage.opened[0].key]
+
+
+def test_a_commit_has_the_time_that_the_coordinators_replicas_have() -> None:
+    stage = Stage()
+    request = OffsetCommitRequest(group_id="g", member_id="", topics=[])
+    call = stage.network.ask(request, 0)
+    stage.take()
+    stage.connect(stage.opened[0].key)
+    stage.tick(9_999)
+    assert not call.done
+    stage.tick(10_000)
+    assert "OffsetCommit was not answered within 10000 ms" in str(call.error)
+
+
+def test_a_coordinator_that_freezes_costs_nobody_its_partitions_where_another_one_takes_over() -> None:
+    """Kafka puts it out after broker.session.timeout.ms; a request of Java's would wait half a minute."""
+    world = World({"t": 1}, brokers=2)
+    world.elect("t", 0, 1)
+    options: dict[str, Any] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
+    a = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **options)
+    a.subscribe("t")
+    assert world.run(until=a.is_stable)
+    world.move_coordinator("g", 2)
+    world.run(5_000)
+    world.fault("stall", node=2)
+    world.write("t", 0, "x")
+    assert world.run(2_000, until=lambda: a.values() == ["x"])
+    committed = a.commit()
+    world.run(8_000)
+    world.move_coordinator("g", 1)
+    assert world.run(12_000, until=lambda: committed in a.done)
+    assert a.done[committed][1] is None
+    world.run(60_000)
+    assert a.heard("lost") == []
