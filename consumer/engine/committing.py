@@ -57,6 +57,8 @@ Then = Callable[[KprotoError | None], None]
 # Java's classic consumer speaks no version of OffsetCommit and OffsetFetch that names topics by id.
 LAST_WITH_NAMES = 9
 
+# What coordinators answer that can't write offsets now: of NOT_ENOUGH_REPLICAS and the like.
+CANT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 REBALANCING = "a rebalance is under way"
 
 
@@ -425,8 +427,9 @@ class Committer:
         bad = {partition: code for partition, code in codes.items() if code}
         sent_as = commit.sent_as
         overtaken = ErrorCode.ILLEGAL_GENERATION in bad.values() and self._standing.identity != sent_as
-        if sent_as is not None and not overtaken:
-            self._answered(next(iter(bad.values()), 0), sent_as)
+        first = next(iter(bad.values()), 0)
+        if sent_as is not None and not overtaken and not self._doubts(first):
+            self._answered(first, sent_as)
         if overtaken and self._standing.in_group and commit.only_as is None:
             self._again(commit, REBALANCING)
         elif not bad and (unsaid := commit.offsets.keys() - codes.keys()):
@@ -446,7 +449,7 @@ class Committer:
             self._in_vain([one for one in bad if bad[one] == code], describe(code))
         match do:
             case Do.find:
-                self._coordinator.lost(call.node, why)
+                (self._coordinator.doubted if self._doubts(code) else self._coordinator.lost)(call.node, why)
                 self._again(commit, why)
             case Do.rejoin if self._standing.in_group and not (commit.only_as or self._as_java(commit)):
                 self._again(commit, REBALANCING)
@@ -460,6 +463,10 @@ class Committer:
         for partition in partitions:
             self._core.refused("OffsetCommit", why, partition, again=self._refused_before)
         self._refused_before = True
+
+    def _doubts(self, code: int) -> bool:
+        """Whether it is the coordinator all the same. In Java it is lost, and heartbeats with it."""
+        return code in CANT_WRITE and not self._core.options.as_java
 
     def _as_java(self, commit: _Commit) -> bool:
         """An application's commit fails in Java while the group rebalances (RebalanceInProgressException)."""

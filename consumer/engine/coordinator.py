@@ -5,6 +5,9 @@ Rules that hold here:
 * It is looked up when somebody wants it, and not otherwise: a consumer without a group never does.
 * A broker is the coordinator until it says that it isn't, or can't be reached; calls that were open on the
   group's connection to it fail at once then (M26).
+* One that answers that it can't do what it was asked just now is doubted: others are asked who it is, and only
+  if it is somebody else now, calls that are open on it fail. A coordinator that can't write offsets hears
+  heartbeats all the while.
 * The wait between two look-ups grows with every failure, and a coordinator that was found counts as one until
   it answers something: brokers that send a client round in circles are not asked faster and faster.
 """
@@ -20,7 +23,7 @@ from kproto.messages.find_coordinator import FindCoordinatorResponse
 from ..errors import broker_error
 from ..options import ConsumerOptions
 from .answers import FIND_COORDINATOR, Do, to_do
-from .connection import Call, How
+from .connection import Call, How, Prepared
 from .core import Core
 from .network import GROUP
 from .requests import coordinator_of, coordinator_request
@@ -69,6 +72,34 @@ class Coordinator:
         self._forget(why)
         self._lost(why)
 
+    def doubted(self, node: int | None, why: str) -> None:
+        """`node` says that it can't do this now: perhaps somebody else can."""
+        core = self._core
+        if node is None or node != self.node or self._call is not None or self._not_before > core.now:
+            return
+        self._asked_at = core.now
+        self._not_before = core.now + core.backoff.after(self._failures)
+        self._failures += 1
+
+        def answered(call: Call) -> None:
+            if self.node is None:
+                self._answered(call)
+                return
+            self._call = None
+            if isinstance(call.response, FindCoordinatorResponse):
+                found = coordinator_of(call.response, call.version)
+                if isinstance(found, int) and found != self.node:
+                    self._know(found, call.response, call.version)
+                    self.lost(self.node, why)
+                    self._found_at(found)
+
+        self._call = core.ask(self._request(), answered)
+
+    def _request(self) -> Prepared:
+        group = self._core.options.group_id
+        assert group is not None
+        return coordinator_request(group)
+
     def _forget(self, why: str) -> None:
         core, node = self._core, self.node
         if node is None:
@@ -98,10 +129,8 @@ class Coordinator:
             return
         if self._not_before > core.now:
             return
-        group = core.options.group_id
-        assert group is not None
         self._asked_at = core.now
-        self._call = core.ask(coordinator_request(group), self._answered)
+        self._call = core.ask(self._request(), self._answered)
 
     def _answered(self, call: Call) -> None:
         core = self._core

@@ -67,6 +67,10 @@ class Refusals:
             self._forget(now)
             known = self._known[request, why] = _Refused({}, now, Gaps())
         known.last = now
+        if not again:
+            for (name, _), one in self._known.items():
+                if name == request:
+                    one.since.pop(partition, None)  # it succeeded since
         since, last = known.since.get(partition, (now, now))
         if not again or now - last > self._pause:
             since = now

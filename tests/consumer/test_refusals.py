@@ -117,6 +117,16 @@ def test_refusals_far_apart_are_no_row() -> None:
     assert told == []
 
 
+def test_what_succeeded_in_between_is_no_row_though_the_next_refusals_have_two_reasons() -> None:
+    told: list[str] = []
+    refusals = Refusals(lambda partitions, why: told.append(why), 30_000)
+    refusals.refused("OffsetCommit", "X (1)", 0, T0, again=False)
+    refusals.refused("OffsetCommit", "no broker", 20_000, T0, again=False)
+    for now in range(20_100, 24_000, 500):
+        refusals.refused("OffsetCommit", "X (1)", now, T0, again=True)
+    assert told == []
+
+
 def test_close_doesnt_wait_for_a_start_that_is_refused_and_tells_that_it_isnt_saved() -> None:
     world, a = refused(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 3_000)
     before = world.now

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from consumer.engine.transport import Data
+from kproto.broker.machine import Fail
+from kproto.error_codes import ErrorCode
 from kproto.errors import RequestTimedOut
 from kproto.messages.offset_commit import OffsetCommitRequest
 from tests.consumer.stage import Stage, fetch, joining, question
-from tests.consumer.world import World
+from tests.consumer.world import World, tp
 
 
 def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
@@ -107,3 +111,38 @@ def test_a_coordinator_that_freezes_costs_nobody_its_partitions_where_another_on
     assert a.done[committed][1] is None
     world.run(60_000)
     assert a.heard("lost") == []
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT])
+def test_a_coordinator_that_can_t_write_commits_still_hears_heartbeats(code: ErrorCode) -> None:
+    """Its offsets topic has too few replicas: commits are refused for minutes, and nobody loses anything."""
+    world = World({"t": 1}, brokers=2, latency=(300, 300))
+    options: dict[str, Any] = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 1_000}
+    a = world.consumer(group_id="g", auto_offset_reset="earliest", enable_auto_commit=False, **options)
+    a.subscribe("t")
+    world.write("t", 0, "x")
+    assert world.run(until=lambda: a.values() == ["x"])
+    for node in world.brokers:
+        world.step(node, Fail(OffsetCommitRequest.__api_key__ or 0, code, 10**6))
+    committed = a.commit(timeout_ms=600_000)
+    world.run(120_000)
+    assert a.heard("lost") == []
+    for node in world.brokers:
+        world.step(node, Fail(OffsetCommitRequest.__api_key__ or 0, code, 0))
+    assert world.run(5_000, until=lambda: committed in a.done)
+    assert a.done[committed][1] is None
+
+
+def test_a_coordinator_that_can_t_write_commits_may_be_none_any_more() -> None:
+    world = World({"t": 1}, brokers=2)
+    a = world.consumer(group_id="g", enable_auto_commit=False)
+    a.assign({tp("t", 0): 0})
+    committed = a.commit({tp("t", 0): 5})
+    assert world.run(5_000, until=lambda: committed in a.done)
+    world.step(1, Fail(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6))
+    again = a.commit({tp("t", 0): 6}, timeout_ms=600_000)
+    world.run(10_000)
+    assert again not in a.done
+    world.move_coordinator("g", 2)
+    assert world.run(5_000, until=lambda: again in a.done)
+    assert world.committed("g", tp("t", 0)) == 6
