@@ -5,9 +5,8 @@ Rules that hold here:
 * It is looked up when somebody wants it, and not otherwise: a consumer without a group never does.
 * A broker is the coordinator until it says that it isn't, or can't be reached; calls that were open on the
   group's connection to it fail at once then (M26).
-* One that answers that it can't do what it was asked just now is doubted: others are asked who it is, and only
-  if it is somebody else now, calls that are open on it fail. A coordinator that can't write offsets hears
-  heartbeats all the while.
+* One that answers that it can't do it now is doubted: others are asked who it is, and only if it is somebody
+  else by now, calls that are open on it fail. So one that can't write offsets hears heartbeats all the while.
 * The wait between two look-ups grows with every failure, and a coordinator that was found counts as one until
   it answers something: brokers that send a client round in circles are not asked faster and faster.
 """
