@@ -1,0 +1,224 @@
+"""A real Kafka of several brokers and a controller: what an operator does to each of them.
+
+    with Fleet(scratch) as fleet:
+        fleet.stop(1)                 # clean: it hands its partitions over first
+        fleet.kill(2)                 # -9
+        fleet.freeze(3)               # SIGSTOP: its connections stay open, and nobody answers
+        fleet.start(1, port=judges.free_port())
+        fleet.add(5)
+
+Replication 3, two in sync for a write. Racks are a, b, c, ...: who names one reads from the replica there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from consumer import Cluster
+from kproto.errors import KprotoError
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.testing import brokers
+from tests.conformance import judges
+
+CONTROLLER = 100
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+PATIENCE = 240.0
+
+SETTINGS = {
+    **brokers._COMMON,
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.num.partitions": "6",
+    "transaction.state.log.min.isr": "2",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "replica.lag.time.max.ms": "4000",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "log.retention.check.interval.ms": "500",
+    "log.initial.task.delay.ms": "500",
+    "file.delete.delay.ms": "500",
+}
+
+
+def until(holds: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"it took more than {seconds} s until {what}"
+        time.sleep(0.05)
+
+
+class Fleet:
+    """Brokers 1, 2, 3 and a controller, each in a JVM of its own; `settings` are all brokers'."""
+
+    def __init__(self, scratch: Path, count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        self._scratch = scratch
+        self._settings = dict(settings or {})
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._stack = ExitStack()
+        self.ports = {node: judges.free_port() for node in (CONTROLLER, *range(1, count + 1))}
+        java = [judges.java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        self._run = [*java, "-cp", judges.kafka_jars()]
+
+    def __enter__(self) -> Fleet:
+        with self._stack as stack:
+            self._format_controller()
+            stack.callback(self._end_all)
+            self._launch(CONTROLLER)
+            nodes = [node for node in self.ports if node != CONTROLLER]
+            for node in nodes:
+                self._format(node)
+                self._launch(node)
+            self.cluster = stack.enter_context(Cluster(self.bootstrap, request_timeout_ms=5_000))
+            until(lambda: self.up() == set(nodes), "all brokers are there")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    # ---- to look at
+
+    @property
+    def nodes(self) -> list[int]:
+        return [node for node in self.ports if node != CONTROLLER]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self.nodes)
+
+    def up(self) -> set[int]:
+        """The brokers that the cluster lists."""
+        with suppress(KprotoError):
+            answer: Any = self.cluster.request(MetadataRequest(topics=[]), timeout=3)
+            return {broker.node_id for broker in answer.brokers}
+        return set()
+
+    def partitions(self, topic: str) -> dict[int, Any]:
+        """What Metadata says of a topic's partitions, by index."""
+        with suppress(KprotoError):
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+            answer: Any = self.cluster.request(request, timeout=3)
+            return {entry.partition_index: entry for entry in answer.topics[0].partitions}
+        return {}
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        entry = self.partitions(topic).get(partition)
+        return -1 if entry is None else int(entry.leader_id)
+
+    def whole(self, *topics: str) -> bool:
+        """Every partition has a leader, and all its replicas are in sync."""
+        found = [entry for topic in topics for entry in (self.partitions(topic) or {0: None}).values()]
+        return all(e and e.leader_id > 0 and len(e.isr_nodes) == len(e.replica_nodes) for e in found)
+
+    def log(self, node: int) -> str:
+        return (self._scratch / f"{node}.log").read_text()
+
+    # ---- what an operator does
+
+    def stop(self, node: int) -> None:
+        """Clean, as a rolling restart does: SIGTERM, and wait."""
+        process = self._running.pop(node)
+        process.terminate()
+        process.wait(60)
+
+    def kill(self, node: int) -> None:
+        process = self._running.pop(node)
+        process.kill()
+        process.wait()
+
+    def freeze(self, node: int) -> None:
+        os.kill(self._running[node].pid, signal.SIGSTOP)
+
+    def thaw(self, node: int) -> None:
+        os.kill(self._running[node].pid, signal.SIGCONT)
+
+    def start(self, node: int, *, port: int | None = None) -> None:
+        """Over its old logs, at its old port or another one; waits until the cluster lists it there."""
+        if port is not None:
+            self.ports[node] = port
+        self._configure(node)
+        self._launch(node)
+        place = ("127.0.0.1", self.ports[node])
+        until(lambda: place in self.places(), f"broker {node} is back")
+
+    def add(self, node: int) -> None:
+        self.ports[node] = judges.free_port()
+        self._format(node)
+        self.start(node)
+
+    def remove(self, node: int) -> None:
+        """Stops it for good."""
+        self.stop(node)
+        del self.ports[node]
+
+    def places(self) -> set[tuple[str, int]]:
+        with suppress(KprotoError):
+            answer: Any = self.cluster.request(MetadataRequest(topics=[]), timeout=3)
+            return {(broker.host, broker.port) for broker in answer.brokers}
+        return set()
+
+    # ---- inside
+
+    def _configure(self, node: int) -> Path:
+        port, quorum = self.ports[node], self.ports[CONTROLLER]
+        controls = node == CONTROLLER
+        settings = {
+            **SETTINGS,
+            **self._settings,
+            "process.roles": "controller" if controls else "broker",
+            "node.id": str(node),
+            "controller.quorum.voters": f"{CONTROLLER}@127.0.0.1:{quorum}",
+            "listeners": f"{'CONTROLLER' if controls else 'PLAINTEXT'}://127.0.0.1:{port}",
+            "log.dirs": str(self._scratch / f"logs-{node}"),
+            "broker.rack": chr(ord("a") + (node - 1) % 26),
+        }
+        if controls:
+            del settings["inter.broker.listener.name"], settings["broker.rack"]
+        config = self._scratch / f"{node}.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        return config
+
+    def _format_controller(self) -> None:
+        config = self._configure(CONTROLLER)
+        order = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
+        made = subprocess.run([*self._run, *order], capture_output=True, text=True)
+        if made.returncode:
+            judges.missing(f"a Kafka of several brokers: {made.stdout[-300:]}{made.stderr[-300:]}")
+
+    def _format(self, node: int) -> None:
+        """What kafka-storage writes for a broker; a JVM for each would cost a second."""
+        self._configure(node)
+        folder = self._scratch / f"logs-{node}"
+        folder.mkdir()
+        directory = urlsafe_b64encode(b"\1" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
+        known = {"version": 1, "cluster.id": CLUSTER_ID, "node.id": node, "directory.id": directory}
+        text = "".join(f"{key}={value}\n" for key, value in known.items())
+        (folder / "meta.properties").write_text(text)
+
+    def _launch(self, node: int) -> None:
+        with open(self._scratch / f"{node}.log", "a") as log:
+            order = [*self._run, "kafka.Kafka", str(self._scratch / f"{node}.properties")]
+            process = subprocess.Popen(order, stdout=log, stderr=log)
+        self._running[node] = process
+        self._stack.enter_context(brokers.ends_with_us(process, str(self._scratch)))
+
+    def _end_all(self) -> None:
+        for process in self._running.values():
+            process.kill()
+        for process in self._running.values():
+            process.wait()

@@ -1,0 +1,338 @@
+"""What an operator does to a Kafka of three brokers, while groups read and producers write: nothing is lost,
+nothing comes twice that was committed, and nobody hears of an error.
+
+Each play has readers by blocking and by asyncio, and a transactional producer beside an idempotent one. A run
+draws three of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak), and KPROTO_SEED draws the same three.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from consumer import Consumer, Producer, TopicPartition
+from kproto.errors import BrokerError
+from kproto.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
+from kproto.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kproto.messages.unregister_broker import UnregisterBrokerRequest
+from tests.conformance import judges
+from tests.conformance.fleet import Fleet, until
+from tests.conformance.fleet_clients import Ledger, Readers, Writer
+from tests.conformance.plays import SEED
+
+pytestmark = pytest.mark.kafka
+
+PARTITIONS = 6
+SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
+BOTH = ("blocking", "asyncio")
+GROUPS: Final[dict[str, dict[str, Any]]] = {
+    "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
+    "range": {"partition_assignment_strategy": "range"},
+    "committed": {"isolation_level": "read_committed"},
+}
+# Nobody who has a broker left is silent for longer, on a machine that does other work, too.
+LONGEST_SILENCE = 45.0
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with Fleet(tmp_path_factory.mktemp("fleet")) as running:
+        yield running
+
+
+def topic(fleet: Fleet, partitions: int = PARTITIONS, replication_factor: int = 3, **configs: str) -> str:
+    name = f"t{next(_names)}"
+    fleet.cluster.create_topics({name: partitions}, replication_factor=replication_factor, configs=configs)
+    until(lambda: fleet.whole(name), "the new topic is whole")
+    return name
+
+
+@dataclass
+class Seen:
+    """One group of readers, what they read, and who wrote it."""
+
+    topic: str
+    group: str
+    book: Ledger
+    writer: Writer
+
+
+@contextmanager
+def traffic(fleet: Fleet) -> Generator[dict[str, Seen]]:
+    """Two groups read what is written, and a third what is committed, until all is read; then all is judged.
+
+    They know one broker only when they begin.
+    """
+    plain, committed = topic(fleet), topic(fleet)
+    first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
+    idempotent = Writer(first, plain, PARTITIONS, rate=400)
+    transactional = Writer(first, committed, PARTITIONS, rate=100, batch=25, transactional_id=committed)
+    seen = {name: Seen(plain, f"{plain}-{name}", Ledger(), idempotent) for name in ("cooperative", "range")}
+    seen["committed"] = Seen(committed, committed, Ledger(), transactional)
+    with ExitStack() as stack:
+        for name, one in seen.items():
+            options: dict[str, Any] = {"group_id": one.group, **SESSION, **GROUPS[name]}
+            kinds = BOTH if name == "committed" else (*BOTH, "blocking")
+            stack.enter_context(Readers(first, one.topic, one.book, kinds, **options))
+        with idempotent, transactional:
+            for one in seen.values():
+                until(partial(_has, one.book, 50), "everybody reads")
+            yield seen
+        for one in seen.values():
+            with suppress(AssertionError):  # `wrong` says more
+                until(partial(_has, one.book, len(one.writer.sent)), "all is read", 60)
+    for name, one in seen.items():
+        print(f"{name}: {one.book.count} read, {one.book.doubled} twice, {one.book.silence:.1f} s of silence")
+        assert (one.writer.errors, one.book.errors) == ([], []), name
+        assert one.book.wrong(one.writer.sent) == [], name
+        assert one.book.silence < LONGEST_SILENCE, name
+
+
+def _has(book: Ledger, count: int) -> bool:
+    return book.count >= count
+
+
+def whole(fleet: Fleet) -> None:
+    until(lambda: fleet.up() == set(fleet.nodes), "all brokers are there")
+    until(lambda: fleet.whole(*fleet.cluster.metadata().topics), "all replicas are in sync")
+
+
+def rolling(fleet: Fleet, away: Callable[[int], None]) -> None:
+    for node in fleet.nodes:
+        whole(fleet)
+        away(node)
+        time.sleep(1)
+        fleet.start(node)
+    whole(fleet)
+
+
+def move(fleet: Fleet, name: str, replicas: list[int]) -> None:
+    """All partitions of a topic to these brokers, of which the first is to lead."""
+    partitions = sorted(fleet.partitions(name))
+    asked = [ReassignablePartition(partition_index=index, replicas=replicas) for index in partitions]
+    topics = [ReassignableTopic(name=name, partitions=asked)]
+    answer: Any = fleet.cluster.request(AlterPartitionReassignmentsRequest(topics=topics))
+    assert answer.error_code == 0
+
+    def there() -> bool:
+        found = fleet.partitions(name).values()
+        return bool(found) and all(
+            sorted(e.isr_nodes) == sorted(e.replica_nodes) == sorted(replicas) for e in found
+        )
+
+    until(there, f"{name} has moved")
+    fleet.cluster.request(
+        ElectLeadersRequest(
+            election_type=0, topic_partitions=[TopicPartitions(topic=name, partitions=partitions)]
+        )
+    )
+    until(lambda: all(e.leader_id == replicas[0] for e in fleet.partitions(name).values()), "it leads")
+
+
+# ---- the plays
+
+
+def a_rolling_restart(fleet: Fleet) -> None:
+    with traffic(fleet) as seen:
+        rolling(fleet, fleet.stop)
+        for one in seen.values():
+            assert one.book.kinds("lost", "refused", "uncommitted") == []
+
+
+def every_broker_dies_once(fleet: Fleet) -> None:
+    with traffic(fleet):
+        rolling(fleet, fleet.kill)
+
+
+def partitions_move_to_other_leaders(fleet: Fleet) -> None:
+    """The old leaders go on, and say who leads now."""
+    with traffic(fleet) as seen:
+        names = sorted(fleet.cluster.topics())[-2:]
+        for replicas in ([1, 2], [3, 2], [2, 3, 1]):
+            for name in names:
+                move(fleet, name, replicas)
+        for one in seen.values():
+            assert one.book.kinds("lost", "refused", "uncommitted", "unreachable") == []
+
+
+def a_broker_comes_back_elsewhere(fleet: Fleet) -> None:
+    """The one that coordinates a group."""
+    with traffic(fleet) as seen:
+        node = fleet.cluster.coordinator(seen["range"].group)
+        fleet.kill(node)
+        fleet.start(node, port=judges.free_port())
+        whole(fleet)
+
+
+def a_broker_is_replaced(fleet: Fleet) -> None:
+    """A new one takes the place of the last, which is forgotten."""
+    with traffic(fleet):
+        old = max(fleet.nodes)
+        new = old + 1
+        fleet.add(new)
+        rest = [node for node in fleet.nodes if node not in (old, new)]
+        for name in (*fleet.cluster.topics(), "__consumer_offsets", "__transaction_state"):
+            move(fleet, name, [new, *rest])
+        fleet.remove(old)
+        answer: Any = fleet.cluster.request(UnregisterBrokerRequest(broker_id=old))
+        assert answer.error_code == 0
+        whole(fleet)
+
+
+def a_broker_freezes(fleet: Fleet) -> None:
+    """Its connections stay open, and nobody answers; it leads a third of all, and coordinates."""
+    with traffic(fleet) as seen:
+        node = fleet.cluster.coordinator(seen["range"].group)
+        fleet.freeze(node)
+        time.sleep(12)
+        fleet.thaw(node)
+        whole(fleet)
+
+
+def too_few_replicas(fleet: Fleet) -> None:
+    """min.insync.replicas is missed: the producer waits, and goes on."""
+    with traffic(fleet):
+        gone = sorted(fleet.nodes)[:2]
+        for node in gone:
+            fleet.kill(node)
+        time.sleep(5)
+        for node in gone:
+            fleet.start(node)
+        whole(fleet)
+
+
+def a_topic_is_deleted_and_created_anew(fleet: Fleet) -> None:
+    name = topic(fleet)
+    book, records = Ledger(), [f"{number}".encode() for number in range(300)]
+    options: dict[str, Any] = {"group_id": name, "metadata_max_age_ms": 2_000, **SESSION}
+    with Readers(fleet.bootstrap, name, book, BOTH, **options), Producer(fleet.bootstrap) as producer:
+        for value in records[:120]:
+            producer.send(name, value, partition=int(value) % PARTITIONS)
+        until(lambda: book.count == 120, "the old records are read")
+        fleet.cluster.delete_topics([name])
+        between = [
+            producer.send(name, value, partition=int(value) % PARTITIONS) for value in records[120:132]
+        ]
+        time.sleep(2)
+        book.committed.clear()
+        book.read.clear()
+        fleet.cluster.create_topics({name: PARTITIONS}, replication_factor=3)
+        after = [producer.send(name, value, partition=int(value) % PARTITIONS) for value in records[132:]]
+        offsets = sorted(delivery.result(60).offset or 0 for delivery in (*between, *after))
+        assert offsets == sorted([*range(30)] * PARTITIONS)
+        until(lambda: book.count == 180, "the new records are read", 60)
+    assert sorted(value for read in book.read.values() for value in read.values()) == list(range(120, 300))
+
+
+def a_quota(fleet: Fleet) -> None:
+    """Both ways 100 kB a second, for 1.5 MB: all arrives, and no connection, member or request suffers."""
+    name = topic(fleet, 1)
+    ops = [
+        OpData(key=key, value=100_000.0, remove=False) for key in ("consumer_byte_rate", "producer_byte_rate")
+    ]
+    entity = [AlterClientQuotasRequestEntityData(entity_type="client-id", entity_name=name)]
+    entry = AlterClientQuotasRequestEntryData(entity=entity, ops=ops)
+    fleet.cluster.request(AlterClientQuotasRequest(entries=[entry], validate_only=False))
+    time.sleep(1)
+    heard: list[Any] = []
+    options: dict[str, Any] = {"client_id": name, "group_id": name, "auto_offset_reset": "earliest"}
+    with (
+        Producer(fleet.bootstrap, client_id=name, batch_size=100_000) as producer,
+        Consumer(fleet.bootstrap, session_timeout_ms=6_000, heartbeat_interval_ms=500, **options) as consumer,
+    ):
+        consumer.events(heard.append)
+        consumer.subscribe(name)
+        deliveries = [producer.send(name, b"x" * 1000) for _ in range(1_500)]
+        got = 0
+        end = time.monotonic() + 120
+        while got < 1_500 and time.monotonic() < end:
+            got += len(consumer.poll(0.5))
+        assert got == 1_500
+        assert sorted(delivery.result().offset for delivery in deliveries) == list(range(1_500))
+    kinds = {change.kind for change in heard}
+    assert "throttled" in kinds
+    assert not kinds & {"lost", "refused", "unreachable", "uncommitted"}
+
+
+def a_reader_has_a_replica_nearby(fleet: Fleet) -> None:
+    """KIP-392: it reads from the follower in its rack; when that dies, from the leader."""
+    node = sorted(fleet.nodes)[1]
+    rack = chr(ord("a") + (node - 1) % 26)
+    name = topic(fleet, 1)
+    move(fleet, name, [one for one in fleet.nodes if one != node] + [node])
+    partition = TopicPartition(name, 0)
+    with (
+        Consumer(fleet.bootstrap, client_rack=rack, auto_offset_reset="earliest") as consumer,
+        Producer(fleet.bootstrap) as producer,
+    ):
+        consumer.assign({partition: 0})
+        state = consumer._engine.core.partitions.get(partition)
+        assert state is not None
+        read = count()
+
+        def reads() -> None:
+            number = next(read)
+            producer.send(name, b"%d" % number, partition=0).result(60)
+            until(lambda: [r.value for r in consumer.poll(0.2)] == [b"%d" % number], f"{number} is read", 60)
+
+        until(lambda: reads() or state.replica == node, "it reads nearby", 60)
+        fleet.kill(node)
+        until(lambda: reads() or state.replica is None, "it reads from the leader", 60)
+        fleet.start(node)
+        whole(fleet)
+
+
+def a_batch_is_too_large_now(fleet: Fleet) -> None:
+    """max.message.bytes is lowered, by an operator who has his reasons: batches are divided, down to one."""
+    name = topic(fleet, 1, **{"max.message.bytes": "3000"})
+    with Producer(fleet.bootstrap) as producer:
+        small = [producer.send(name, b"m" * 500) for _ in range(100)]
+        assert sorted(delivery.result(60).offset for delivery in small) == list(range(100))
+        with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+            producer.send(name, b"M" * 5_000).result(60)
+        assert producer.send(name, b"m").result(60).offset == 100
+
+
+PLAYS = (
+    a_rolling_restart,
+    every_broker_dies_once,
+    partitions_move_to_other_leaders,
+    a_broker_comes_back_elsewhere,
+    a_broker_freezes,
+    too_few_replicas,
+    a_topic_is_deleted_and_created_anew,
+    a_quota,
+    a_reader_has_a_replica_nearby,
+    a_batch_is_too_large_now,
+    a_broker_is_replaced,
+)
+DRAWN = Random(SEED).sample([play.__name__ for play in PLAYS], 3)
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+def test_nobody_suffers(play: Callable[[Fleet], None], request: pytest.FixtureRequest) -> None:
+    if play.__name__ not in DRAWN and not os.environ.get("KPROTO_ALL_PLAYS"):
+        pytest.skip(f"not drawn (KPROTO_SEED={SEED}); KPROTO_ALL_PLAYS=1 plays all")
+    fleet: Fleet = request.getfixturevalue("fleet")
+    whole(fleet)
+    play(fleet)
