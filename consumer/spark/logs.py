@@ -62,6 +62,7 @@ class Logs:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.isolation = options.text("isolation.level", "read_uncommitted")
+        self.described = 0  # partitions, by the last answer about topics
         self._cluster: Cluster | None = None
         self._answered = False
 
@@ -109,7 +110,9 @@ class Logs:
                     raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
             for topic, number in sorted(needed - found):
                 detail = f"topic {topic!r} has no partition {number}"
-                raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
+                if not found:
+                    raise broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", detail)
+                log.warning("assign: %s; the others are read, and it is when it is there", detail)
         names = {p.topic for p in found}
         ids = {name: str(t.id) for name, t in topics.items() if t.id is not None and name in names}
         return sorted(found), ids
@@ -123,6 +126,7 @@ class Logs:
             view = self.cluster.metadata(wanted, timeout=self._timeout)
             names = list(view.topics) if wanted is None else wanted
             topics = {name: view.topics[name] for name in names if name in view.topics}
+            self.described = sum(len(topic.partitions) for topic in topics.values())
             there = {name: t for name, t in topics.items() if not t.error_code and t.partitions}
             for name, topic in topics.items():
                 unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -218,7 +222,9 @@ class Logs:
             movable = frozenset(p for p, where in bound.offsets.items() if where == "latest")
             given = {p: starts[p] for p, where in bound.offsets.items() if isinstance(where, int)}
             fail = self.options.fail_on_data_loss
-            starts.update(inside("startingOffsets", given, self.starts(given), view.ends, fail=fail))
+            within = inside("startingOffsets", given, self.starts(given), view.ends, fail=fail)
+            movable |= {p for p, start in within.items() if start != given[p]}
+            starts.update(within)
         elif isinstance(bound, Everywhere) and bound.edge == "earliest":
             movable = frozenset[TopicPartition]()
         else:

@@ -22,6 +22,8 @@ Rules:
   something else.
 * Pin only what can move. Newcomers without records make a batch, an empty one, only if their start would
   change by waiting (`latest`, a time). At `earliest` or an explicit offset they wait for company.
+* A query that has begun stays begun: without any partition its offset is `{"@": {}}`, not the `{}` of a query
+  that is new. A topic that comes later is read from its beginning, whatever `startingOffsets` says.
 * A position never goes back, but to where a log was cut off, or to the start of a log made anew; both are
   data loss, and happen only when the user said failOnDataLoss=false.
 * Where a log was cut off is known from its leader epochs: it may have grown beyond the position since. What
@@ -45,6 +47,7 @@ from kproto.group.subscription import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 
+_BEGUN = "@"
 _NOTE = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
 _EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
@@ -69,13 +72,20 @@ class DataLoss(KprotoError):
 @dataclass(frozen=True, slots=True)
 class Offsets:
     """Where a query is: the next offset of every partition, the ids of the topics, where newcomers began,
-    and the leader epoch of each log when this was settled.
+    and the leader epoch of each log when this was settled. `begun` tells a query without partitions from one
+    that is new.
     """
 
     positions: Positions = field(default_factory=dict[TopicPartition, int])
     ids: Mapping[str, str] = field(default_factory=dict[str, str])
     began: Positions = field(default_factory=dict[TopicPartition, int])
     epochs: Positions = field(default_factory=dict[TopicPartition, int])
+    begun: bool = False
+
+    @property
+    def new(self) -> bool:
+        """Whether nothing was settled yet, not even that there is nothing."""
+        return not (self.positions or self.begun)
 
     @classmethod
     def from_json(cls, read: Mapping[str, object]) -> Offsets:
@@ -92,12 +102,12 @@ class Offsets:
             elif (note := _EPOCHS.fullmatch(key)) is not None:
                 epochs.update(_numbered(*note.groups()))
         topics = {name: partitions for name, partitions in read.items() if not name.startswith("@")}
-        return cls(_flat(topics), ids, began, epochs)
+        return cls(_flat(topics), ids, began, epochs, begun=_BEGUN in read)
 
     def to_json(self) -> dict[str, object]:
         """The same offsets as a JSON object whose text is always the same."""
         began, epochs = _texts(self.began), _texts(self.epochs)
-        found: dict[str, object] = {}
+        found: dict[str, object] = {_BEGUN: {}} if self.begun and not self.positions else {}
         for topic in sorted({*began, *self.ids}):
             id_ = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
@@ -209,15 +219,16 @@ def advance(
     starts: Positions,
     *,
     pinned: Iterable[TopicPartition] = (),
+    pin_none: bool = False,
     limit: int | None = None,
     ceiling: View | None = None,
 ) -> Offsets:
     """The end of the next batch; `start` itself, the very object, if there is nothing to do.
 
     `starts` gives a first position to every partition that needs one (see `changes`): those new, made anew
-    or cut off. Those in `pinned` make a batch also without records. `limit` is the greatest number of offsets
-    in the batch; it is shared in proportion to what waits in each partition. `ceiling` holds the ends that
-    may not be passed.
+    or cut off. Those in `pinned` make a batch also without records; with `pin_none` so does a new query that
+    finds no partition. `limit` is the greatest number of offsets in the batch; it is shared in proportion to
+    what waits in each partition. `ceiling` holds the ends that may not be passed.
     """
     pins = set(pinned)
     ends = dict(view.ends)
@@ -239,14 +250,25 @@ def advance(
 
     restarted = any(p in starts for p in start.positions)
     gone = any(p not in base for p in start.positions)
-    if not (taken or restarted or gone or pins.intersection(base)):
+    settled = pin_none and start.new and not base
+    if not (taken or restarted or gone or settled or pins.intersection(base)):
         return start
     positions = {p: position + taken.get(p, 0) for p, position in base.items()}
     began = {p: position for p, position in base.items() if p in starts}
     topics = {p.topic for p in positions}
     ids = {name: id_ for name, id_ in view.ids.items() if name in topics}
     epochs = {p: epoch for p, epoch in view.epochs.items() if p in positions}
-    return Offsets(positions, ids, began, epochs)
+    return Offsets(positions, ids, began, epochs, begun=not positions)
+
+
+def trimmed(new: Positions) -> list[str]:
+    """In words, what newcomers lost before anybody read it; `new` is where their logs begin."""
+    return [
+        f"partition {topic}-{number} is new to this query, and its log begins at {first}: what was before "
+        "is gone, and was not read"
+        for (topic, number), first in sorted(new.items())
+        if first > 0
+    ]
 
 
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
@@ -299,7 +321,8 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
             raise ConfigError(
                 "checkpointLocation",
                 name,
-                "the checkpoint's start doesn't know this partition; was it edited?",
+                "the checkpoint's start doesn't know this partition: it was edited, or its last batch was "
+                'planned by format("kafka"), and has to be finished by it',
             )
         if begin < stop:
             found.append(

@@ -12,8 +12,10 @@ Spark runs this in one process of its own for each run of a query. What it promi
   group's offsets are committed there too (`commitGroupId`).
 * An exception in ``commit`` or ``latestOffset`` ends the query. Commits to a group are for lag tools only,
   the checkpoint is the truth: their failure is logged and tried again later, and takes two seconds at most.
-* An idle query calls ``latestOffset`` about every 11 ms: logs are not asked for their ends that often, but
-  for a moment after a batch.
+* An idle query calls ``latestOffset`` about every 11 ms, and takes the answer for what there is: who waits
+  with ``processAllAvailable()`` sees what was written before, and new partitions, only if the cluster is
+  asked each time. So it is, for less than a millisecond of CPU; but for what topics there are, where these
+  are many.
 * ``pushFilters`` is never implemented: Spark 4.3 applies the filters of one query to others (and batches
   only).
 """
@@ -42,7 +44,7 @@ from kproto.group.subscription import TopicPartition
 
 from .access import said_in_kafkas_words
 from .chosen import Everywhere, asks
-from .logs import Logs
+from .logs import LOOKS, Logs
 from .offsets import (
     Changes,
     DataLoss,
@@ -53,6 +55,7 @@ from .offsets import (
     moved,
     ranges,
     split,
+    trimmed,
     waiting,
     waits,
 )
@@ -65,15 +68,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How old what is known of the logs' ends may be: an idle query asks twice as often. A record is seen this
-# much later at most; Spark's own planning of a batch takes five times as long.
-ENDS_MAX_AGE_S = 0.020
-
-# Where records just came others may follow: for so long after a batch Spark's every question is passed on.
-BUSY_S, BUSY_ENDS_MAX_AGE_S = 1.0, 0.005
-
-# How old what is known of topics may be, unless kafka.metadata.max.age.ms says otherwise. New partitions
-# are read that much later. Topics made anew are noticed at once by the executors, who fetch by topic id.
+# How old what is known of topics may be, unless kafka.metadata.max.age.ms says otherwise: where there are so
+# many partitions that to ask costs milliseconds, new ones are read that much later. Topics made anew are
+# noticed at once by the executors, who fetch by topic id.
+MANY_PARTITIONS = 1_000
 TOPICS_MAX_AGE_MS = 1_000
 
 
@@ -160,10 +158,12 @@ class Planner:
         self._view: View | None = None
         self._partitions: list[TopicPartition] = []
         self._ids: Mapping[str, str] = {}
-        self._topics_at = self._ends_at = float("-inf")
+        self._topics_at = float("-inf")
         self._ceiling: View | None = None
         self._first: dict[TopicPartition, int] | None = None
+        self._first_ids: Mapping[str, str] = {}
         self._movable: frozenset[TopicPartition] = frozenset()
+        self._told: set[str] = set()
         self._asked = None if options.choice is None else asks(options.choice)
         self._batch_at: float | None = None
         # Logs that a new leader has as they were read: (epoch then, epoch now, position).
@@ -174,9 +174,9 @@ class Planner:
         """The end of the next batch; the very `start` if there is none. `patient` heeds
         minOffsetsPerTrigger.
         """
-        view, found = self._changes(start)
-        starts, movable = self._starts(start, view, found)
-        end = advance(start, view, starts, pinned=movable, limit=most, ceiling=self._ceiling)
+        view, starts, movable = self._looked(start)
+        later = not isinstance(self.options.starting, Everywhere) or self.options.starting.edge == "latest"
+        end = advance(start, view, starts, pinned=movable, pin_none=later, limit=most, ceiling=self._ceiling)
         if end is start:
             return start
         if patient and self._ceiling is None:
@@ -186,6 +186,18 @@ class Planner:
                 return start
         self._batch_at = self._clock()
         return end
+
+    def _looked(self, start: Offsets) -> tuple[View, dict[TopicPartition, int], frozenset[TopicPartition]]:
+        """The logs, and from where those are read that need a start. Topics may come and go meanwhile."""
+        for left in reversed(range(LOOKS)):
+            try:
+                view, found = self._changes(start)
+                return view, *self._starts(start, view, found)
+            except UnknownTopic:
+                if not left or (start.new and self._first is None):
+                    raise
+                self._topics_at = float("-inf")
+        raise AssertionError("the last look returns or raises")
 
     def stop_at_present_ends(self) -> None:
         """Read nothing that comes after this moment."""
@@ -205,24 +217,23 @@ class Planner:
 
     def _look(self, start: Offsets, *, afresh: bool = False) -> View:
         """The logs as of now, or of a moment ago. A new query insists that all of them are there."""
-        now = self._clock()
-        busy = self._batch_at is not None and now - self._batch_at < BUSY_S
-        oldest = BUSY_ENDS_MAX_AGE_S if busy else ENDS_MAX_AGE_S
-        if self._view is not None and now - self._ends_at < oldest and not afresh:
-            return self._view
-        max_age = self.options.number("metadata.max.age.ms", TOPICS_MAX_AGE_MS) / 1000
         view = None
-        if now - self._topics_at < max_age and not afresh:
+        if self._clock() - self._topics_at < self._topics_max_age and not afresh:
             with suppress(UnknownTopic):  # then it is high time to look for topics
                 view = self.logs.look(self._partitions, self._ids)
         if view is None:
-            if not start.positions and self._first is None:
+            if start.new and self._first is None:
                 view = self.logs.view()
             else:
                 view = self.logs.view({p.topic for p in start.positions}, strict=False)
             self._partitions, self._ids, self._topics_at = list(view.ends), view.ids, self._clock()
-        self._view, self._ends_at = view, self._clock()
+        self._view = view
         return view
+
+    @property
+    def _topics_max_age(self) -> float:
+        few = self.logs.described < MANY_PARTITIONS
+        return self.options.number("metadata.max.age.ms", 0 if few else TOPICS_MAX_AGE_MS) / 1000
 
     def _changes(self, start: Offsets) -> tuple[View, Changes]:
         """The logs, and what happened to them. Raises DataLoss unless that is allowed."""
@@ -240,11 +251,17 @@ class Planner:
             ends = {p: max(view.ends[p], min(start.positions[p], top)) for p, top in tops.items()}
             view = replace(view, ends={**view.ends, **ends})
             found = changes(start, view, self._asked)
-        if found.losses and self.options.fail_on_data_loss:
-            raise DataLoss(found.losses)
-        for loss in found.losses:
-            log.warning("failOnDataLoss=false: %s", loss)
+        self._lose(found.losses)
         return view, found
+
+    def _lose(self, losses: tuple[str, ...]) -> None:
+        """Raise DataLoss, or say once what is allowed to be lost."""
+        if losses and self.options.fail_on_data_loss:
+            raise DataLoss(losses)
+        for loss in losses:
+            if loss not in self._told:
+                log.warning("failOnDataLoss=false: %s", loss)
+        self._told.update(losses)
 
     def _with_cuts(self, start: Offsets, view: View) -> View:
         """The view, with where logs were cut off below the position: who has a new leader is asked once."""
@@ -267,16 +284,20 @@ class Planner:
             starts.update({p: min(view.ends[p], max(first[p], at)) for p, at in view.cuts.items()})
         movable: frozenset[TopicPartition] = frozenset()
         new = list(found.new)
-        if not start.positions:
+        if start.new:
             if self._first is None:
                 bound = self.options.starting or Everywhere("latest")
                 self._first, self._movable = self.logs.begin(bound, view)
-            starts.update({p: self._first[p] for p in new if p in self._first})
+                self._first_ids = view.ids
+            same = {p for p in new if self._first_ids.get(p.topic) == view.ids.get(p.topic)}
+            starts.update({p: self._first[p] for p in same if p in self._first})
             movable = self._movable
         # What came later is read from its beginning, whatever startingOffsets says: nothing of it was seen.
         late = [p for p in [*new, *found.remade] if p not in starts]
         if late:
-            starts.update(self.logs.starts(late))
+            begin = self.logs.starts(late)
+            self._lose(tuple(trimmed({p: begin[p] for p in new if p in begin})))
+            starts.update(begin)
         return starts, movable
 
 

@@ -28,7 +28,7 @@ from consumer.spark.offsets import DataLoss
 from consumer.spark.options import parse
 from consumer.spark.schema import full
 from consumer.spark.slices import Slice
-from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader, Planner
+from consumer.spark.stream import TOPICS_MAX_AGE_MS, KprotoStreamReader, Planner
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, ConnectionFailed, UnknownTopic
 from kproto.group.subscription import TopicPartition
@@ -191,10 +191,24 @@ def test_a_topic_that_appears_a_moment_later_is_waited_for(filled: Filled) -> No
         creation.join()
 
 
-def test_a_partition_that_does_not_exist_is_an_error(filled: Filled) -> None:
+def test_partitions_of_which_none_exists_are_an_error(filled: Filled) -> None:
     filled.topic("t", 1)
     with pytest.raises(UnknownTopic, match="topic 't' has no partition 3"):
-        Run(filled, assign='{"t": [0, 3]}').poll()
+        Run(filled, assign='{"t": [3, 4]}').poll()
+
+
+def test_an_assigned_partition_that_does_not_exist_is_read_when_it_does_and_told_till_then(
+    filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.topic("t", 1)
+    run = Run(filled, assign='{"t": [0, 1]}', startingOffsets="latest")
+    assert run.batch() == {}
+    assert caplog.messages == [
+        "assign: topic 't' has no partition 1; the others are read, and it is when it is there"
+    ]
+    filled.cluster.create_partitions({"t": 2})
+    filled.put("t", 1, 2)
+    assert run.batch() == {"t-1": [0, 1]}
 
 
 def test_only_assigned_partitions_are_read(filled: Filled) -> None:
@@ -202,11 +216,21 @@ def test_only_assigned_partitions_are_read(filled: Filled) -> None:
     assert Run(filled, assign='{"t": [2]}', startingOffsets="earliest").batch() == {"t-2": [0, 1, 2]}
 
 
-def test_a_pattern_matches_whole_names(filled: Filled) -> None:
-    for name in ("flights", "flights2", "flights-old", "my-flights"):
+@pytest.mark.parametrize(
+    ("pattern", "read"),
+    [
+        ("flights.", {"flights2", "my-flights2"}),
+        ("^flights.?$", {"flights", "flights2"}),
+        ("2", {"flights2", "my-flights2"}),
+    ],
+)
+def test_a_pattern_may_match_anywhere_in_a_name_as_in_sparks_own_source(
+    filled: Filled, pattern: str, read: set[str]
+) -> None:
+    for name in ("flights", "flights2", "my-flights2"):
         filled.topic(name, 1)
-    run = Run(filled, subscribePattern="flights.?", startingOffsets="earliest")
-    assert run.batch() == {"flights-0": [0], "flights2-0": [0]}
+    run = Run(filled, subscribePattern=pattern, startingOffsets="earliest")
+    assert run.batch() == {f"{name}-0": [0] for name in read}
 
 
 # What grows -----------------------------------------------------------------------------------------
@@ -223,7 +247,80 @@ def test_partitions_added_later_are_read_from_their_beginning(filled: Filled) ->
 
 def test_topics_added_later_are_read_from_their_beginning_also_when_none_was_there(filled: Filled) -> None:
     run = Run(filled, subscribePattern="t.*", startingOffsets="latest")
+    assert run.batch() == {}
+    filled.topic("t", 2)
+    assert run.batch() == {"t-0": [0, 1]}
+
+
+def test_topics_that_come_between_two_runs_are_new_also_when_none_was_there(filled: Filled) -> None:
+    first = Run(filled, subscribePattern="t.*", startingOffsets="latest")
+    first.batch()
+    assert first.batch() is None
+    filled.topic("t", 2)
+    assert Run(filled, first.at, subscribePattern="t.*", startingOffsets="latest").batch() == {"t-0": [0, 1]}
+
+
+def test_at_the_earliest_nothing_has_to_be_settled_when_no_topic_is_there(filled: Filled) -> None:
+    run = Run(filled, subscribePattern="t.*", startingOffsets="earliest")
     assert run.batch() is None
+    filled.topic("t", 2)
+    assert run.batch() == {"t-0": [0, 1]}
+
+
+@pytest.mark.parametrize("same_run", [True, False])
+def test_a_query_whose_topics_are_all_gone_reads_those_that_come_from_their_beginning(
+    filled: Filled, same_run: bool
+) -> None:
+    more = {"subscribePattern": "t.*", "startingOffsets": "latest", "failOnDataLoss": "false"}
+    filled.topic("t1", 2)
+    run = Run(filled, **more)
+    run.batch()
+    filled.cluster.delete_topics(["t1"])
+    assert run.batch() == {}
+    assert run.batch() is None
+    filled.topic("t2", 3)
+    if not same_run:
+        run = Run(filled, run.at, **more)
+    assert run.batch() == {"t2-0": [0, 1, 2]}
+
+
+def trimmed(filled: Filled, fail: str) -> Run:
+    """A query that finds a new partition of whose five records the first two were deleted."""
+    filled.topic("t", 1)
+    run = Run(filled, startingOffsets="earliest", failOnDataLoss=fail)
+    run.batch()
+    filled.cluster.create_partitions({"t": 2})
+    filled.put("t", 1, 5)
+    filled.delete_before(T1, 2)
+    return run
+
+
+def test_what_a_newcomer_lost_before_it_was_found_is_data_loss(filled: Filled) -> None:
+    with pytest.raises(DataLoss, match=r"t-1 is new to this query, and its log begins at 2"):
+        trimmed(filled, "true").poll()
+
+
+def test_what_a_newcomer_lost_is_told_once_when_loss_is_allowed(
+    filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = trimmed(filled, "false")
+    filled.delete_before(T1, 5)
+    assert run.batch() is None
+    assert run.batch() is None
+    filled.put("t", 1, 1)
+    assert run.batch() == {"t-1": [5]}
+    assert [text for text in caplog.messages if "is new to this query" in text] == [
+        "failOnDataLoss=false: partition t-1 is new to this query, and its log begins at 5: what was before "
+        "is gone, and was not read"
+    ]
+
+
+def test_a_topic_made_anew_before_the_first_batch_is_read_from_its_beginning(filled: Filled) -> None:
+    filled.topic("t", 3)
+    filled.delete_before(T0, 3)
+    run = Run(filled, startingOffsets="earliest")
+    assert run.batch() is None
+    filled.cluster.delete_topics(["t"])
     filled.topic("t", 2)
     assert run.batch() == {"t-0": [0, 1]}
 
@@ -313,23 +410,41 @@ def test_ranges_are_cut_as_the_options_say(filled: Filled) -> None:
     }
 
 
-def test_an_idle_query_does_not_ask_for_the_ends_at_every_poll(filled: Filled) -> None:
+def test_what_was_written_and_made_before_spark_asks_is_seen(filled: Filled) -> None:
+    """Who waits with ``processAllAvailable()`` relies on it."""
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
     assert run.poll() is None
     filled.put("t", 0, 1)
-    assert run.poll(later=ENDS_MAX_AGE_S / 2) is None
-    assert run.batch(later=ENDS_MAX_AGE_S) == {"t-0": [1]}
+    assert run.batch(later=0.0) == {"t-0": [1]}
+    filled.cluster.create_partitions({"t": 2})
+    filled.put("t", 1, 1)
+    assert run.batch(later=0.0) == {"t-1": [0]}
 
 
-def test_a_query_that_just_had_a_batch_asks_for_the_ends_at_every_poll(filled: Filled) -> None:
+def test_where_partitions_are_many_new_ones_are_looked_for_once_a_second(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.spark.stream.MANY_PARTITIONS", 1)
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest")
     run.batch()
-    assert run.poll(later=0.011) is None
+    filled.cluster.create_partitions({"t": 2})
     filled.put("t", 0, 1)
-    assert run.batch(later=0.011) == {"t-0": [1]}
+    filled.put("t", 1, 1)
+    assert run.batch(later=TOPICS_MAX_AGE_MS / 1000 - 0.001) == {"t-0": [1]}
+    assert run.batch(later=0.001) == {"t-1": [0]}
+
+
+def test_new_partitions_are_looked_for_as_seldom_as_is_asked_for(filled: Filled) -> None:
+    filled.topic("t", 1)
+    run = Run(filled, startingOffsets="earliest", kafka_metadata_max_age_ms=5_000)
+    run.batch()
+    filled.cluster.create_partitions({"t": 2})
+    filled.put("t", 1, 1)
+    assert run.batch(later=4.9) is None
+    assert run.batch(later=0.1) == {"t-1": [0]}
 
 
 def test_the_latest_ends_are_reported(filled: Filled) -> None:
