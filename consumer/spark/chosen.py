@@ -61,7 +61,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """``subscribePattern``: all topics whose whole name matches, in Java's syntax, also those made later.
+    """``subscribePattern``: all topics in whose name it is found, in Java's syntax, also those made later.
     Never internal ones.
     """
 
@@ -95,9 +95,9 @@ def choice_of(given: Mapping[str, str]) -> Choice | None:
             raise ConfigError(name, value, "give at least one topic, several with commas between")
         return Topics(names)
     if name == "subscribePattern":
-        text(name, value)
-        matcher(value)
-        return Pattern(value)
+        pattern = text(name, value)
+        matcher(pattern)
+        return Pattern(pattern)
     return Assigned(_assigned(name, value))
 
 
@@ -160,6 +160,16 @@ def _offsets(name: str, value: str) -> Bound:
             raise ConfigError(name, value, f"allowed: {shape}; {number} is not an offset")
         offsets[partition] = "earliest" if number == -2 else "latest" if number == -1 else number
     return Each(offsets)
+
+
+def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
+    """Raise ConfigError where a batch's times end before they start, whatever records there are."""
+    if isinstance(starting, SinceEach) and isinstance(ending, SinceEach):
+        for partition, time in sorted(starting.timestamps_ms.items()):
+            end = ending.timestamps_ms.get(partition, time)
+            if time > end:
+                given = f"{partition.topic}-{partition.partition}: {time}"
+                raise ConfigError("startingOffsetsByTimestamp", given, f"it must not be after the end, {end}")
 
 
 def refuse_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:

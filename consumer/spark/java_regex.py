@@ -7,7 +7,8 @@ Rules:
 
 * A topic's name consists of ``a-z A-Z 0-9 . _ -``. So every class of characters, whatever its syntax, is the
   set of those 65 that belong to it, and line ends, spaces and other alphabets never match.
-* The whole name has to match (java.util.regex.Matcher.matches).
+* It may match anywhere in the name (java.util.regex.Matcher.find), as in Spark's own source: `flights` takes
+  `my-flights-2`, too, and `^flights$` only itself.
 * What is not understood here, and what Java itself refuses, is a ConfigError that shows where; nothing is
   ever read as something else.
 
@@ -38,7 +39,7 @@ _GROUP_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
 def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], bool]:
-    """A function that says whether a topic's whole name matches Java's `pattern`.
+    """A function that says whether Java's `pattern` is found in a topic's name.
 
     Raises ConfigError, with the position, for what Java refuses and for what can't be said in Python.
     """
@@ -50,7 +51,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
         raise ConfigError(
             option, pattern, f"a regular expression of Java's that Python can do ({error})"
         ) from None
-    return lambda name: found.fullmatch(name) is not None
+    return lambda name: found.search(name) is not None
 
 
 class _Reader:

@@ -12,7 +12,7 @@ public class Regex {
       String[] parts = line.split("\t", -1);
       try {
         Pattern p = Pattern.compile(new String(HexFormat.of().parseHex(parts[0]), StandardCharsets.UTF_8));
-        for (String name : parts[1].split(",")) out.append(p.matcher(name).matches() ? '1' : '0');
+        for (String name : parts[1].split(",")) out.append(p.matcher(name).find() ? '1' : '0');
       } catch (PatternSyntaxException | StackOverflowError e) { out.append("refused"); }
       out.append('\n');
     }

@@ -173,7 +173,7 @@ def test_an_unknown_topic_is_an_error_and_not_an_empty_answer(filled: Filled) ->
 def test_a_pattern_is_javas(filled: Filled) -> None:
     for name in ("flights1", "flights22", "flights", "xflights3"):
         filled.topic(name, 1)
-    found = table(filled, subscribePattern=r"\Qflights\E\p{Digit}++")
+    found = table(filled, subscribePattern=r"^\Qflights\E\p{Digit}++")
     assert sorted(set(found["topic"].to_pylist())) == ["flights1", "flights22"]
 
 
