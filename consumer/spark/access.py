@@ -43,10 +43,11 @@ _JAVA: Final[Mapping[str, str]] = {
 def in_kafkas_words(error: ConfigError, names: Iterable[str]) -> ConfigError:
     """A client's error with these of its options, `sasl_username`, as Spark's users know them."""
 
-    return ConfigError(_said(error.option), error.value, _in_kafkas_words(error.allowed, names))
+    return ConfigError(_said(error.option), error.value, in_words(error.allowed, names))
 
 
-def _in_kafkas_words(text: str, names: Iterable[str]) -> str:
+def in_words(text: str, names: Iterable[str]) -> str:
+    """A text that names a client's options, `max_request_size`, as Spark's users write them."""
     words = re.compile(rf"\b({'|'.join(sorted((n for n in names if '_' in n), key=len, reverse=True))})\b")
     return words.sub(lambda m: _said(m[1]), text)
 
@@ -75,7 +76,7 @@ def said_in_kafkas_words() -> Generator[None]:
         words = error.detail
         for ours, theirs in _PHRASES.items():
             words = words.replace(ours, theirs)
-        words = _in_kafkas_words(words, SecurityConfig.__annotations__)
+        words = in_words(words, SecurityConfig.__annotations__)
         told: KprotoError
         if isinstance(error, RequestTimedOut):
             told = RequestTimedOut(error.request, error.timeout_ms, words)

@@ -8,8 +8,8 @@ The names are those of Spark's own Kafka source, so that a query moves over by c
   stream or a sink is checked by `Options.for_batch`, `Options.for_stream` and `Options.for_sink`.
 * An option that doesn't exist is refused, with the nearest name that does: a misspelt
   ``maxOffsetPerTrigger`` that is silently ignored is a query without a limit.
-* What Spark's own source ignores with a warning, as a stream's limits in a batch, is ignored with one here: a
-  program moves over whole.
+* What Spark's own source ignores, a stream's limits in a batch or options for reading in a sink, is ignored
+  with a warning: a program moves over whole.
 * ``kafka.*`` goes to our own client; what is about TLS and SASL to `access`. What would change the meaning of
   a read (``auto.offset.reset``, deserializers, ``enable.auto.commit``) is refused; what belongs to membership
   of a group, which this source doesn't use, is accepted and has no effect.
@@ -29,7 +29,7 @@ from kproto.errors import ConfigError
 from ..security.names import shown
 from . import values as decoding
 from .access import PLAINTEXT, PREFIXES, Access
-from .chosen import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_edge
+from .chosen import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_backwards, refuse_edge
 from .texts import boolean, duration_ms, one_of, text, whole
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ class Options:
             raise ConfigError("endingOffsets", "earliest", 'a batch would read nothing; use "latest" or JSON')
         refuse_edge("startingOffsets", self.starting, "latest", -1)
         refuse_edge("endingOffsets", self.ending, "earliest", -2)
+        refuse_backwards(self.starting, self.ending)
         return self
 
     def for_stream(self) -> Options:
@@ -107,9 +108,10 @@ class Options:
 
     def for_sink(self) -> Options:
         """These options, checked for ``df.write`` and ``df.writeStream``."""
-        for name in sorted(self.given):
-            if name in _SOURCE_ONLY:
+        for name in sorted(self.given & _SOURCE_ONLY):
+            if name in _OURS:
                 self._refuse(name, "it is for reading, not for writing")
+            log.warning("%s is ignored: it is for reading, and this writes", name)
         if self.transactional_id_prefix is None and "transaction.timeout.ms" in self.client:
             timeout = self.client["transaction.timeout.ms"]
             raise ConfigError("kafka.transaction.timeout.ms", timeout, "it needs transactionalIdPrefix")
@@ -117,12 +119,14 @@ class Options:
 
     def for_reading(self) -> None:
         """Check what a batch and a stream have in common."""
-        self._refuse("topic", "it is for writing; topics to read are given with subscribe")
         if self.choice is None:
+            self._refuse("topic", "it is for writing; topics to read are given with subscribe")
             self._refuse("path", "load() takes no name; topics to read are given with subscribe")
             raise ConfigError(
                 "subscribe", None, "one of subscribe, subscribePattern and assign must be given"
             )
+        if self.topic is not None:
+            log.warning("topic is ignored: it is for writing, and this reads")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise ConfigError("minOffsetsPerTrigger", least, f"at most maxOffsetsPerTrigger, which is {most}")
@@ -144,11 +148,13 @@ def parse(options: Mapping[str, str]) -> Options:
     client: dict[str, str] = {}
     for key, value in options.items():
         lower = key.lower()
+        if lower == "provider":
+            raise ConfigError(key, value, _NO_TABLES)
         if lower.startswith("kafka."):
             client[lower[len("kafka.") :]] = value
         elif lower in _NAMES:
             given[_NAMES[lower]] = value
-        elif lower not in _SPARKS_OWN and not lower.startswith(("spark.", "__")):
+        elif lower not in _SPARKS_OWN and not lower.startswith(_SPARKS):
             raise ConfigError(key, shown(key, value), f"there is no such option; {_hint(lower)}")
     servers = client.pop("bootstrap.servers", "")
     if not servers.strip():
@@ -316,5 +322,14 @@ _SOURCE_ONLY = frozenset(_PLAIN) - {"topic", "transactionalIdPrefix", "includeHe
 # groupIdPrefix names the JVM source's throw-away groups: accepted, and without effect here.
 _NAMES = {name.lower(): name for name in [*_PLAIN, *_SOURCE_ONLY, "groupIdPrefix"]}
 
+# Spark names the provider when it makes a table, and hands over no option at all when that is read (4.3.0).
+_NO_TABLES = (
+    "Spark forgets the options of a table; make a view: CREATE TEMPORARY VIEW ... USING kproto OPTIONS ..."
+)
+
+# Those that Spark's own source and sink don't know: nobody moves over with them.
+_OURS = frozenset({"commitGroupId", *decoding.NAMES})
+
 # Spark puts these among a source's or sink's options by itself, or users set them for all formats.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "path"})
+_SPARKS = ("spark.", "_", "asyncprogresstracking")

@@ -26,12 +26,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
-from kproto.errors import ConfigError, UnknownTopic
+from kproto.errors import BrokerError, ConfigError, RequestTimedOut, UnknownTopic
 
 from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..options import ProducerConfig, producer_options
-from .access import in_kafkas_words, said_in_kafkas_words
+from .access import in_kafkas_words, in_words, said_in_kafkas_words
 from .arrow import RecordBatch
 from .once import OPTION, TIMEOUT_MS, task
 from .once import write as write_once
@@ -127,7 +127,11 @@ class Rows:
     def write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows, and wait until all of them are acknowledged. Raises the first failure."""
         with said_in_kafkas_words():
-            return self._write(batches)
+            try:
+                return self._write(batches)
+            except (BrokerError, RequestTimedOut) as error:
+                error.detail = in_words(error.detail, ProducerConfig.__annotations__)
+                raise
 
     def _write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:
         prefix = self.options.transactional_id_prefix

@@ -77,6 +77,11 @@ def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
         parse(given)
 
 
+def test_blanks_around_a_pattern_are_no_part_of_it() -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribePattern": " f.* "}
+    assert parse(given).choice == Pattern("f.*")
+
+
 def test_a_pattern_is_kept_as_it_is() -> None:
     assert parse({"kafka.bootstrap.servers": "a:1", "subscribePattern": "fl.*"}).choice == Pattern("fl.*")
 
@@ -187,6 +192,13 @@ def test_a_batch_does_not_end_at_the_earliest(given: str) -> None:
         options(endingOffsets=given).for_batch()
 
 
+def test_times_of_a_batch_that_end_before_they_start_are_refused_whatever_records_there_are() -> None:
+    times = {"startingOffsetsByTimestamp": '{"t": {"0": 9}}', "endingOffsetsByTimestamp": '{"t": {"0": 8}}'}
+    with pytest.raises(ConfigError, match=r"t-0: 9.*must not be after the end, 8"):
+        options(**times).for_batch()
+    options(**{**times, "endingOffsetsByTimestamp": '{"t": {"0": 9}}'}).for_batch()
+
+
 def test_a_stream_may_start_at_either_edge() -> None:
     assert options(startingOffsets='{"flights": {"0": -1}}').for_stream().starting == Each({F0: "latest"})
 
@@ -224,14 +236,40 @@ def test_a_least_above_the_most_is_refused() -> None:
         options(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5").for_stream()
 
 
-def test_a_sink_refuses_what_is_for_reading() -> None:
-    with pytest.raises(ConfigError, match=r"startingOffsets=.*for reading"):
-        options(startingOffsets="latest").for_sink()
+def test_a_sink_ignores_what_is_for_reading_with_a_warning_as_sparks_own_is_silent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options(startingOffsets="latest").for_sink()
+    assert caplog.messages == [
+        f"{name} is ignored: it is for reading, and this writes" for name in ("startingOffsets", "subscribe")
+    ]
 
 
-def test_a_source_refuses_the_sinks_topic() -> None:
-    with pytest.raises(ConfigError, match=r"topic=.*subscribe"):
-        options(topic="flights").for_batch()
+@pytest.mark.parametrize("ours", [{"commitGroupId": "lag"}, {"value.format": "string"}])
+def test_a_sink_refuses_what_only_this_source_has(ours: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"it is for reading, not for writing"):
+        options(**ours).for_sink()
+
+
+def test_a_source_ignores_the_sinks_topic_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    options(topic="flights").for_batch()
+    assert caplog.messages == ["topic is ignored: it is for writing, and this reads"]
+
+
+def test_a_source_that_has_only_the_sinks_topic_is_told_how_topics_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"topic=.*given with subscribe"):
+        parse({"kafka.bootstrap.servers": "localhost:9092", "topic": "flights"}).for_batch()
+
+
+@pytest.mark.parametrize("name", ["asyncProgressTrackingEnabled", "_asyncProgressTracking"])
+def test_what_a_query_says_of_its_progress_is_let_through(name: str) -> None:
+    given = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t", name: "true"}
+    assert parse(given).given == {"subscribe"}
+
+
+def test_a_table_is_refused_when_it_is_made_and_not_when_it_is_read() -> None:
+    """So is Spark: it makes a table with its provider among the options, and reads it without any."""
+    assert "CREATE TEMPORARY VIEW" in refusal(provider="kproto")
 
 
 # Values ---------------------------------------------------------------------------------------------
