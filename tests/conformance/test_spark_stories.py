@@ -1,0 +1,275 @@
+"""Stories that Spark's own source passes, most of them after its own test suites: told with both words on a
+real Kafka, they come out the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.errors import PySparkException
+
+from kproto.group.subscription import TopicPartition
+from tests.conformance.spark_session import Kafka, kafka, spark, sparks_own
+
+pytestmark = pytest.mark.spark
+__all__ = ["kafka", "spark", "sparks_own"]
+
+REFUSED = "refused"
+
+
+class Teller:
+    """Tells a story with one of the words. Topics are named after `name`, and shown without it."""
+
+    def __init__(self, spark: Any, kafka: Kafka, word: str, folder: Path) -> None:
+        self.spark, self.word = spark, word
+        self.folder = folder / word
+        self.kafka = kafka
+        self.name = f"t{uuid4().hex[:12]}"
+        self.checkpoint = "checkpoint"
+
+    def topic(self, letter: str, *counts: int) -> None:
+        self.kafka.topic(self.name + letter, *counts)
+
+    def put(self, letter: str, partition: int, count: int) -> None:
+        self.kafka.put(self.name + letter, partition, count)
+
+    def grow(self, letter: str, partitions: int) -> None:
+        self.kafka.cluster.create_partitions({self.name + letter: partitions})
+
+    def delete(self, letter: str) -> None:
+        self.kafka.cluster.delete_topics([self.name + letter])
+
+    def trim(self, letter: str, partition: int, offset: int) -> None:
+        self.kafka.delete_before(TopicPartition(self.name + letter, partition), offset)
+
+    def at(self, letter: str, *offsets: int) -> str:
+        return json.dumps({self.name + letter: dict(enumerate(offsets))})
+
+    def options(self, topics: str, given: dict[str, Any]) -> dict[str, str]:
+        """Options that read the topics with these letters, or a whole pattern; `_` stands for a dot."""
+        way = {"subscribe": ",".join(self.name + letter for letter in topics)}
+        if topics == "*":
+            way = {"subscribePattern": self.name + ".*"}
+        named = {name.replace("_", "."): str(value) for name, value in given.items()}
+        way = {} if {"subscribe", "assign"} & named.keys() else way
+        return {"kafka.bootstrap.servers": self.kafka.bootstrap, **way, **named}
+
+    def stream(self, topics: str, **given: Any) -> Any:
+        return self.spark.readStream.format(self.word).options(**self.options(topics, given)).load()
+
+    def rows(self, frame: Any) -> list[str]:
+        """The rows in short: ``a-0 3..5`` for the records 3 to 5 of partition 0 of topic a."""
+        found = sorted(map(tuple, frame.select("topic", "partition", "offset").collect()))
+        told: list[str] = []
+        for (topic, partition), each in groupby(found, lambda row: row[:2]):
+            offsets = [row[2] for row in each]
+            whole = len(offsets) == offsets[-1] - offsets[0] + 1
+            told.append(f"{topic.removeprefix(self.name)}-{partition} " + ("{}..{}" if whole else "{} to {}"))
+            told[-1] = told[-1].format(offsets[0], offsets[-1])
+        return told
+
+    def run(self, topics: str, act: Callable[[], None] = lambda: None, **given: Any) -> list[list[str]] | str:
+        """The rows of each batch of a run with the same checkpoint, to the logs' ends; or that it failed."""
+        found: list[list[str]] = []
+
+        def see(frame: Any, _: int) -> None:
+            rows = self.rows(frame)
+            act()
+            found.append(rows)
+
+        trigger = {"once": True} if given.pop("once", False) else {"availableNow": True}
+        try:
+            writer = self.stream(topics, **given).writeStream.foreachBatch(see)
+            query = writer.option("checkpointLocation", str(self.folder / self.checkpoint))
+            started = query.trigger(**trigger).start()
+            assert started.awaitTermination(120)
+        except PySparkException:
+            return REFUSED
+        return [rows for rows in found if rows]
+
+    @contextmanager
+    def running(self, topics: str, **given: Any) -> Iterator[Callable[[], list[str]]]:
+        """A query that runs on; what it gives returns the rows since the last time, once all are read."""
+        found: list[Any] = []
+
+        def see(frame: Any, _: int) -> None:
+            found.extend(self.rows(frame))
+
+        writer = self.stream(topics, **given).writeStream.foreachBatch(see)
+        query = writer.option("checkpointLocation", str(self.folder / "running")).start()
+
+        def new() -> list[str]:
+            query.processAllAvailable()
+            rows, found[:] = sorted(found), []
+            return rows
+
+        try:
+            yield new
+        finally:
+            query.stop()
+
+
+def what_was_written_before_is_processed(tell: Teller) -> Any:
+    tell.topic("a", 1)
+    with tell.running("a", startingOffsets="earliest") as new:
+        seen = [new()]
+        for _ in range(4):
+            tell.put("a", 0, 1)
+            seen.append(new())
+        tell.grow("a", 2)
+        tell.put("a", 1, 1)
+        seen.append(new())
+    assert all(seen)
+    return seen
+
+
+def topics_come_when_all_are_gone(tell: Teller) -> Any:
+    tell.topic("a", 2)
+    with tell.running("*", startingOffsets="latest", failOnDataLoss="false") as new:
+        seen = [new()]
+        tell.put("a", 0, 1)
+        seen.append(new())
+        tell.delete("a")
+        seen.append(new())
+        tell.topic("b", 3)
+        return [*seen, new()]
+
+
+def topics_come_between_runs(tell: Teller) -> Any:
+    given = {"startingOffsets": "latest", "failOnDataLoss": "false"}
+    seen = [tell.run("*", **given)]
+    tell.topic("a", 2)
+    seen.append(tell.run("*", **given))
+    tell.delete("a")
+    seen.append(tell.run("*", **given))
+    tell.topic("b", 3)
+    return [*seen, tell.run("*", **given)]
+
+
+def others_are_subscribed(tell: Teller) -> Any:
+    tell.topic("a", 2)
+    tell.topic("b", 3)
+    seen = [tell.run("a", startingOffsets="latest")]
+    tell.put("a", 0, 1)
+    seen += [tell.run("ab"), tell.run("b"), tell.run("b", failOnDataLoss="false")]
+    tell.put("b", 0, 1)
+    return [*seen, tell.run("b")]
+
+
+def others_are_assigned(tell: Teller) -> Any:
+    tell.topic("a", 2, 2, 2)
+
+    def run(*partitions: int, **given: Any) -> Any:
+        return tell.run("", assign=json.dumps({tell.name + "a": partitions}), **given)
+
+    seen = [run(0, 7, startingOffsets="earliest"), run(0, 1), run(1), run(1, failOnDataLoss="false")]
+    tell.put("a", 1, 1)
+    return [*seen, tell.run("a"), tell.run("*")]
+
+
+def newcomers_lost_records(tell: Teller) -> Any:
+    tell.topic("a", 2)
+    given = {"startingOffsets": "earliest"}
+    seen = [tell.run("a", **given)]
+    tell.grow("a", 2)
+    tell.put("a", 1, 9)
+    tell.trim("a", 1, 4)
+    return [*seen, tell.run("a", **given), tell.run("a", failOnDataLoss="false", **given)]
+
+
+def starts_outside_of_the_log(tell: Teller) -> Any:
+    tell.topic("a", 5)
+    far = {"startingOffsets": tell.at("a", 9)}
+    seen = [tell.run("a", **far), tell.run("a", failOnDataLoss="false", **far)]
+    tell.put("a", 0, 6)
+    seen.append(tell.run("a", failOnDataLoss="false", **far))
+    tell.trim("a", 0, 11)
+    tell.checkpoint = "other"
+    near = {"startingOffsets": tell.at("a", 2)}
+    return [*seen, tell.run("a", **near), tell.run("a", failOnDataLoss="false", **near)]
+
+
+def a_failed_batch_and_new_partitions(tell: Teller) -> Any:
+    tell.topic("a", 7)
+
+    def fail() -> None:
+        raise RuntimeError("the sink is full")
+
+    seen = [tell.run("a", fail, startingOffsets="earliest")]
+    tell.grow("a", 3)
+    tell.put("a", 1, 1)
+    return [*seen, tell.run("a")]
+
+
+def two_limited_topics_in_one_query(tell: Teller) -> Any:
+    tell.topic("a", 7)
+    tell.topic("b", 12)
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 5}
+    found: list[list[str]] = []
+    both = tell.stream("a", **given).union(tell.stream("b", **given))
+    writer = both.writeStream.foreachBatch(lambda frame, _: found.append(tell.rows(frame)))
+    query = writer.option("checkpointLocation", str(tell.folder)).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    return [*found, tell.run("ab", once=True, **given)]
+
+
+def the_other_word_goes_on(tell: Teller) -> Any:
+    """A checkpoint may be taken over, and back."""
+    tell.topic("a", 3, 2)
+    seen = [tell.run("a", startingOffsets="latest")]
+    mine, theirs = tell.word, {"kafka": "kproto", "kproto": "kafka"}[tell.word]
+    for turn in range(3):
+        tell.word = mine if turn % 2 else theirs
+        tell.put("a", turn % 2, 2)
+        tell.grow("a", 3 + turn)
+        tell.put("a", 2 + turn, 1)
+        seen.append(tell.run("a"))
+    tell.word = mine
+    return seen
+
+
+def a_view_of_sql(tell: Teller) -> Any:
+    tell.topic("a", 4)
+    options = f"`kafka.bootstrap.servers` '{tell.kafka.bootstrap}', subscribe '{tell.name}a'"
+    tell.spark.sql(f"create or replace temporary view flights using {tell.word} options ({options})")
+    return tell.rows(tell.spark.sql("select * from flights"))
+
+
+def progress_is_tracked_asynchronously(tell: Teller) -> Any:
+    tell.topic("a", 15)
+    tell.topic("b", 0)
+    values = tell.stream("a", startingOffsets="earliest", maxOffsetsPerTrigger=5).select("value")
+    sink = values.writeStream.format(tell.word).option("kafka.bootstrap.servers", tell.kafka.bootstrap)
+    sink = sink.option("topic", tell.name + "b").option("checkpointLocation", str(tell.folder))
+    sink = sink.option("asyncProgressTrackingEnabled", "true")
+    query = sink.option("_asyncProgressTrackingOverrideSinkSupportCheck", "true").start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return tell.rows(tell.spark.read.format(tell.word).options(**tell.options("b", {})).load())
+
+
+STORIES = (
+    what_was_written_before_is_processed, topics_come_when_all_are_gone, topics_come_between_runs,
+    others_are_subscribed, others_are_assigned, newcomers_lost_records, starts_outside_of_the_log,
+    a_failed_batch_and_new_partitions, two_limited_topics_in_one_query, the_other_word_goes_on, a_view_of_sql,
+    progress_is_tracked_asynchronously,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kafka", [pytest.param("real", marks=pytest.mark.kafka)], indirect=True)
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_the_story_comes_out_as_with_sparks_own_source(
+    spark: Any, sparks_own: None, kafka: Kafka, tmp_path: Path, story: Callable[[Teller], Any]
+) -> None:
+    theirs, ours = (story(Teller(spark, kafka, word, tmp_path)) for word in ("kafka", "kproto"))
+    assert theirs
+    assert ours == theirs
