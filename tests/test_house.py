@@ -18,6 +18,7 @@ ORDER = [
     "records",
     "security",
     "group",
+    "txn",
     "clients",
     "broker",
     "testing",
