@@ -306,7 +306,7 @@ def _cited() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-RULES = ("member", "coordinator", "invariants")
+RULES = ("member", "coordinator", "transactions", "invariants")
 """The pages that define rules."""
 
 

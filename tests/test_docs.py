@@ -183,7 +183,7 @@ def cited() -> set[str]:
     files = [path for room in ("kproto", "consumer", "tests", "docs") for path in (root / room).rglob("*.py")]
     pages = [page for page in DOCS.rglob("*.md") if page.parent.name != "rules"]
     text = "\n".join(path.read_text() for path in [*files, *pages] if path.name != "documents.py")
-    return set(re.findall(r"\b(?:[RM]\d{1,3}|I\d{1,2})\b", text))
+    return set(re.findall(r"\b(?:[RM]\d{1,3}|[IX]\d{1,2})\b", text))
 
 
 def test_every_rule_that_is_cited_is_defined() -> None:

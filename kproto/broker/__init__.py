@@ -1,19 +1,19 @@
 """An embedded Kafka broker: one node, in memory, real sockets; for tests and trials without Java or Docker.
 
 `kproto.broker.server` has `Server` and `running`; `kproto.broker.machine` is what is behind them, and
-can be stepped in virtual time without any socket. The group coordinator is `kproto.group.coordinator` itself.
+can be stepped in virtual time without any socket. The group coordinator is `kproto.group.coordinator` itself,
+the transaction coordinator `kproto.txn.coordinator`.
 
-Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator (groups), Produce, Fetch with
-sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId (idempotent producers), CreateTopics,
+Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with sessions,
+ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics,
 DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics),
 DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs
 (with authorizer.class.name set), and all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
-LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups.
+LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of
+transactions, of both versions (transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+TxnOffsetCommit, DescribeTransactions, ListTransactions, DescribeProducers.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:
-  * transactions: transactional ids and transactional batches are refused, with the reason in words. Java,
-    kafka-python and aiokafka take that for final; librdkafka asks again until the time limit that
-    init_transactions was given is over, and tells of that instead;
   * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
   * Kerberos, quotas, delegation tokens; a second node, replicas, elections other than `elect_leader`.
 
@@ -21,8 +21,10 @@ Where it is simpler than Kafka, on purpose:
   * records live in memory only, and until they are deleted: retention, compaction and segments are accepted
     as topic configs and shown, but nothing acts on them (but for those in
     `topic_configs.ACTED_ON`);
+  * the markers of a transaction are in the logs when EndTxn is answered, where Kafka writes them a little
+    later, and a transaction is aborted when its time is over, where Kafka looks every ten seconds;
   * a topic that Metadata creates is there in the same answer, not in the one after;
-  * there is no __consumer_offsets topic to read;
+  * there is no __consumer_offsets and no __transaction_state topic to read;
   * the inside of produced batches is stored as it came once its CRC is right: a record that is not well
     formed under a right CRC reaches the consumer, where Kafka would answer INVALID_RECORD;
   * batches are sent whole, where Kafka cuts the last one at the byte limit.

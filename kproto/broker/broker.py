@@ -15,6 +15,8 @@ from ..error_codes import ErrorCode
 from ..group import classic, coordinator
 from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
+from ..txn import coordinator as transactions
+from ..txn.transaction import OFFSETS_TOPIC
 from ..wire.message import Message
 from .call import Call, Node, Parked
 from .cluster import Cluster
@@ -49,7 +51,14 @@ class Coordinated(NamedTuple):
     actions: tuple[classic.Action, ...]
 
 
-Action: TypeAlias = Reply | Close | Coordinated
+class Transacted(NamedTuple):
+    """To tell: the transaction coordinator was given `event` and answered with `actions`."""
+
+    event: transactions.Event
+    actions: tuple[transactions.Action, ...]
+
+
+Action: TypeAlias = Reply | Close | Coordinated | Transacted
 
 
 @dataclass(slots=True)
@@ -99,6 +108,7 @@ class Broker:
         self.cluster: Final = cluster or Cluster(settings, [node])
         self.topics: Final = self.cluster.topics
         self.coordinator: Final = self.cluster.coordinator
+        self.transactions: Final = self.cluster.transactions
         self.sessions: Final = Sessions(settings.max_incremental_fetch_session_cache_slots)
         # The machine's own.
         self.connections: Final = self.cluster.connections
@@ -166,6 +176,32 @@ class Broker:
         for action in actions:
             if isinstance(action, classic.Reply) and isinstance(action.token, int):
                 self.answer(action.token, action.response)
+
+    def transact(self, event: transactions.Event, now: int) -> tuple[transactions.Action, ...]:
+        """Tell the transaction coordinator, answer whom it answers, and write the markers that it wants."""
+        actions = tuple(transactions.step(self.transactions, event, now))
+        self.actions.append(Transacted(event, actions))
+        for action in actions:
+            if isinstance(action, transactions.WriteMarkers):
+                self._mark(action, now)
+                self.transact(transactions.MarkersWritten(action.transactional_id), now)
+            elif isinstance(action.token, int):
+                self.answer(action.token, action.response)
+        return actions
+
+    def _mark(self, wanted: transactions.WriteMarkers, now: int) -> None:
+        """End a transaction in every partition that takes part, and for the groups whose offsets do."""
+        changed: list[Partition] = []
+        for name, index in wanted.partitions:
+            topic = self.topics.named(name)
+            partition = None if topic is None else topic.partition(index)
+            if partition is not None:
+                epoch = wanted.producer_epoch
+                partition.mark(wanted.producer_id, epoch, now, committed=wanted.committed)
+                changed.append(partition)
+        if any(name == OFFSETS_TOPIC for name, _ in wanted.partitions):
+            self.coordinate(classic.TransactionEnded(wanted.producer_id, wanted.committed), now)
+        self.wake(changed)
 
     def create_topic(
         self, name: str, count: int, random_id: UUID, configs: Mapping[str, str] | None = None

@@ -10,6 +10,7 @@ Rules:
     coordinated by the first node, until either is moved.
   * A coordinator that hands a group over answers its waiting members NOT_COORDINATOR; the next one has
     loaded the group just now and gives everybody a whole session (GroupMetadataManager.onUnloaded, onLoaded).
+  * All transactions are coordinated by the first node.
   * Connection numbers are unique in the cluster, so that an answer finds its connection whoever gives it.
 """
 
@@ -29,6 +30,7 @@ from ..messages.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from ..txn import coordinator as transactions
 from ..wire.message import Message
 from .call import Node
 from .settings import Settings
@@ -47,8 +49,8 @@ class Cluster:
         self.nodes: Final = {node.id: node for node in nodes}
         self.topics: Final = Topics(settings)
         self.coordinator: Final = coordinator.Coordinator(settings.group, self.topics)
+        self.transactions: Final = transactions.Coordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
-        self.next_producer_id = 0
         self.leaders: Final[dict[Partition, int]] = {}
         self.coordinators: Final[dict[str, int]] = {}
         self.loading: Final[dict[str, int]] = {}
@@ -66,6 +68,10 @@ class Cluster:
         """The id of the node that coordinates a group; NOBODY while that node is down."""
         found = self.coordinators.get(group_id, self._places[0])
         return found if found in self.nodes else NOBODY
+
+    def transacting(self) -> int:
+        """The id of the node that coordinates transactions, all of them; NOBODY while it is down."""
+        return self._places[0] if self._places[0] in self.nodes else NOBODY
 
     def refusal(self, request: Message, version: int, node: int, now: int) -> Message | None:
         """What a node answers to a group request that is not for it (yet); None when it is."""

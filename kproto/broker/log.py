@@ -5,7 +5,8 @@ Rules:
     and only those of the batch that holds the answer.
   * There are no gaps: a batch begins where the one before it ended. So finding an offset, and the end of what
     fits into a fetch, are binary searches.
-  * With one broker the high watermark and the last stable offset are the end of the log.
+  * With one broker the high watermark is the end of the log. The last stable offset is the partition's
+    (`topics.Partition`), as a log knows nothing of transactions.
   * Leader epochs are kept as Kafka's LeaderEpochFileCache does: each with its first offset, both growing.
     An epoch in which nothing was written is forgotten when the next one begins at the same offset.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from ..records import batches
+from ..records import Batch, batches
 
 
 class Found(NamedTuple):
@@ -76,20 +77,35 @@ class Log:
         self._highest.append(max(max_timestamp, self._highest[-1]) if self._highest else max_timestamp)
         self.end_offset += count
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> list[bytes]:
+    def read(
+        self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None
+    ) -> list[bytes]:
         """The batches from the one that holds `offset` on, as many as fit into `max_bytes`.
 
         With `at_least_one` the first is there even when it alone is larger: a consumer could otherwise never
         get past it. The first batch may begin before `offset`; consumers drop what they didn't ask for.
+        Of batches from the offset `before` on there is none.
         """
-        if offset >= self.end_offset or not self._batches:
+        end = self.end_offset if before is None else before
+        if offset >= end or not self._batches:
             return []
         first = max(bisect_right(self._bases, offset) - 1, 0)
-        before = self._ends[first] - len(self._batches[first])
-        after = bisect_right(self._ends, before + max_bytes, lo=first)
+        stored = self._ends[first] - len(self._batches[first])
+        after = bisect_right(self._ends, stored + max_bytes, lo=first)
         if after == first and at_least_one:
             after = first + 1
+        if end < self.end_offset:
+            after = min(after, bisect_left(self._bases, end))
         return self._batches[first:after]
+
+    def all_batches(self) -> list[Batch]:
+        """All that is stored, opened."""
+        return [batch for stored in self._batches for batch in batches(stored, check_crc=False)]
+
+    def base_after(self, offset: int, count: int) -> int:
+        """Where the batch begins that comes `count` batches after the one that holds `offset`."""
+        at = max(bisect_right(self._bases, offset) - 1, 0) + count
+        return self._bases[at] if at < len(self._bases) else self.end_offset
 
     def first_at(self, timestamp: int) -> Found | None:
         """The first record whose timestamp is `timestamp` or later; None when all are older.

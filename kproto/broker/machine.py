@@ -11,7 +11,8 @@ Rules:
     `Sent` said that the answer is on its way: a client that asks without reading holds up only itself.
   * A request is either answered, or refused by `Close` with the reason; no other connection is hurt.
   * The group coordinator is `kproto.group.coordinator`, the one that is specified and simulated; what it was
-    told and what it did goes out as `Coordinated`, for whoever wants to watch.
+    told and what it did goes out as `Coordinated`, for whoever wants to watch. So is the transaction
+    coordinator `kproto.txn.coordinator`; its steps go out as `Transacted`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..group import classic, coordinator
 from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request, encode_response
 from ..security.exchange import Refused
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
+from ..txn import coordinator as transactions
 from .broker import Action, Broker, Close, Connection, Reply
 from .call import PARKED, Call, Closing, Last
 from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
@@ -177,6 +179,9 @@ def next_deadline(broker: Broker) -> int | None:
     group = coordinator.next_deadline(broker.coordinator)
     if group is not None:
         deadlines.append(group)
+    transaction = transactions.next_deadline(broker.transactions)
+    if transaction is not None:
+        deadlines.append(transaction)
     return min(deadlines, default=None)
 
 
@@ -225,6 +230,9 @@ def _tick(broker: Broker, event: Tick, now: int) -> None:
     due = coordinator.next_deadline(broker.coordinator)
     if due is not None and due <= now:
         broker.coordinate(classic.Tick(), now)
+    due = transactions.next_deadline(broker.transactions)
+    if due is not None and due <= now:
+        broker.transact(transactions.Tick(), now)
 
 
 def _close_late(broker: Broker, now: int) -> None:
@@ -273,8 +281,7 @@ def _truncate(broker: Broker, event: Truncate, now: int) -> None:
     if not log.start_offset <= event.offset <= log.end_offset:
         allowed = f"the log of {event.topic}:{event.partition} has {log.start_offset} to {log.end_offset}"
         raise ConfigError("offset", event.offset, allowed)
-    log.truncate(event.offset)
-    partition.producers.forget_from(log.end_offset)
+    partition.truncate(event.offset)
     broker.wake([partition])
 
 

@@ -6,7 +6,9 @@ Rules, as Kafka's ProducerStateManager and ProducerAppendInfo:
   * Otherwise the first sequence must follow the last one stored; sequences go on with 0 after 2**31 - 1.
     Anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
   * A new epoch starts at sequence 0; an older epoch is INVALID_PRODUCER_EPOCH.
-  * A producer that the partition has never seen may start with any sequence: its state may have expired.
+  * A producer that the partition has never seen may start with any sequence: its state may have expired. In a
+    transaction of KIP-890 it must begin with 0.
+  * The marker of a transaction may bring a new epoch; what comes late in an older one is fenced (X4).
 """
 
 from __future__ import annotations
@@ -34,6 +36,12 @@ class Stored(NamedTuple):
 class ProducerState:
     epoch: int
     batches: deque[Stored] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    coordinator_epoch: int = -1  # of the last marker
+    seen_at: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
 
     def duplicate(self, first_sequence: int, last_sequence: int) -> Stored | None:
         for stored in self.batches:
@@ -50,11 +58,26 @@ class Producers:
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
 
-    def check(self, producer_id: int, epoch: int, first_sequence: int, count: int) -> ErrorCode | Stored:
-        """NONE: store the batch, then call `remember`; `Stored`: it is there already; else refuse."""
+    def active(self) -> list[tuple[int, ProducerState]]:
+        """All that are remembered, with their ids."""
+        return list(self._states.items())
+
+    def epoch(self, producer_id: int) -> int:
+        """The newest epoch of a producer that was seen here; -1: it never was."""
+        state = self._states.get(producer_id)
+        return -1 if state is None else state.epoch
+
+    def check(
+        self, producer_id: int, epoch: int, first_sequence: int, count: int, *, from_zero: bool = False
+    ) -> ErrorCode | Stored:
+        """NONE: store the batch, then call `remember`; `Stored`: it is there already; else refuse.
+
+        With `from_zero` a producer that was never seen must begin with sequence 0.
+        """
         state = self._states.get(producer_id)
         if state is None:
-            return ErrorCode.NONE
+            strange = from_zero and first_sequence != 0
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if strange else ErrorCode.NONE
         if epoch < state.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if epoch > state.epoch:
@@ -62,7 +85,7 @@ class Producers:
         found = state.duplicate(first_sequence, last_sequence(first_sequence, count))
         if found is not None:
             return found
-        if first_sequence == (state.batches[-1].last_sequence + 1) % _SEQUENCES:
+        if first_sequence == (state.last_sequence + 1) % _SEQUENCES:
             return ErrorCode.NONE
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -71,6 +94,15 @@ class Producers:
         if state is None or state.epoch != epoch:
             state = self._states[producer_id] = ProducerState(epoch)
         state.batches.append(stored)
+        state.seen_at = stored.max_timestamp
+
+    def marked(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
+        """The marker of a producer's transaction is in the log."""
+        state = self._states.get(producer_id)
+        if state is None or epoch > state.epoch:
+            state = self._states[producer_id] = ProducerState(epoch)
+        state.coordinator_epoch = coordinator_epoch
+        state.seen_at = now
 
     def forget_from(self, offset: int) -> None:
         """Batches from `offset` on are lost, so their sequences may come again."""

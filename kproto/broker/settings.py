@@ -1,6 +1,6 @@
 """What can be set on the broker, under Kafka's own names; `topic_configs` has what can be set on topics.
 
-A name that neither the broker nor the group coordinator acts on is refused with ConfigError, which lists the
+A name that neither the broker nor one of its coordinators acts on is refused with ConfigError, which lists the
 names there are: a setting that is silently ignored makes a test lie.
 """
 
@@ -14,14 +14,19 @@ from ..errors import ConfigError
 from ..group.settings import Settings as GroupSettings
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
+from ..txn.settings import Settings as TransactionSettings
 from .topic_configs import TIMESTAMP_TYPES
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_PARTS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
+    "group": GroupSettings,
+    "transactions": TransactionSettings,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The broker's own settings, and the group coordinator's in `group`. Defaults are Kafka's."""
+    """The broker's own settings; its coordinators' in `group` and `transactions`. Defaults are Kafka's."""
 
     allow_everyone_if_no_acl_found: bool = False
     # Kafka's StandardAuthorizer, with its package or without; empty: everybody may do everything.
@@ -54,21 +59,25 @@ class Settings:
     # Who may do everything, with semicolons between them: User:alice;User:bob
     super_users: str = ""
     group: GroupSettings
+    transactions: TransactionSettings
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str | int]) -> Settings:
         """Read settings under Kafka's names; ConfigError for a name or a value that is not allowed."""
-        own = {kafka_name(f.name): f.name for f in fields(cls) if f.name != "group"}
-        group_names = {kafka_name(f.name) for f in fields(GroupSettings)}
+        own = {kafka_name(f.name): f.name for f in fields(cls) if f.name not in _PARTS}
+        of_parts = {kafka_name(f.name): part for part, its in _PARTS.items() for f in fields(its)}
         values: dict[str, bool | int | str] = {}
+        given: dict[str, dict[str, str]] = {part: {} for part in _PARTS}
         for name, text in properties.items():
             if name in own:
                 values[own[name]] = _parsed(name, str(text), _DEFAULTS[own[name]])
-            elif name not in group_names:
-                allowed = ", ".join(sorted({*own, *group_names}))
+            elif name in of_parts:
+                given[of_parts[name]][name] = str(text)
+            else:
+                allowed = ", ".join(sorted({*own, *of_parts}))
                 raise ConfigError(name, text, f"the broker's settings are: {allowed}")
-        group = {name: str(text) for name, text in properties.items() if name in group_names}
-        return cls(group=GroupSettings.from_properties(group), **values)  # type: ignore[arg-type]
+        parts = {part: its.from_properties(given[part]) for part, its in _PARTS.items()}
+        return cls(**parts, **values)  # type: ignore[arg-type]
 
     def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
         """Looks at tokens as the settings of OAUTHBEARER say. Raises ConfigError, MissingExtra."""
@@ -86,11 +95,13 @@ class Settings:
 
     def properties(self) -> dict[str, str]:
         """Every setting with its value, under Kafka's names: what DescribeConfigs shows of the broker."""
-        own = {
-            kafka_name(f.name): kafka_text(getattr(self, f.name)) for f in fields(self) if f.name != "group"
+        found = {
+            kafka_name(f.name): kafka_text(getattr(whose, f.name))
+            for whose in (self, self.group, self.transactions)
+            for f in fields(whose)
+            if f.name not in _PARTS
         }
-        group = {kafka_name(f.name): kafka_text(getattr(self.group, f.name)) for f in fields(self.group)}
-        return dict(sorted({**own, **group}.items()))
+        return dict(sorted(found.items()))
 
 
 def kafka_name(field_name: str) -> str:

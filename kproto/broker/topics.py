@@ -18,6 +18,7 @@ from ..error_codes import ErrorCode
 from .log import Log
 from .producers import Producers
 from .settings import Settings
+from .stable import COORDINATOR_EPOCH, Transactions, marker
 from .topic_configs import TOPIC_DEFAULTS, trimmed
 
 NO_ID: Final = UUID(int=0)
@@ -27,13 +28,44 @@ MAX_PARTITIONS: Final = 100_000
 
 
 class Partition:
-    """One partition: its log and what it remembers of producers."""
+    """One partition: its log, and what it remembers of producers and their transactions."""
 
-    __slots__ = ("log", "producers")
+    __slots__ = ("log", "producers", "transactions")
 
     def __init__(self) -> None:
         self.log = Log()
         self.producers = Producers()
+        self.transactions = Transactions()
+
+    @property
+    def stable_offset(self) -> int:
+        """The last stable offset: where those stop who read only what is committed (X5)."""
+        first = self.transactions.first_open()
+        return self.log.end_offset if first is None else max(first, self.log.start_offset)
+
+    def is_writing(self, producer_id: int, epoch: int) -> bool:
+        """Has the producer a transaction open here, in this epoch?"""
+        there = self.transactions.start_of(producer_id) is not None
+        return there and self.producers.epoch(producer_id) == epoch
+
+    def mark(self, producer_id: int, epoch: int, now: int, *, committed: bool) -> None:
+        """End the producer's transaction here."""
+        offset = self.log.end_offset
+        made = marker(offset, self.log.leader_epoch, producer_id, epoch, now, committed=committed)
+        self.log.append(made, 1, now)
+        self.producers.marked(producer_id, epoch, COORDINATOR_EPOCH, now)
+        self.transactions.ended(producer_id, offset, committed=committed)
+
+    def delete_before(self, offset: int) -> None:
+        """Let the log start at `offset`."""
+        self.log.delete_before(offset)
+        self.transactions.forget_before(self.log.start_offset)
+
+    def truncate(self, offset: int) -> None:
+        """Lose everything from `offset` on, as after an unclean election: see `Log.truncate`."""
+        self.log.truncate(offset)
+        self.producers.forget_from(self.log.end_offset)
+        self.transactions.read_again(self.log.all_batches())
 
 
 class Topic:

@@ -18,11 +18,11 @@ The life of a transactional id:
 
 Rules that hold here:
 
-* T1. At any time one producer has the id: the one with its producer id in its newest epoch. All others are
+* X1. At any time one producer has the id: the one with its producer id in its newest epoch. All others are
   fenced, with PRODUCER_FENCED or INVALID_PRODUCER_ID_MAPPING.
-* T2. What was decided is never taken back, and every open transaction is decided within its time.
-* T3. While markers are on their way nothing else happens to the id: CONCURRENT_TRANSACTIONS.
-* T4. A new epoch begins with each producer, with what is aborted without its producer, and, for clients that
+* X2. What was decided is never taken back, and every open transaction is decided within its time.
+* X3. While markers are on their way nothing else happens to the id: CONCURRENT_TRANSACTIONS.
+* X4. A new epoch begins with each producer, with what is aborted without its producer, and, for clients that
   know it, with each end (KIP-890).
 * Whatever is due at `now` happens before the event is looked at.
 

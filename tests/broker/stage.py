@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-from kproto.broker.broker import Action, Broker, Close, Coordinated, Reply
+from kproto.broker.broker import Action, Broker, Close, Coordinated, Reply, Transacted
 from kproto.broker.call import Node
 from kproto.broker.handlers.index import served
 from kproto.broker.log import Log
@@ -65,7 +65,7 @@ class Stage:
         self.broker = Broker(Settings.from_properties(named), Node(1, "localhost", 9092), served())
         self.now = 1_000_000
         self.closed: dict[int, str] = {}
-        self.told: list[Coordinated] = []
+        self.told: list[Coordinated | Transacted] = []
         self._ids = count(1)
         self._clients: dict[int, Client] = {}
         for name, partitions in (topics or {}).items():

@@ -137,13 +137,6 @@ def test_control_batches_are_for_brokers(client: Client) -> None:
     assert client.produce(batch).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_transactional_batches_are_refused_with_a_reason(client: Client) -> None:
-    batch = batch_of(b"a", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
-    answer = client.produce(batch)
-    assert answer.error_code == ErrorCode.INVALID_TXN_STATE
-    assert answer.error_message == "this broker has no transactions"
-
-
 def test_a_batch_above_max_message_bytes_is_too_large() -> None:
     client = Stage({"t": 1}, message_max_bytes=100).client()
     assert client.produce(batch_of(b"a" * 100)).error_code == ErrorCode.MESSAGE_TOO_LARGE
@@ -249,11 +242,6 @@ def test_each_producer_gets_its_own_id(client: Client) -> None:
     answers = [client.ask(asked) for _ in range(3)]
     assert [(a.error_code, a.producer_epoch) for a in answers] == [(0, 0)] * 3
     assert len({a.producer_id for a in answers}) == 3
-
-
-def test_a_transactional_id_is_refused(client: Client) -> None:
-    answer = client.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000))
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
 def test_produce_by_id_reaches_only_the_topic_with_that_id(stage: Stage, client: Client) -> None:

@@ -24,9 +24,8 @@ from consumer import Cluster
 from consumer.spark.options import parse
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter
 from kproto.errors import KprotoError
-from tests.conformance import judges
 from tests.conformance.once_task import run
-from tests.conformance.test_transactions_on_kafka import Place
+from tests.conformance.test_transactions_on_kafka import Place, bootstrap_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -35,11 +34,11 @@ ROWS = 20
 SCHEMA = StructType().add("value", "string")
 
 
-@pytest.fixture
-def place(real_kafka: judges.RealKafka) -> Iterator[Place]:
+@pytest.fixture(params=["kafka", "embedded"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     before = TaskContext._taskContext
-    with Cluster(real_kafka.bootstrap) as cluster:
-        yield Place(real_kafka.bootstrap, cluster)
+    with bootstrap_of(request.param, request) as bootstrap, Cluster(bootstrap) as cluster:
+        yield Place(bootstrap, cluster)
     TaskContext._taskContext = before
 
 

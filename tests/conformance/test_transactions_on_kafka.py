@@ -1,5 +1,6 @@
 """Our transactions, in threads and in asyncio, judged by a real Kafka and by librdkafka's consumer of
-committed records."""
+committed records; and the same on the embedded broker.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from uuid import uuid4
 import pytest
 
 from consumer import AsyncProducer, Cluster, Consumer, TopicPartition
+from kproto.broker.server import running
 from kproto.errors import Fenced, KprotoError
 from tests.conformance import judges
 from tests.consumer.twins import TWINS
@@ -93,10 +95,27 @@ class Place:
         return ours
 
 
+@contextlib.contextmanager
+def bootstrap_of(broker: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A real Kafka's address, or that of an embedded broker of one's own."""
+    if broker == "kafka":
+        real: judges.RealKafka = request.getfixturevalue("real_kafka")
+        yield real.bootstrap
+    else:
+        with running() as server:
+            yield server.bootstrap
+
+
+@pytest.fixture(params=["kafka", "embedded"])
+def broker(request: pytest.FixtureRequest) -> Iterator[str]:
+    with bootstrap_of(request.param, request) as bootstrap:
+        yield bootstrap
+
+
 @pytest.fixture(params=TWINS)
-def place(request: pytest.FixtureRequest, real_kafka: judges.RealKafka) -> Iterator[Place]:
-    with Cluster(real_kafka.bootstrap) as cluster:
-        yield Place(real_kafka.bootstrap, cluster, TWINS[request.param])
+def place(request: pytest.FixtureRequest, broker: str) -> Iterator[Place]:
+    with Cluster(broker) as cluster:
+        yield Place(broker, cluster, TWINS[request.param])
 
 
 def test_committed_records_are_seen_and_aborted_ones_are_not(place: Place) -> None:

@@ -3,6 +3,8 @@
 Rules, as Kafka's ReplicaManager.fetchMessages:
   * The answer goes out at once when it holds `min_bytes`, when a partition is in error, when nothing is
     wanted or no wait is allowed; else the fetch is parked until records come or `max_wait_ms` is over.
+  * Who reads only what is committed gets nothing from the last stable offset on, and hears which of the
+    transactions in what it gets were aborted (X5).
   * Batches go out whole. The first batch of the whole answer is sent however large it is; after that the
     limits of the request, of the partition and `fetch.max.bytes` hold.
 """
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ...error_codes import ErrorCode
 from ...messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -124,19 +127,22 @@ class ParkedFetch:
         unknown = diverging is not None and diverging.epoch < 0
         if unknown or not log.start_offset <= wanted.fetch_offset <= last:
             return _failed(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
-        records = b""
+        read: list[bytes] = []
+        committed = self.request.isolation_level == READ_COMMITTED
+        stable = partition.stable_offset
         if diverging is None:
             limit = min(wanted.partition_max_bytes, room)
-            records = b"".join(log.read(wanted.fetch_offset, limit, at_least_one=at_least_one))
+            before = stable if committed else None
+            read = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one, before=before)
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
             high_watermark=log.end_offset,
-            last_stable_offset=log.end_offset,
+            last_stable_offset=stable,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging or EpochEndOffset(),
-            aborted_transactions=[] if self.request.isolation_level == READ_COMMITTED else None,
-            records=records,
+            aborted_transactions=_aborted(partition, wanted.fetch_offset, len(read)) if committed else None,
+            records=b"".join(read),
         )
 
     def _led_elsewhere(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
@@ -161,6 +167,16 @@ def fetch(broker: Broker, call: Call) -> Result:
         broker.park(parked)
         return PARKED
     return response
+
+
+def _aborted(partition: Partition, offset: int, batches: int) -> list[AbortedTransaction]:
+    """The aborted transactions that have a part in so many batches from `offset` on."""
+    if not batches:
+        return []
+    return [
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in partition.transactions.aborted(offset, partition.log.base_after(offset, batches))
+    ]
 
 
 def _diverging(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:

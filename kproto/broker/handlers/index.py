@@ -19,12 +19,12 @@ from . import (
     epochs,
     fetch,
     groups,
-    init_producer_id,
     list_offsets,
     metadata,
     produce,
     sasl,
     topics,
+    transactions,
 )
 from .api_versions import API_VERSIONS, api_versions
 
@@ -52,8 +52,12 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     19: topics.create_topics,
     20: topics.delete_topics,
     21: topics.delete_records,
-    INIT_PRODUCER_ID: init_producer_id.init_producer_id,
+    INIT_PRODUCER_ID: transactions.transacted,
     23: epochs.offset_for_leader_epoch,
+    24: transactions.transacted,  # AddPartitionsToTxn
+    25: transactions.transacted,  # AddOffsetsToTxn
+    26: transactions.transacted,  # EndTxn
+    28: transactions.txn_offset_commit,
     29: acls.describe_acls,
     30: acls.create_acls,
     31: acls.delete_acls,
@@ -66,6 +70,9 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     50: sasl.describe_scram,
     51: sasl.alter_scram,
     60: metadata.describe_cluster,
+    61: transactions.describe_producers,
+    65: transactions.transacted,  # DescribeTransactions
+    66: transactions.transacted,  # ListTransactions
     75: metadata.describe_topic_partitions,
 }
 

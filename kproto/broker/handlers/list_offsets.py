@@ -1,4 +1,7 @@
-"""ListOffsets (key 2): the offset at the start, at the end, or at a time."""
+"""ListOffsets (key 2): the offset at the start, at the end, or at a time.
+
+For who reads only what is committed the end is the last stable offset (X5), and nothing behind it is found.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from ...messages.list_offsets import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..log import Found, Log
+from ..log import Found
+from ..topics import Partition
+from .fetch import READ_COMMITTED
 from .lookup import epoch_error, find_partition
 
 LATEST: Final = -1
@@ -44,6 +49,10 @@ def list_offsets(broker: Broker, call: Call) -> Result:
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
 
+    def end(partition: Partition) -> int:
+        committed = request.isolation_level == READ_COMMITTED
+        return partition.stable_offset if committed else partition.log.end_offset
+
     def answer(name: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         index = partition.partition_index
         if asked[name, index] > 1:
@@ -59,7 +68,7 @@ def list_offsets(broker: Broker, call: Call) -> Result:
         if stale is not ErrorCode.NONE:
             return _failed(index, stale)
         try:
-            offset, timestamp, epoch = _search(found.log, partition.timestamp) or Found(-1, -1, -1)
+            offset, timestamp, epoch = _search(found, partition.timestamp, end(found)) or Found(-1, -1, -1)
         except MissingExtra:
             return _failed(index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         except RecordError:
@@ -86,16 +95,21 @@ def list_offsets(broker: Broker, call: Call) -> Result:
     )
 
 
-def _search(log: Log, timestamp: int) -> Found | None:
+def _search(partition: Partition, timestamp: int, end: int) -> Found | None:
+    log = partition.log
     if timestamp == LATEST:
-        return Found(log.end_offset, -1, log.leader_epoch)
+        return Found(end, -1, log.leader_epoch)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return Found(log.start_offset, -1, log.epoch_at(log.start_offset))
     if timestamp == MAX_TIMESTAMP:
-        return log.latest_timestamp()
+        return _before(end, log.latest_timestamp())
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):  # there is no remote storage
         return None
-    return log.first_at(timestamp)
+    return _before(end, log.first_at(timestamp))
+
+
+def _before(end: int, found: Found | None) -> Found | None:
+    return None if found is None or found.offset >= end else found
 
 
 def _failed(index: int, error: ErrorCode) -> ListOffsetsPartitionResponse:

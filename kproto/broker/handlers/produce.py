@@ -4,7 +4,9 @@ Rules, as Kafka's ReplicaManager.appendRecords and LogValidator:
   * acks 1 and -1 are the same with one broker. acks 0 wants no answer; when such a request fails, the
     connection is closed, which is all that a producer can be told.
   * A partition gets exactly one batch of magic 2, no control batch, not larger than `max.message.bytes`.
-  * Batches of a transaction are refused: this broker has no transactions.
+  * Batches of a transaction need its id, and their partition has to take part in it: up to v11 clients say
+    so before they write, from v12 on writing is enough (KIP-890). Kafka's words for what is wrong there are
+    translated for clients that don't know them.
   * What the CRC covers is taken as it is; records are not decoded to see whether they are well formed, but
     in a compacted topic, where each must have a key (validateKey).
 """
@@ -28,16 +30,30 @@ from ...records import Batch, assign_offsets, batches
 from ..broker import Broker
 from ..call import Call, Closing, Result
 from ..producers import Stored, last_sequence
+from ..security.acls import Operation, Resource
 from ..topics import Partition, Topic
 from .lookup import missing_topic
+from .transactions import take_part
 
 ZSTD_SINCE: Final = 7  # KIP-110
+ABORTABLE_SINCE: Final = 11  # KIP-890: a client knows TRANSACTION_ABORTABLE
+ADDS_SINCE: Final = 12  # KIP-890: writing is taking part
+
+# Where the header of a batch of magic 2 has what is asked before the batch is believed.
+_MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
+_TRANSACTIONAL: Final = 0x10
+
+# What the coordinator says, for clients that can't take it from Produce: they try again.
+_TRY_AGAIN: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 def produce(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, ProduceRequest)
+    if not may_write_in_transactions(broker, call, request):
+        return not_in_transactions(request)
     by_id = call.version >= 13  # KIP-516
+    verdicts = _verdicts(broker, call, request, by_id=by_id)
     responses: list[TopicProduceResponse] = []
     changed: list[Partition] = []
     for data in request.topic_data:
@@ -53,6 +69,8 @@ def produce(broker: Broker, call: Call) -> Result:
                 answers.append(_refused(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             elif not broker.leads(partition, part.index):
                 answers.append(_refused(part.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))
+            elif (why := verdicts.get((topic.name, part.index))) is not None and why is not ErrorCode.NONE:
+                answers.append(_refused(part.index, why, _why(why)))
             else:
                 answers.append(_append(topic, partition, part, call))
                 changed.append(partition)
@@ -69,6 +87,84 @@ def produce(broker: Broker, call: Call) -> Result:
         if answer.error_code
     ]
     return Closing(f"a produce with acks=0 failed: {ErrorCode(failed[0]).name}") if failed else None
+
+
+def _transactional(records: bytes | None) -> tuple[int, int] | None:
+    """The producer id and epoch of the transaction that the batch says it belongs to."""
+    if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != 2:
+        return None
+    if not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+        return None
+    producer_id, epoch = (
+        int.from_bytes(records[at:end], "big", signed=True)
+        for at, end in ((_PRODUCER_AT, _EPOCH_AT), (_EPOCH_AT, _SEQUENCE_AT))
+    )
+    return None if producer_id < 0 else (producer_id, epoch)
+
+
+def may_write_in_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
+    """Does the request have the id of its transaction, and may its client write under that id?"""
+    if not any(_transactional(part.records) for data in request.topic_data for part in data.partition_data):
+        return True
+    name = request.transactional_id
+    return name is not None and broker.may(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+
+
+def not_in_transactions(request: ProduceRequest) -> ProduceResponse | Closing:
+    """Nothing of the request is done."""
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.acks == 0:
+        return Closing(f"a produce with acks=0 failed: {code.name}")
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=data.name,
+                topic_id=data.topic_id,
+                partition_responses=[_refused(part.index, code, None) for part in data.partition_data],
+            )
+            for data in request.topic_data
+        ]
+    )
+
+
+def _verdicts(
+    broker: Broker, call: Call, request: ProduceRequest, *, by_id: bool
+) -> dict[tuple[str, int], ErrorCode]:
+    """What the transaction coordinator says to the batches of a transaction, by partition (X6)."""
+    asked: dict[tuple[str, int], tuple[int, int]] = {}
+    for data in request.topic_data:
+        topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
+        for part in data.partition_data:
+            producer = _transactional(part.records)
+            partition = topic.partition(part.index) if topic else None
+            if topic is None or producer is None or partition is None:
+                continue
+            # Once its first batch is in the log, the log knows.
+            if broker.leads(partition, part.index) and not partition.is_writing(*producer):
+                asked[topic.name, part.index] = producer
+    if not asked:
+        return {}
+    if len({*asked.values()}) > 1:
+        return dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    codes = take_part(
+        broker,
+        call,
+        request.transactional_id or "",
+        next(iter(asked.values())),
+        asked,
+        adds=call.version >= ADDS_SINCE,
+        knows_abortable=call.version >= ABORTABLE_SINCE,
+    )
+    again = (*_TRY_AGAIN, *([] if call.version >= ADDS_SINCE else [ErrorCode.CONCURRENT_TRANSACTIONS]))
+    return {one: ErrorCode.NOT_ENOUGH_REPLICAS if code in again else code for one, code in codes.items()}
+
+
+def _why(code: ErrorCode) -> str | None:
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return "Partition was not added to the transaction"
+    if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+        return "Unable to verify the partition has been added to the transaction."
+    return None
 
 
 def _append(
@@ -111,14 +207,23 @@ def _append(
     )
     if batch.producer_id >= 0:
         verdict = partition.producers.check(
-            batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.count
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.count,
+            from_zero=batch.is_transactional and call.version >= ADDS_SINCE,
         )
         if isinstance(verdict, Stored):
             # With CreateTime too: Kafka answers a duplicate with the time that it remembers.
             return _accepted(data.index, verdict.base_offset, verdict.max_timestamp, start)
         if verdict is not ErrorCode.NONE:
             return _refused(data.index, verdict, None, start)
+        if not batch.is_transactional and partition.transactions.start_of(batch.producer_id) is not None:
+            why = "the producer has a transaction open here"
+            return _refused(data.index, ErrorCode.INVALID_TXN_STATE, why, start)
         partition.producers.remember(batch.producer_id, batch.producer_epoch, stored)
+        if batch.is_transactional:
+            partition.transactions.wrote(batch.producer_id, stored.base_offset)
     log.append(stamped, batch.count, stored.max_timestamp)
     return _accepted(data.index, stored.base_offset, -1 if append_time is None else append_time, start)
 
@@ -132,8 +237,6 @@ def _refusal(found: list[Batch], size: int, largest: int, version: int) -> tuple
         return ErrorCode.INVALID_RECORD, f"batches must have magic 2, not {batch.magic}"
     if size > largest:
         return ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {largest}"
-    if batch.is_transactional:
-        return ErrorCode.INVALID_TXN_STATE, "this broker has no transactions"
     if batch.count < 1:
         return ErrorCode.INVALID_RECORD, "the batch has no records"
     if batch.compression == "zstd" and version < ZSTD_SINCE:

@@ -219,7 +219,7 @@ def delete_records(broker: Broker, call: Call) -> Result:
         if not 0 <= offset <= log.end_offset:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
-        log.delete_before(offset)
+        partition.delete_before(offset)
         broker.wake([partition])
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=log.start_offset, error_code=0

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...broker import Broker
 from ...call import Call
-from . import groups, records, topics, users
+from . import groups, records, topics, transactions, users
 from .may import Gated, May, Op, Rule, each_topic
 
 
@@ -43,8 +43,12 @@ _RULES: Final[Mapping[int, Rule]] = {
     19: topics.create_topics,
     20: topics.delete_topics,
     21: each_topic(Op.DELETE, records.delete_records),
-    22: records.init_producer_id,
+    22: transactions.init_producer_id,
     23: records.leader_epochs,
+    24: transactions.add_partitions,
+    25: transactions.add_offsets,
+    26: transactions.end,
+    28: transactions.offset_commit,
     29: users.on_cluster(Op.DESCRIBE, users.describe_acls),
     30: users.on_cluster(Op.ALTER, users.create_acls),
     31: users.on_cluster(Op.ALTER, users.delete_acls),
@@ -56,6 +60,9 @@ _RULES: Final[Mapping[int, Rule]] = {
     50: users.on_cluster(Op.DESCRIBE, users.describe_scram),
     51: users.on_cluster(Op.ALTER, users.alter_scram),
     60: topics.describe_cluster,
+    61: each_topic(Op.READ, transactions.producers),
+    65: transactions.describe,
+    66: transactions.listed,
     75: topics.describe_topic_partitions,
 }
 """By API key; Fetch (1) looks for itself, as its session remembers what is not allowed."""

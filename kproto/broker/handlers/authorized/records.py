@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ....error_codes import ErrorCode
 from ....messages.delete_records import DeleteRecordsPartitionResult, DeleteRecordsTopicResult
-from ....messages.init_producer_id import InitProducerIdResponse
 from ....messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from ....messages.offset_for_leader_epoch import EpochEndOffset, OffsetForLeaderTopicResult
 from ....messages.produce import PartitionProduceResponse, TopicProduceResponse
 from ....wire.message import Message
 from ...call import Closing
-from ...security.acls import Resource
 from .. import produce as handler
-from .may import CLUSTER_FAILED, TOPIC_FAILED, Gated, May, Op, cut_down
+from .may import TOPIC_FAILED, Gated, May, Op, cut_down
 
 
 def produce(may: May, request: Any) -> Gated:
+    if not handler.may_write_in_transactions(may.broker, may.call, request):
+        return handler.not_in_transactions(request)
     allowed, denied = may.parted(Op.WRITE, request.topic_data)
     if not denied:
         return may.call
@@ -83,14 +82,3 @@ def leader_epochs(may: May, request: Any) -> Gated:
         return cast("Message", response)
 
     return cut_down(may, amend, topics=allowed) if denied else may.call
-
-
-def init_producer_id(may: May, request: Any) -> Gated:
-    if request.transactional_id is not None:
-        if may(Op.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
-            return may.call
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return InitProducerIdResponse(throttle_time_ms=0, error_code=code, producer_epoch=-1)
-    if may.cluster(Op.IDEMPOTENT_WRITE) or may.broker.may_any(may.call, Op.WRITE, Resource.TOPIC):
-        return may.call
-    return InitProducerIdResponse(throttle_time_ms=0, error_code=CLUSTER_FAILED, producer_epoch=-1)

@@ -1,0 +1,203 @@
+"""Requests of transactions: they go to the coordinator, which answers them itself; what writes asks it first.
+
+Rules, as Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
+  * X6. Records and offsets of a transaction are taken only where it is open and they take part. Newer clients
+    take part by writing, older ones have said so before.
+  * Who is fenced hears INVALID_PRODUCER_EPOCH there, and only who knows TRANSACTION_ABORTABLE hears that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ...error_codes import ErrorCode
+from ...messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from ...messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ...messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from ...messages.init_producer_id import InitProducerIdRequest
+from ...messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from ...messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ...txn.coordinator import Partition as Name
+from ...txn.coordinator import Received, Reply
+from ...txn.describe import unknown
+from ...txn.refusals import refusal
+from ...txn.transaction import offsets_partition
+from ...wire.message import Message
+from ..broker import Broker
+from ..call import PARKED, Call, Result
+from ..topics import bad_name
+from .groups import coordinated
+from .lookup import find_partition
+
+COMMIT_ADDS_SINCE: Final = 5  # TxnOffsetCommit
+COMMIT_ABORTABLE_SINCE: Final = 4
+_BETWEEN_BROKERS: Final = 5  # AddPartitionsToTxn
+
+
+def transacted(broker: Broker, call: Call) -> Result:
+    """Pass the request on to the transaction coordinator; another node than its own refuses."""
+    request = call.envelope.request
+    if broker.cluster.transacting() != broker.node.id:
+        elsewhere = _elsewhere(request, call.version)
+        if elsewhere is not None:
+            return elsewhere
+    broker.transact(Received(call.conn, request, call.version), call.now)
+    return PARKED
+
+
+def _elsewhere(request: Message, version: int) -> Message | None:
+    """What a node says that coordinates nothing; None: any node may answer."""
+    match request:
+        case InitProducerIdRequest(transactional_id=None):
+            return None
+        case DescribeTransactionsRequest():
+            states = [unknown(name, ErrorCode.NOT_COORDINATOR) for name in request.transactional_ids]
+            return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+        case ListTransactionsRequest():
+            return ListTransactionsResponse(
+                throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=[]
+            )
+        case _:
+            return refusal(request, ErrorCode.NOT_COORDINATOR, version)
+
+
+def take_part(
+    broker: Broker,
+    call: Call,
+    transactional_id: str,
+    producer: tuple[int, int],
+    partitions: Iterable[Name],
+    *,
+    adds: bool,
+    knows_abortable: bool,
+) -> dict[Name, ErrorCode]:
+    """Why the producer, by id and epoch, may not write to each of these partitions now, or NONE."""
+    if broker.cluster.transacting() not in broker.cluster.nodes:
+        return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    topics: dict[str, list[int]] = {}
+    for name, index in partitions:
+        topics.setdefault(name, []).append(index)
+    one = AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        verify_only=not adds,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=found) for name, found in topics.items()],
+    )
+    asked = Received(None, AddPartitionsToTxnRequest(transactions=[one]), _BETWEEN_BROKERS)
+    actions = broker.transact(asked, call.now)
+    (answer,) = (action.response for action in actions if isinstance(action, Reply))
+    assert isinstance(answer, AddPartitionsToTxnResponse)
+    codes: dict[Name, ErrorCode] = {}
+    for topic in answer.results_by_transaction[0].topic_results:
+        for partition in topic.results_by_partition:
+            code = ErrorCode(partition.partition_error_code)
+            if code is ErrorCode.PRODUCER_FENCED:
+                code = ErrorCode.INVALID_PRODUCER_EPOCH
+            elif code is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+                code = ErrorCode.INVALID_TXN_STATE
+            codes[topic.name, partition.partition_index] = code
+    return codes
+
+
+def txn_offset_commit(broker: Broker, call: Call) -> Result:
+    """Ask whether the group's offsets take part, then let the group coordinator keep them until the end."""
+    request = call.envelope.request
+    assert isinstance(request, TxnOffsetCommitRequest)
+    known = {
+        (topic.name, one.partition_index)
+        for topic in request.topics
+        for one in topic.partitions
+        if find_partition(broker.topics, topic.name, one.partition_index) is not None
+    }
+    if not known or not request.group_id:
+        return coordinated(broker, call)
+    (code,) = take_part(
+        broker,
+        call,
+        request.transactional_id,
+        (request.producer_id, request.producer_epoch),
+        [offsets_partition(request.group_id)],
+        adds=call.version >= COMMIT_ADDS_SINCE,
+        knows_abortable=call.version >= COMMIT_ABORTABLE_SINCE,
+    ).values()
+    if code is ErrorCode.NONE:
+        return coordinated(broker, call)
+    return TxnOffsetCommitResponse(
+        throttle_time_ms=0,
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=code
+                        if (topic.name, one.partition_index) in known
+                        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def describe_producers(broker: Broker, call: Call) -> Result:
+    """DescribeProducers (key 61): who writes to a partition, and with which transaction open."""
+    request = call.envelope.request
+    assert isinstance(request, DescribeProducersRequest)
+    return DescribeProducersResponse(
+        throttle_time_ms=0,
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_producers(broker, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _producers(broker: Broker, name: str, index: int) -> PartitionResponse:
+    partition = find_partition(broker.topics, name, index)
+    if partition is None:
+        why = bad_name(name)
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION if why else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionResponse(
+            partition_index=index, error_code=code, error_message=why, active_producers=[]
+        )
+    if not broker.leads(partition, index):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return PartitionResponse(partition_index=index, error_code=code, active_producers=[])
+    active: list[ProducerState] = []
+    for producer_id, state in partition.producers.active():
+        start = partition.transactions.start_of(producer_id)
+        active.append(
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.seen_at,
+                coordinator_epoch=state.coordinator_epoch,
+                current_txn_start_offset=-1 if start is None else start,
+            )
+        )
+    return PartitionResponse(partition_index=index, error_code=0, active_producers=active)

@@ -1,0 +1,521 @@
+"""Transactions on the embedded broker, request by request. A real Kafka is asked the same in
+tests/conformance/test_transactions_like_kafka.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.broker.broker import Broker, Transacted
+from kproto.broker.call import Node
+from kproto.broker.cluster import Cluster
+from kproto.broker.handlers.index import served
+from kproto.broker.machine import CreateTopic, Fail, Truncate
+from kproto.broker.settings import Settings
+from kproto.broker.topics import NO_ID
+from kproto.error_codes import ErrorCode as E
+from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kproto.messages.describe_transactions import DescribeTransactionsRequest
+from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.list_transactions import ListTransactionsRequest
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kproto.records import batches, rows
+from kproto.txn.coordinator import WriteMarkers
+from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
+
+
+class Producer:
+    """A producer of transactions, as simple as can be."""
+
+    def __init__(self, stage: Stage, name: str = "x", *, timeout: int = 60_000) -> None:
+        self.stage, self.client, self.name, self.timeout = stage, stage.client(), name, timeout
+        self.sequences: dict[tuple[str, int], int] = {}
+        self.take()
+
+    def take(self) -> int:
+        asked = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout)
+        answer = self.client.ask(asked)
+        if answer.error_code == E.CONCURRENT_TRANSACTIONS:
+            answer = self.client.ask(asked)
+        self.id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.sequences.clear()
+        code: int = answer.error_code
+        return code
+
+    def write(
+        self, *data: bytes, partition: int = 0, topic: str = "t", version: int = 13, **fields: Any
+    ) -> Any:
+        at = self.sequences.get((topic, partition), 0)
+        given: dict[str, Any] = {
+            "producer_id": self.id,
+            "producer_epoch": self.epoch,
+            "base_sequence": at,
+            "is_transactional": True,
+        }
+        batch = batch_of(*(data or (b"v",)), **{**given, **fields})
+        request = ProduceRequest(
+            transactional_id=self.name,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    topic_id=self.stage.broker.topics.id(topic) or NO_ID,
+                    partition_data=[PartitionProduceData(index=partition, records=batch)],
+                )
+            ],
+        )
+        answer = self.client.ask(request, version).responses[0].partition_responses[0]
+        if not answer.error_code:
+            self.sequences[topic, partition] = at + max(len(data), 1)
+        return answer
+
+    def add(self, *partitions: int, version: int = 3) -> list[int]:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[*partitions])],
+        )
+        answer = self.client.ask(request, version).results_by_topic_v3_and_below
+        return [one.partition_error_code for topic in answer for one in topic.results_by_partition]
+
+    def commit(self, offset: int, *, group: str = "g", version: int = 5, partition: int = 0) -> list[int]:
+        one = TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=None
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name,
+            group_id=group,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[one])],
+        )
+        return [
+            one.error_code for topic in self.client.ask(request, version).topics for one in topic.partitions
+        ]
+
+    def end(self, *, committed: bool = True, version: int = 5) -> int:
+        request = EndTxnRequest(
+            transactional_id=self.name,
+            producer_id=self.id,
+            producer_epoch=self.epoch,
+            committed=committed,
+        )
+        answer = self.client.ask(request, version)
+        if not answer.error_code and version >= 5:
+            self.id, self.epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        code: int = answer.error_code
+        return code
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2})
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    return stage.client()
+
+
+@pytest.fixture
+def producer(stage: Stage) -> Producer:
+    return Producer(stage)
+
+
+def read(client: Client, offset: int = 0, *, isolation: int = 1, partition: int = 0, **more: Any) -> Any:
+    (data,) = answered(client.fetch(fetching(wanted(offset, partition, **more), wait=0, isolation=isolation)))
+    return data
+
+
+def seen(client: Client, **more: Any) -> list[bytes | None]:
+    """What a reader of committed records makes of one answer, as KIP-98 has it."""
+    data = read(client, **more)
+    aborted = sorted(data.aborted_transactions, key=lambda one: one.first_offset)
+    out: set[int] = set()
+    found: list[bytes | None] = []
+    for batch in batches(data.records):
+        while aborted and aborted[0].first_offset <= batch.last_offset:
+            out.add(aborted.pop(0).producer_id)
+        if batch.is_control:
+            out.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in out):
+            found += [record.value for record in batch.records()]
+    return found
+
+
+def committed(client: Client, group: str = "g", *, stable: bool = False) -> tuple[int, int]:
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
+    answer = client.ask(OffsetFetchRequest(groups=[asked], require_stable=stable), 9)
+    one = answer.groups[0].topics[0].partitions[0]
+    return one.error_code, one.committed_offset
+
+
+def latest(client: Client, *, isolation: int, timestamp: int = -1) -> int:
+    one = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation, topics=[ListOffsetsTopic(name="t", partitions=[one])]
+    )
+    offset: int = client.ask(request).topics[0].partitions[0].offset
+    return offset
+
+
+# Reading.
+
+
+def test_an_open_transaction_is_read_by_those_who_read_everything(client: Client, producer: Producer) -> None:
+    client.produce(batch_of(b"before"))
+    producer.write(b"a", b"b")
+    client.produce(batch_of(b"behind"))
+    assert values(read(client)) == [b"before"]
+    assert values(read(client, isolation=0)) == [b"before", b"a", b"b", b"behind"]
+    data = read(client, 1)
+    assert (data.error_code, data.high_watermark, data.last_stable_offset, data.records) == (0, 4, 1, b"")
+    assert [latest(client, isolation=level) for level in (0, 1)] == [4, 1]
+    assert latest(client, isolation=1, timestamp=1001) == -1  # it is there, and not for this reader
+    assert latest(client, isolation=0, timestamp=1001) == 2
+
+
+def test_with_its_marker_a_transaction_is_read(client: Client, producer: Producer) -> None:
+    producer.write(b"a")
+    producer.write(b"b", partition=1)
+    producer.end()
+    assert [seen(client, partition=partition) for partition in (0, 1)] == [[b"a"], [b"b"]]
+    data = read(client)
+    assert (data.last_stable_offset, data.high_watermark, data.aborted_transactions) == (2, 2, [])
+    *_, last = batches(data.records)
+    assert (last.is_control, last.is_transactional, last.producer_epoch, last.base_offset) == (
+        True,
+        True,
+        1,
+        1,
+    )
+
+
+def test_what_was_aborted_is_told_to_those_who_need_it(
+    stage: Stage, client: Client, producer: Producer
+) -> None:
+    producer.write(b"a")
+    producer.write(b"b")
+    producer.end(committed=False)
+    client.produce(batch_of(b"plain"))
+    other = Producer(stage, "y")
+    other.write(b"c")
+    other.end(committed=False)
+    assert seen(client) == [b"plain"]
+    told = [[one.first_offset for one in read(client, at).aborted_transactions] for at in range(7)]
+    assert told == [[0, 4], [0, 4], [0, 4], [4], [4], [4], []]
+    assert read(client, isolation=0).aborted_transactions is None
+    small = read(client, max_bytes=1)
+    assert [one.first_offset for one in small.aborted_transactions] == [0]
+
+
+def test_the_oldest_open_transaction_bounds_what_is_read(stage: Stage, client: Client) -> None:
+    first, second = Producer(stage, "x"), Producer(stage, "y")
+    first.write(b"x")
+    second.write(b"y")
+    second.end()
+    assert seen(client) == []
+    first.end()
+    assert seen(client) == [b"x", b"y"]
+
+
+def test_a_marker_wakes_who_waits_for_committed_records(client: Client, producer: Producer) -> None:
+    producer.write(b"a")
+    client.send(fetching(wanted(), wait=60_000, isolation=1), 12)
+    producer.write(b"b")
+    assert client.answers == []
+    producer.end()
+    assert values(answered(client.answer())[0])[:2] == [b"a", b"b"]
+
+
+def test_an_unclean_election_that_loses_a_marker_opens_the_transaction_again(
+    stage: Stage, client: Client, producer: Producer
+) -> None:
+    client.produce(batch_of(b"plain"))
+    producer.write(b"a")
+    producer.end(committed=False)
+    stage.step(Truncate("t", 0, 2))
+    assert (read(client, isolation=0).last_stable_offset, stage.log("t").end_offset) == (1, 2)
+    stage.step(Truncate("t", 0, 1))
+    assert read(client, isolation=0).last_stable_offset == 1
+    assert read(client).aborted_transactions == []
+
+
+def test_an_unclean_election_keeps_what_was_aborted_before(client: Client, producer: Producer) -> None:
+    producer.write(b"a")
+    producer.end(committed=False)
+    producer.write(b"b")
+    producer.stage.step(Truncate("t", 0, 2))
+    assert seen(client) == []
+    assert len(read(client).aborted_transactions) == 1
+
+
+def test_deleted_records_are_never_the_last_stable_offset(client: Client, producer: Producer) -> None:
+    producer.write(b"a")
+    producer.write(b"b")
+    one = DeleteRecordsPartition(partition_index=0, offset=1)
+    topics = [DeleteRecordsTopic(name="t", partitions=[one])]
+    client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    assert read(client, 1).last_stable_offset == 1
+    producer.end(committed=False)
+    assert len(read(client, 1).aborted_transactions) == 1
+    one.offset = -1
+    client.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000))
+    assert read(client, 3).aborted_transactions == []
+
+
+# Writing.
+
+
+def test_a_newer_client_takes_part_by_writing_and_an_older_one_says_so(
+    stage: Stage, producer: Producer
+) -> None:
+    assert producer.write(version=11).error_code == E.TRANSACTION_ABORTABLE
+    assert producer.write(version=9).error_code == E.INVALID_TXN_STATE
+    assert producer.add(0) == [0]
+    assert producer.write(version=9).error_code == 0
+    assert producer.write(partition=1, version=9).error_code == E.INVALID_TXN_STATE
+    assert producer.write(partition=1).error_code == 0
+
+
+def test_a_write_without_a_name_is_forbidden(stage: Stage, client: Client, producer: Producer) -> None:
+    producer.name = None  # type: ignore[assignment]
+    assert producer.write().error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert stage.log("t").end_offset == 0
+
+
+def test_who_was_fenced_writes_nothing(stage: Stage, client: Client, producer: Producer) -> None:
+    producer.write(b"mine")
+    other = Producer(stage)
+    assert producer.write(b"late").error_code == E.INVALID_PRODUCER_EPOCH
+    assert producer.write(b"late", partition=1, version=9).error_code == E.INVALID_PRODUCER_EPOCH
+    assert producer.commit(9) == [E.INVALID_PRODUCER_EPOCH]
+    assert producer.end() == E.PRODUCER_FENCED
+    other.write(b"other's")
+    other.end()
+    assert seen(client) == [b"other's"]
+
+
+def test_what_comes_late_from_an_ended_transaction_is_fenced(client: Client, producer: Producer) -> None:
+    producer.write(b"a")
+    before = producer.epoch
+    producer.end()
+    late = producer.write(b"late", producer_epoch=before, base_sequence=1)
+    assert late.error_code == E.INVALID_PRODUCER_EPOCH
+    assert producer.write(b"b", base_sequence=1).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.write(b"b").error_code == 0
+
+
+def test_up_to_v4_of_end_txn_sequences_go_on(client: Client, producer: Producer) -> None:
+    for value in (b"a", b"b"):
+        producer.add(0)
+        assert producer.write(value, version=9).error_code == 0
+        assert producer.end(version=4) == 0
+    assert seen(client) == [b"a", b"b"]
+
+
+def test_a_retried_batch_of_a_transaction_is_stored_once(client: Client, producer: Producer) -> None:
+    assert producer.write(b"a").base_offset == 0
+    assert producer.write(b"a", base_sequence=0).base_offset == 0
+    producer.end()
+    assert seen(client) == [b"a"]
+
+
+def test_a_first_batch_in_the_middle_is_out_of_order(producer: Producer) -> None:
+    assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_plain_batch_in_an_open_transaction_is_refused(producer: Producer) -> None:
+    producer.write(b"a")
+    assert producer.write(b"b", is_transactional=False).error_code == E.INVALID_TXN_STATE
+
+
+def test_two_producers_in_one_request_are_refused(stage: Stage, client: Client) -> None:
+    parts = [
+        PartitionProduceData(
+            index=index,
+            records=batch_of(
+                b"a", producer_id=index, producer_epoch=0, base_sequence=0, is_transactional=True
+            ),
+        )
+        for index in (0, 1)
+    ]
+    request = ProduceRequest(
+        transactional_id="x",
+        acks=-1,
+        timeout_ms=1,
+        topic_data=[TopicProduceData(name="t", partition_data=parts)],
+    )
+    answers = client.ask(request, 12).responses[0].partition_responses
+    assert [one.error_code for one in answers] == [E.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
+def test_a_topic_that_was_deleted_keeps_no_transaction_open(
+    stage: Stage, client: Client, producer: Producer
+) -> None:
+    producer.write(b"a")
+    producer.write(b"b", partition=1)
+    state = DeleteTopicState(name="t", topic_id=NO_ID)
+    client.ask(DeleteTopicsRequest(topics=[state], timeout_ms=1000))
+    assert producer.end() == 0
+    assert Producer(stage).epoch == 2
+
+
+# Offsets.
+
+
+@pytest.mark.parametrize(("ends", "offset"), [(True, 5), (False, -1)])
+def test_offsets_count_with_the_transaction(
+    client: Client, producer: Producer, ends: bool, offset: int
+) -> None:
+    assert producer.commit(5) == [0]
+    assert committed(client) == (0, -1)
+    assert committed(client, stable=True) == (E.UNSTABLE_OFFSET_COMMIT, -1)
+    producer.end(committed=ends)
+    assert committed(client, stable=True) == (0, offset)
+
+
+def test_offsets_need_an_open_transaction_that_has_the_group(client: Client, producer: Producer) -> None:
+    assert producer.commit(5, version=3) == [E.INVALID_TXN_STATE]
+    assert producer.commit(5, version=4) == [E.TRANSACTION_ABORTABLE]
+    assert producer.commit(5, partition=9) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert producer.commit(5, group="") == [E.INVALID_GROUP_ID]
+    producer.epoch += 1
+    assert producer.commit(5) == [E.INVALID_PRODUCER_EPOCH]
+
+
+# Time, and the operator.
+
+
+def test_a_transaction_whose_time_is_over_is_aborted(stage: Stage, client: Client) -> None:
+    producer = Producer(stage, timeout=5_000)
+    producer.write(b"a")
+    producer.commit(7)
+    stage.wait(5_000)
+    assert read(client).last_stable_offset == 0
+    stage.wait(1)
+    assert seen(client) == []
+    assert read(client).last_stable_offset == 2
+    assert committed(client, stable=True) == (0, -1)
+    markers = [
+        action
+        for told in stage.told
+        if isinstance(told, Transacted)
+        for action in told.actions
+        if isinstance(action, WriteMarkers)
+    ]
+    assert [(one.committed, one.reason) for one in markers] == [(False, "open for longer than 5000 ms")]
+
+
+def test_an_end_fails_when_the_operator_says_so(stage: Stage, client: Client, producer: Producer) -> None:
+    producer.write(b"a")
+    stage.step(Fail(26, E.COORDINATOR_LOAD_IN_PROGRESS, 1))
+    assert producer.end() == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert seen(client) == []
+    assert producer.end() == 0
+    assert seen(client) == [b"a"]
+
+
+@pytest.mark.parametrize("key", [22, 24, 25, 26, 28, 61, 65, 66])
+def test_every_request_of_transactions_can_fail(key: int) -> None:
+    from kproto.broker.handlers.authorized import CAN_FAIL
+
+    assert key in CAN_FAIL
+
+
+# Looking.
+
+
+def test_producers_are_described_with_what_they_have_open(client: Client, producer: Producer) -> None:
+    asked = TopicRequest(name="t", partition_indexes=[0, 9])
+
+    def looked() -> list[tuple[int, ...]]:
+        found, missing = client.ask(DescribeProducersRequest(topics=[asked])).topics[0].partitions
+        assert missing.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+        return [
+            (one.producer_epoch, one.last_sequence, one.coordinator_epoch, one.current_txn_start_offset)
+            for one in found.active_producers
+        ]
+
+    assert looked() == []
+    client.produce(batch_of(b"plain"))
+    producer.write(b"a", b"b")
+    assert looked() == [(0, 1, -1, 1)]
+    producer.end()
+    assert looked() == [(1, -1, 0, -1)]
+
+
+def test_the_second_version_of_transactions_is_finalized_where_it_is_served() -> None:
+    hello = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    stage = Stage()
+    answer = stage.client().ask(hello, 4)
+    assert [(one.name, one.max_version_level) for one in answer.finalized_features] == [
+        ("transaction.version", 2)
+    ]
+    stage.broker.apis[26].max_version = 4
+    assert stage.client().ask(hello, 4).finalized_features == []
+
+
+def test_all_of_a_log_are_rows_but_its_markers(stage: Stage, client: Client, producer: Producer) -> None:
+    producer.write(b"a")
+    producer.end()
+    stored = b"".join(stage.log("t").read(0, 1 << 20, at_least_one=True))
+    assert [record.value for record in rows(stored)] == [b"a"]
+
+
+def test_of_a_cluster_one_node_coordinates_and_all_take_what_is_written() -> None:
+    settings = Settings.from_properties({})
+    cluster = Cluster(settings, [Node(1, "one", 1), Node(2, "two", 2)])
+    first, second = (Broker(settings, node, served(), cluster=cluster) for node in cluster.nodes.values())
+    stage = Stage()
+    stage.broker = second
+    client = stage.client()
+    asked = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000)
+    assert client.ask(asked).error_code == E.NOT_COORDINATOR
+    asked.transactional_id = None
+    assert client.ask(asked).error_code == 0
+    found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])).coordinators[0]
+    assert (found.error_code, found.node_id) == (0, 1)
+    (state,) = client.ask(DescribeTransactionsRequest(transactional_ids=["x"])).transaction_states
+    assert state.error_code == E.NOT_COORDINATOR
+    listed = client.ask(ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
+    assert (listed.error_code, listed.transaction_states) == (0, [])
+    del cluster.nodes[1]
+    assert first.transactions is second.transactions
+    found = client.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"])).coordinators[0]
+    assert found.error_code == E.COORDINATOR_NOT_AVAILABLE
+    stage.step(CreateTopic("t", 1, stage.random_id()))
+    cluster.leaders[stage.topic("t").partitions[0]] = 2
+    producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    part = PartitionProduceData(index=0, records=batch_of(b"a", **producer))
+    request = ProduceRequest(
+        transactional_id="x",
+        acks=-1,
+        timeout_ms=1,
+        topic_data=[TopicProduceData(name="t", partition_data=[part])],
+    )
+    answer = client.ask(request, 12).responses[0].partition_responses[0]
+    assert answer.error_code == E.NOT_ENOUGH_REPLICAS

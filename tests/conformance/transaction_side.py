@@ -1,0 +1,363 @@
+"""A client of transactions that is no more than a socket, for plays on a real Kafka and on ours.
+
+What it sees has nothing in it that depends on the broker or the run: producer ids are letters in the order in
+which they come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kproto.messages.describe_transactions import DescribeTransactionsRequest
+from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.list_transactions import ListTransactionsRequest
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from kproto.records import batches
+from kproto.wire.message import Message
+from tests.broker.sockets import Socket
+from tests.broker.stage import batch_of, fetching, wanted
+
+PATIENCE = 30.0
+NOT_READY = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class Side:
+    """One broker, one topic with two partitions, and producers by the names that a play gives them."""
+
+    def __init__(self, bootstrap: str, topic: str, now: int) -> None:
+        self.socket = Socket(bootstrap)
+        self.topic = topic
+        self.now = now  # of the records
+        self.who: dict[str, tuple[int, int]] = {"nobody": (-1, -1), "stranger": (987_654_321, 0)}
+        self.letters: dict[int, str] = {-1: "-", 0: "0"}
+        made = CreatableTopic(name=topic, num_partitions=2, replication_factor=1, assignments=[], configs=[])
+        self.ask(CreateTopicsRequest(topics=[made]), 7)
+        self.ready()
+
+    def ready(self) -> None:
+        """Until the broker coordinates: a new Kafka first makes its topics for that."""
+        deadline = time.monotonic() + PATIENCE
+        for kind, key in ((0, self.group("g")), (1, self.name("x"))):
+            while True:
+                answer = self.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 6)
+                if answer.coordinators[0].error_code == 0:
+                    break
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        while self.describe("none")[0] in [code.name for code in NOT_READY]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        while self.committed("g")[0][0] in [code.name for code in NOT_READY]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        self.socket.socket.close()
+
+    def ask(self, request: Message, version: int) -> Any:
+        return self.socket.ask(request, version)
+
+    def name(self, name: str) -> str:
+        return f"{self.topic}-{name}" if name else ""
+
+    group = name
+
+    def letter(self, producer_id: int) -> str:
+        if producer_id not in self.letters:
+            self.letters[producer_id] = chr(ord("a") + len(self.letters) - 2)
+        return self.letters[producer_id]
+
+    def fake(self, name: str, of: str, *, more: int = 0, epoch: int | None = None) -> None:
+        """Somebody who has another's id with another epoch."""
+        producer_id, its = self.who[of]
+        self.who[name] = producer_id, its + more if epoch is None else epoch
+
+    # Requests. What they return is what was seen.
+
+    def init(
+        self, who: str = "p", *, said: str = "nobody", name: str | None = "x", timeout: int = 60_000,
+        version: int = 5, until_named: bool = False,
+    ) -> Any:  # fmt: skip
+        producer_id, epoch = self.who[said] if version >= 3 else (-1, -1)
+        request = InitProducerIdRequest(
+            transactional_id=None if name is None else self.name(name),
+            transaction_timeout_ms=timeout,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        answer = self.ask(request, version)
+        deadline = time.monotonic() + PATIENCE
+        again = {*NOT_READY, *([ErrorCode.CONCURRENT_TRANSACTIONS] if until_named else [])}
+        while answer.error_code in again:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            answer = self.ask(request, version)
+        if not answer.error_code:
+            self.who[who] = answer.producer_id, answer.producer_epoch
+        return told(answer.error_code), self.letter(answer.producer_id), answer.producer_epoch
+
+    def add(
+        self, who: str, *partitions: int, name: str = "x", version: int = 3, topic: str | None = None,
+        verify: bool = False,
+    ) -> Any:  # fmt: skip
+        producer_id, epoch = self.who[who]
+        asked = [AddPartitionsToTxnTopic(name=topic or self.topic, partitions=list(partitions or (0,)))]
+        if version < 4:
+            answer = self.ask(
+                AddPartitionsToTxnRequest(
+                    v3_and_below_transactional_id=self.name(name),
+                    v3_and_below_producer_id=producer_id,
+                    v3_and_below_producer_epoch=epoch,
+                    v3_and_below_topics=asked,
+                ),
+                version,
+            )
+            results = answer.results_by_topic_v3_and_below
+        else:
+            one = AddPartitionsToTxnTransaction(
+                transactional_id=self.name(name),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                verify_only=verify,
+                topics=asked,
+            )
+            answer = self.ask(AddPartitionsToTxnRequest(transactions=[one]), version)
+            results = [one for result in answer.results_by_transaction for one in result.topic_results]
+        return sorted(
+            (one.partition_index, told(one.partition_error_code))
+            for result in results
+            for one in result.results_by_partition
+        )
+
+    def add_offsets(self, who: str, group: str = "g", *, name: str = "x", version: int = 4) -> Any:
+        producer_id, epoch = self.who[who]
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.name(name),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            group_id=self.group(group),
+        )
+        return told(self.ask(request, version).error_code)
+
+    def end(
+        self, who: str, *, committed: bool = True, name: str = "x", version: int = 5, settle: bool = True
+    ) -> Any:
+        """The producer goes on as the answer says, but for its old self, `who` with an `'`."""
+        producer_id, epoch = self.who[who]
+        request = EndTxnRequest(
+            transactional_id=self.name(name),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=committed,
+        )
+        answer = self.ask(request, version)
+        if not answer.error_code and version >= 5:
+            self.who[who + "'"] = self.who[who]
+            self.who[who] = answer.producer_id, answer.producer_epoch
+        if settle and name:
+            self.settle(name)
+        return told(answer.error_code), self.letter(answer.producer_id), answer.producer_epoch
+
+    def settle(self, name: str = "x") -> None:
+        """Until the markers of the last transaction are written."""
+        deadline = time.monotonic() + PATIENCE
+        while "Prepare" in self.describe(name)[1]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def aborted_by_time(self, name: str = "x") -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while self.describe(name)[1] != "CompleteAbort":
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        return self.describe(name)
+
+    def write(
+        self, who: str, *values: bytes, seq: int = 0, partition: int = 0, name: str | None = "x",
+        version: int = 12, transactional: bool = True, control: bool = False,
+    ) -> Any:  # fmt: skip
+        producer_id, epoch = self.who[who]
+        self.now += 1
+        batch = batch_of(
+            *(values or (b"v",)),
+            timestamps=[self.now] * max(len(values), 1),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=seq,
+            is_transactional=transactional,
+            is_control=control,
+        )
+        part = PartitionProduceData(index=partition, records=batch)
+        request = ProduceRequest(
+            transactional_id=None if name is None else self.name(name),
+            acks=-1,
+            timeout_ms=5000,
+            topic_data=[TopicProduceData(name=self.topic, partition_data=[part])],
+        )
+        answer = self.ask(request, version).responses[0].partition_responses[0]
+        return told(answer.error_code), answer.base_offset, answer.log_start_offset
+
+    def commit(
+        self, who: str, offset: int, *, group: str = "g", name: str = "x", version: int = 5,
+        partition: int = 0, generation: int = -1, member: str = "", topic: str | None = None,
+    ) -> Any:  # fmt: skip
+        producer_id, epoch = self.who[who]
+        one = TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=None
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.name(name),
+            group_id=self.group(group),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=topic or self.topic, partitions=[one])],
+        )
+        if version >= 3:
+            request.generation_id, request.member_id = generation, member
+        answer = self.ask(request, version)
+        return [told(one.error_code) for topics in answer.topics for one in topics.partitions]
+
+    # Looking.
+
+    def committed(self, group: str = "g", *, stable: bool = False) -> Any:
+        asked = OffsetFetchRequestTopics(name=self.topic, partition_indexes=[0, 1])
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=self.group(group), topics=[asked])],
+            require_stable=stable,
+        )
+        (found,) = self.ask(request, 9).groups
+        if found.error_code:
+            return [(told(found.error_code), -1)]
+        return [(told(one.error_code), one.committed_offset) for one in found.topics[0].partitions]
+
+    def fetch(
+        self, partition: int = 0, *, committed: bool = True, offset: int = 0, max_bytes: int = 1 << 20
+    ) -> Any:
+        request = fetching(
+            wanted(offset, partition, topic=self.topic, max_bytes=max_bytes), wait=0, isolation=int(committed)
+        )
+        (data,) = self.ask(request, 12).responses[0].partitions
+        aborted = data.aborted_transactions
+        return (
+            told(data.error_code),
+            (data.log_start_offset, data.last_stable_offset, data.high_watermark),
+            None
+            if aborted is None
+            else [(self.letter(one.producer_id), one.first_offset) for one in aborted],
+            [self.opened(batch) for batch in batches(data.records or b"")],
+        )
+
+    def opened(self, batch: Any) -> Any:
+        producer = (self.letter(batch.producer_id), batch.producer_epoch, batch.base_sequence)
+        flags = (batch.is_transactional, batch.is_control, batch.partition_leader_epoch)
+        found = [(one.offset, one.key, one.value) for one in batch.records()]
+        return producer, flags, found
+
+    def ends(
+        self, timestamps: Sequence[int] = (-1, -2, -3), *, committed: bool = True, version: int = 11
+    ) -> Any:
+        found = []
+        for timestamp in timestamps:
+            one = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(committed),
+                topics=[ListOffsetsTopic(name=self.topic, partitions=[one])],
+                timeout_ms=1000,
+            )
+            (answer,) = self.ask(request, version).topics[0].partitions
+            found.append((told(answer.error_code), answer.offset, answer.leader_epoch))
+        return found
+
+    def delete_before(self, offset: int) -> Any:
+        one = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topic = DeleteRecordsTopic(name=self.topic, partitions=[one])
+        answer = self.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=5000), 2)
+        (result,) = answer.topics[0].partitions
+        return told(result.error_code), result.low_watermark
+
+    def describe(self, name: str = "x") -> Any:
+        answer = self.ask(DescribeTransactionsRequest(transactional_ids=[self.name(name)]), 0)
+        (state,) = answer.transaction_states
+        inside = sorted((one.topic.removeprefix(self.topic), sorted(one.partitions)) for one in state.topics)
+        producer = (self.letter(state.producer_id), state.producer_epoch)
+        started = state.transaction_start_time_ms if state.transaction_start_time_ms < 1 else "then"
+        return (
+            told(state.error_code),
+            state.transaction_state,
+            state.transaction_timeout_ms,
+            started,
+            producer,
+            inside,
+        )
+
+    def listed(self, *states: str, version: int = 2, **filters: Any) -> Any:
+        if "pattern" in filters:
+            filters["transactional_id_pattern"] = filters.pop("pattern")
+        elif version >= 2:
+            filters["transactional_id_pattern"] = f"{self.topic}-.*"
+        producers = [self.who[one][0] for one in filters.pop("producers", [])]
+        request = ListTransactionsRequest(state_filters=[*states], producer_id_filters=producers, **filters)
+        answer = self.ask(request, version)
+        found = sorted(
+            (
+                one.transactional_id.removeprefix(self.topic),
+                self.letter(one.producer_id),
+                one.transaction_state,
+            )
+            for one in answer.transaction_states
+            if one.transactional_id.startswith(self.topic)
+        )
+        return told(answer.error_code), sorted(answer.unknown_state_filters), found
+
+    def producers(self, partition: int = 0, topic: str | None = None) -> Any:
+        asked = TopicRequest(name=topic or self.topic, partition_indexes=[partition])
+        answer = self.ask(DescribeProducersRequest(topics=[asked]), 0)
+        (found,) = answer.topics[0].partitions
+        return told(found.error_code), sorted(
+            (
+                self.letter(one.producer_id),
+                one.producer_epoch,
+                one.last_sequence,
+                one.last_timestamp > 0,
+                one.coordinator_epoch,
+                one.current_txn_start_offset,
+            )
+            for one in found.active_producers
+        )
+
+
+def told(code: int) -> str:
+    return ErrorCode(code).name
