@@ -5,13 +5,13 @@ can be stepped in virtual time without any socket. The group coordinator is `kpr
 the transaction coordinator `kproto.txn.coordinator`.
 
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with sessions,
-ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics,
-DeleteTopics, CreatePartitions, DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics),
-DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs
-(with authorizer.class.name set), and all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
-LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of
-transactions, of both versions (transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
-TxnOffsetCommit, DescribeTransactions, ListTransactions, DescribeProducers.
+ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,
+DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics), DescribeCluster, DescribeTopicPartitions,
+SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with authorizer.class.name set); all
+requests of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch,
+OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of transactions, in both versions
+(transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit,
+DescribeTransactions, ListTransactions, DescribeProducers.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:
   * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;

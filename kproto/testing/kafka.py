@@ -116,8 +116,10 @@ class Kafka:
             return [delivery.result() for delivery in sent]
 
     @checked
-    def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[ConsumerRecord]:
-        """Every record that is in the topic now, partition by partition, in the order of offsets."""
+    def records(self, topic: str, *, isolation_level: str = "read_committed") -> list[ConsumerRecord]:
+        """Every record that is in the topic now and committed, partition by partition, in the order of
+        offsets; with "read_uncommitted" also those of open and aborted transactions.
+        """
         partitions = self.cluster.partitions(topic)
         isolation = isolation_level
         ends = self.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=isolation)
@@ -262,7 +264,7 @@ class AsyncKafka:
         return await asyncio.to_thread(produce, topic, *values, headers=headers)
 
     @checked
-    async def records(self, topic: str, *, isolation_level: str = "read_uncommitted") -> list[ConsumerRecord]:
+    async def records(self, topic: str, *, isolation_level: str = "read_committed") -> list[ConsumerRecord]:
         records = self._kafka.records
         return await asyncio.to_thread(lambda: records(topic, isolation_level=isolation_level))
 
