@@ -1,7 +1,7 @@
 """What can be set on the broker, under Kafka's own names; `topic_configs` has what can be set on topics.
 
-A name that neither the broker nor one of its coordinators acts on is refused with ConfigError, which lists the
-names there are: a setting that is silently ignored makes a test lie.
+A name that neither the broker nor one of its coordinators acts on is refused with ConfigError, which lists
+the names there are: a setting that is silently ignored makes a test lie.
 """
 
 from __future__ import annotations

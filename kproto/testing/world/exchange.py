@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ...broker import machine
-from ...broker.broker import Action, Close, Coordinated, Reply
+from ...broker.broker import Action, Close, Coordinated, Reply, Transacted
 from ...messages.headers import decode_request, encode_response
 from ...wire.frame import frame
 from . import trace as traces
@@ -150,6 +150,8 @@ class Exchange:
                     self.end(wire, f"the broker closed the connection: {reason}")
             case Coordinated():
                 world.coordinated(node, action)
+            case Transacted():
+                pass
 
     def plan(self, node: int) -> None:
         world = self._world
