@@ -193,15 +193,14 @@ class ProducerCalls(Sender):
         limit = self.options.max_block_ms if timeout is None else int(timeout * 1000)
         deadline = now() + limit
         with self._locked():
-            wish = transactions.call(what)
+            wish = transactions.call(what, self._me())
             self._turn()
         await self._granted(wish, limit, deadline)
 
     async def _granted(self, wish: Wish, limit: int, deadline: int) -> None:
         """Waits until it is done; raises what went wrong with it."""
         try:
-            with self._locked():
-                wish.waiting += 1
+            wish.waiting.add(self._me())
             while True:
                 seen = self._changes
                 if wish.done:
@@ -209,8 +208,7 @@ class ProducerCalls(Sender):
                 if not await self._wait(seen, deadline):
                     raise RequestTimedOut(f"{wish.what}()", limit, self._transactions(wish.what).excuse())
         finally:
-            with self._locked():
-                wish.waiting -= 1
+            wish.waiting.discard(self._me())
         wish.told = True
         if wish.error is not None:
             raise wish.error
@@ -227,23 +225,30 @@ class ProducerCalls(Sender):
         """
         limit = self._milliseconds(timeout)
         deadline = now() + limit
-        with self._locked():
-            first, self._closed = not self._closed, True
-        if not first:
-            await self._until_over(deadline)
-            return
+        mine = False  # and not somebody else's, who is at it, or did it
         try:
+            while not mine:
+                seen = self._changes
+                with self._locked():
+                    self._closed = True
+                    if self._closer is None and not self._is_over:
+                        mine = True
+                        self._closer = self._me()
+                        continue
+                if self._is_over or self._closer == self._me():  # which a signal handler interrupted
+                    return
+                if not await self._wait(seen, deadline):
+                    return
             await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)
             await self._flush(limit, deadline)
         finally:
-            self._shut_down(deadline)
-
-    async def _until_over(self, deadline: int) -> None:
-        while True:
-            seen = self._changes
-            if self._is_over or not await self._wait(seen, deadline):
-                return
+            if mine:
+                try:
+                    self._shut_down(deadline)
+                finally:  # where Ctrl-C came again, the next one who closes goes on
+                    self._closer = None
+                    self._change()
 
     async def _leave_transaction(self, limit: int, deadline: int) -> None:
         transactions = self._engine.transactions

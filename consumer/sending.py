@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from random import Random
 from typing import Any
 
-from kproto.errors import ConfigError, IllegalState, NotDelivered, RequestTimedOut
+from kproto.errors import ConfigError, NotDelivered, RequestTimedOut
 
 from . import clock, lifetimes
 from .addresses import addresses
@@ -30,7 +30,8 @@ class Sender(Waiting, lifetimes.OfThisProcess):
     """An engine, and how it ends."""
 
     _what = "producer"
-    # Whoever closed it has done that.
+    # Who closes it now, and that it is done.
+    _closer: object = None
     _is_over = False
     _forked = False
 
@@ -110,7 +111,7 @@ class Sender(Waiting, lifetimes.OfThisProcess):
         if not self._records.closed:
             self._crash = crash
         self._records.close(why)
-        self._engine.fail(IllegalState(f"{why}; this record was not acknowledged"))
+        self._engine.fail(why)
         lifetimes.ended(self)
         return self._engine.take_actions()
 

@@ -40,6 +40,10 @@ class Waiting:
         """Waits until `_changes` is not `seen` any more; False when it is `deadline`."""
         raise NotImplementedError
 
+    def _me(self) -> object:
+        """Who calls: a thread, or a task."""
+        raise NotImplementedError
+
     async def _breathe(self) -> None:
         """Lets others have their turn."""
         raise NotImplementedError

@@ -201,6 +201,8 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
 
     def _shut_down(self, deadline: int) -> None:
         self._finish(CLOSED)
+        self._is_over = True
+        self._change()
 
     def _finish(self, why: str, crash: BaseException | None = None) -> None:
         for action in self._end(why, crash):
@@ -208,16 +210,19 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
                 guarded(action.callback)
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             self._streams.close()
-        self._is_over = True
         self._change()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _at_the_end(self) -> str:
-        open_records = self._engine.open_records
+        open_records, transactions = self._engine.open_records, self._engine.transactions
+        lost = [f"{open_records} records are lost"] if open_records else []
+        if transactions is not None and transactions.started:
+            limit = self.options.transaction_timeout_ms / 1000
+            lost.append(f"the transaction of {transactions.id!r} stays open for up to {limit:g} s")
         self._closed = True
         self._end("the process ends")
-        if not open_records:
+        if not lost:
             return ""
-        return f"the producer {self.options.client_id!r} was not closed, and {open_records} records are lost"
+        return f"the producer {self.options.client_id!r} was not closed, and {' and '.join(lost)}"

@@ -37,6 +37,9 @@ class InTasks(Waiting):
                     self._waiters.remove(waiter)
         return True
 
+    def _me(self) -> object:
+        return asyncio.current_task()
+
     async def _breathe(self) -> None:
         await asyncio.sleep(0)
 

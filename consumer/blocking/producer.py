@@ -14,7 +14,6 @@ handlers may call `send`, also when they interrupted one; what waits raises Ille
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Generator, Iterable
 from functools import partial
@@ -234,15 +233,12 @@ class Producer(ProducerCalls, InThreads, Block):
 
     def _shut_down(self, deadline: int) -> None:
         self._stop = True
-        try:
-            with contextlib.suppress(OSError):
-                self._sockets.wake()
-            if self._thread is not threading.current_thread():
-                self._thread.join(_JOIN_SECONDS)
-            self._finish("the producer was closed")
-        finally:
-            self._is_over = True
-            self._change()
+        self._sockets.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_JOIN_SECONDS)
+        self._finish("the producer was closed")
+        self._is_over = True
+        self._change()
         self._callbacks.close(max(1.0, (deadline - now()) / 1000))
 
     def _in_the_child(self) -> None:

@@ -35,6 +35,9 @@ class InThreads(Waiting):
                 self._waiting -= 1
         return True
 
+    def _me(self) -> object:
+        return threading.get_ident()
+
     async def _breathe(self) -> None:
         pass
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from kproto.error_codes import REFRESH_METADATA, RETRIABLE, ErrorCode
+from kproto.errors import Fenced, KprotoError, NotAuthorized, UnsupportedVersion
 
 E = ErrorCode
 
@@ -132,3 +133,15 @@ def to_do(row: Row, code: int) -> Do:
     if code in REFRESH_METADATA:
         return Do.refresh
     return Do.retry if code in RETRIABLE else Do.told
+
+
+def ends_producer(error: KprotoError) -> bool:
+    """Whether a batch's error says that this producer is none any more (Sender.maybeTransitionToErrorState).
+
+    INVALID_PRODUCER_EPOCH isn't among them: a transaction whose time was over ends so, too, and the
+    coordinator knows which it is.
+    """
+    lost = (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.CLUSTER_AUTHORIZATION_FAILED)
+    return isinstance(error, Fenced | UnsupportedVersion) or (
+        isinstance(error, NotAuthorized) and error.code in lost
+    )

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from kproto.errors import AuthenticationFailed, EncodeError, KprotoError, RequestTimedOut
+from kproto.errors import AuthenticationFailed, EncodeError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 from kproto.messages.produce import (
     PartitionProduceData,
@@ -127,13 +127,14 @@ class ProducerEngine:
     def buffered(self) -> int:
         return self.records.buffered
 
-    def fail(self, error: KprotoError) -> None:
-        """The end: every delivery that is still open ends with this error."""
+    def fail(self, why: str) -> None:
+        """The end: every delivery that is still open, and whoever waits for a transaction, is told why."""
+        error = IllegalState(f"{why}; this record was not acknowledged")
         for batch in list(self.records.open):
             batch.error = error
             self.fates.end(batch)
         if self.transactions is not None:
-            self.transactions.lose(error)
+            self.transactions.lose(IllegalState(why))
 
     # ---- what the application did
 

@@ -7,12 +7,17 @@ from typing import Final
 
 from kproto.errors import UnsupportedVersion
 from kproto.group.subscription import TopicPartition
-from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 
 from ..records import GroupMetadata
@@ -63,6 +68,24 @@ def partitions_request(
             for name, found in by_topic(partitions).items()
         ],
     )
+
+
+def partitions_answered(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
+    """The code of each partition that the answer mentions."""
+    return {
+        TopicPartition(topic.name, entry.partition_index): entry.partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+        for entry in topic.results_by_partition
+    }
+
+
+def offsets_answered(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
+    """The code of each partition that the answer mentions."""
+    return {
+        TopicPartition(topic.name, entry.partition_index): entry.error_code
+        for topic in response.topics
+        for entry in topic.partitions
+    }
 
 
 def offsets_request(

@@ -59,13 +59,13 @@ EDGES: Mapping[State, frozenset[State]] = {
 class Wish(msgspec.Struct):
     """What the application asked for: `done` turns true once, with an error or without one.
 
-    `waiting` says how many wait for that, `told` that somebody knows it.
+    Who waits for that is in `waiting`; `told` says that somebody knows it.
     """
 
     what: str
     done: bool = False
     error: KprotoError | None = None
-    waiting: int = 0
+    waiting: set[object] = msgspec.field(default_factory=set[object])
     told: bool = False
 
 

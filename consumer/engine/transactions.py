@@ -19,11 +19,11 @@ Which requests the two versions of Kafka's protocol of transactions need:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Container, Iterable
+from typing import Final, TypeVar
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import Fenced, IllegalState, KprotoError, NotAuthorized, UnsupportedVersion
+from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
@@ -36,7 +36,7 @@ from kproto.wire.message import Message
 from ..errors import broker_error
 from ..options import ProducerOptions
 from ..records import GroupMetadata
-from .answers import TRANSACTION, TXN_OFFSETS, Do, Row, to_do
+from .answers import TRANSACTION, TXN_OFFSETS, Do, Row, ends_producer, to_do
 from .batches import LAST_SEQUENCE, Identity, Lane, OutBatch
 from .connection import Call, How, Prepared
 from .core import Core
@@ -49,7 +49,9 @@ from .transaction_requests import (
     LAST_PRODUCE,
     Offsets,
     name_request,
+    offsets_answered,
     offsets_request,
+    partitions_answered,
     partitions_request,
 )
 from .transaction_states import CALLS, EDGES, Gated, State, Wish
@@ -58,6 +60,7 @@ from .transaction_states import CALLS, EDGES, Gated, State, Wish
 SOON_MS: Final = 20
 TRANSACTIONAL_ID: Final = 1  # FindCoordinator's type of key
 S = State
+T = TypeVar("T")
 
 
 class Transactions:
@@ -95,7 +98,7 @@ class Transactions:
         self._not_before = 0
         self._failures = 0
         # The transaction: whether the coordinator knows of it, and who takes part.
-        self._started = False
+        self.started = False
         self._stale = False  # what was sent may still arrive: another epoch is needed
         self._partitions: set[TopicPartition] = set()
         self._new: set[TopicPartition] = set()
@@ -111,18 +114,21 @@ class Transactions:
         if self.state is not S.open:
             self._allowed("send")
 
-    def call(self, what: str) -> Wish:
+    def call(self, what: str, who: object = None) -> Wish:
         """begin, commit or abort. Raises IllegalState where that can't be, or why it can't any more."""
         wish = self._wish
         if wish is not None and wish.what == what and not wish.told:
-            if what == "begin" and wish.waiting > 0:
+            if what == "begin" and wish.waiting - {who}:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is under way; one at a time")
-            return wish
+            wish.done = wish.done or (what == "begin" and self.state is S.open)
+            if wish.done or CALLS[self.state].get(what) is self.state:
+                return wish  # else Ctrl-C came before it was begun
         to = self._allowed(what)
-        self._wish = wish = Wish(what, done=to is S.open)
+        self._wish = wish = Wish(what)
         if to is S.committing:
             self._records.seal_all()
         self.move(to)
+        wish.done = to is S.open
         return wish
 
     def leave(self) -> Wish | None:
@@ -176,7 +182,7 @@ class Transactions:
         lane.renew = False
         batch.identity, batch.sequence = lane.identity, lane.next_sequence
         lane.next_sequence = (lane.next_sequence + len(batch)) & LAST_SEQUENCE
-        self._started = True
+        self.started = True
         return True
 
     def most(self, most: int | None) -> int | None:
@@ -187,7 +193,7 @@ class Transactions:
         """A record will not be delivered: so the transaction is none."""
         self._stale = self._stale or batch.sequence >= 0
         if self.state is S.open or self.state is S.committing:
-            (self.lose if _fatal(error) else self._spoil)(error)
+            (self.lose if ends_producer(error) else self._spoil)(error)
 
     def _spoil(self, error: KprotoError) -> None:
         with self._records.guard:
@@ -253,13 +259,13 @@ class Transactions:
             elif self._offsets:
                 todo = self._add_offsets
             elif self.state is S.committing and not self._records.open and not self._busy():
-                if not self._started:
+                if not self.started:
                     return self._complete
                 todo = self._end
         elif self.state is S.aborting and not self._busy():
-            if not self._started and not self._stale:
+            if not self.started and not self._stale:
                 return self._complete
-            todo = self._end if self._started else self._name
+            todo = self._end if self.started else self._name
         return self._find if todo is not None and self._node is None else todo
 
     def _ask(
@@ -310,6 +316,9 @@ class Transactions:
         if not isinstance(response, InitProducerIdResponse):
             self._unanswered(call)
         elif self._took(response.error_code, TRANSACTION, "InitProducerId"):
+            given = {"an id"} if response.producer_id >= 0 else set[str]()
+            if not self._mentions("InitProducerId", {"an id"}, given):
+                return
             self._identity = Identity(response.producer_id, response.producer_epoch)
             self._stale = False
             self._complete() if self.state is S.aborting else self._begin()
@@ -333,23 +342,23 @@ class Transactions:
             if not isinstance(response, AddPartitionsToTxnResponse):
                 self._unanswered(call)
                 return
-            for topic in response.results_by_topic_v3_and_below:
-                for entry in topic.results_by_partition:
-                    code, place = entry.partition_error_code, f"{topic.name}-{entry.partition_index}"
-                    if code == ErrorCode.OPERATION_NOT_ATTEMPTED:
-                        continue  # because of another one, which says why
-                    if not self._took(code, TRANSACTION, "AddPartitionsToTxn", place):
-                        return
-            self._partitions |= asked
-            self._new -= asked
-            self._took_part()
+            answers = partitions_answered(response)
+            for partition, code in answers.items():
+                if code == ErrorCode.OPERATION_NOT_ATTEMPTED:
+                    continue  # because of another one, which says why
+                if not self._took(code, TRANSACTION, "AddPartitionsToTxn", str(partition)):
+                    return
+            if self._mentions("AddPartitionsToTxn", asked, answers):
+                self._partitions |= asked
+                self._new -= asked
+                self._took_part()
 
         self._stale = True  # until it is known that the coordinator knows
         request = partitions_request(self.id, self._identity, asked)
         self._ask(request, answered, node=self._node, most=LAST_PARTITIONS)
 
     def _took_part(self) -> None:
-        self._started = True
+        self.started = True
         if self.state is S.open or self.state is S.committing:
             self._stale = False
 
@@ -367,7 +376,7 @@ class Transactions:
         elif group not in self._groups:
             self._ask(coordinator_request(group), lambda call: self._group_found(group, call), node=None)
         else:
-            self._started = True
+            self.started = True
             self._ask(
                 offsets_request(self.id, self._identity, member, asked),
                 lambda call: self._offsets_taken(member, asked, call),
@@ -392,13 +401,15 @@ class Transactions:
             self._groups.pop(member.group_id, None)
             self._unanswered(call)
             return
-        for topic in call.response.topics:
-            for entry in topic.partitions:
-                place = f"group {member.group_id!r}, {topic.name}-{entry.partition_index}"
-                if to_do(TXN_OFFSETS, entry.error_code) is Do.find:
-                    self._groups.pop(member.group_id, None)
-                if not self._took(entry.error_code, TXN_OFFSETS, "TxnOffsetCommit", place):
-                    return
+        answers = offsets_answered(call.response)
+        for partition, code in answers.items():
+            if to_do(TXN_OFFSETS, code) is Do.find:
+                self._groups.pop(member.group_id, None)
+            place = f"group {member.group_id!r}, {partition}"
+            if not self._took(code, TXN_OFFSETS, "TxnOffsetCommit", place):
+                return
+        if not self._mentions("TxnOffsetCommit", asked, answers):
+            return
         with self._records.guard:
             left = self._offsets.get(member, {})
             for partition, offset in asked.items():
@@ -425,12 +436,12 @@ class Transactions:
             if response.producer_id >= 0:
                 self._identity = Identity(response.producer_id, response.producer_epoch)
                 self._stale = False
-            self._started = False
+            self.started = False
             if not self._stale:
                 self._complete()
 
     def _complete(self) -> None:
-        self._started = False
+        self.started = False
         self._partitions.clear()
         self._added.clear()
         self._look_at_version()
@@ -448,6 +459,14 @@ class Transactions:
             self._rest()
         else:
             self.lose(call.error)
+
+    def _mentions(self, request: str, asked: Iterable[T], answered: Container[T]) -> bool:
+        """Whether all that was asked is answered; else it is asked again."""
+        missing = next((one for one in asked if one not in answered), None)
+        if missing is not None:
+            self.why = f"the broker's answer to {request} doesn't mention {missing}"
+            self._rest()
+        return missing is None
 
     def _rest(self, wait: int | None = None) -> None:
         self._not_before = self._core.now + (
@@ -477,15 +496,3 @@ class Transactions:
         elif self.state is not S.spoiled:
             self.lose(error)
         return False
-
-
-def _fatal(error: KprotoError) -> bool:
-    """Whether a batch's error says that this producer is none any more (Sender.maybeTransitionToErrorState).
-
-    INVALID_PRODUCER_EPOCH isn't among them: a transaction whose time was over ends so, too, and the
-    coordinator knows which it is.
-    """
-    lost = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return isinstance(error, Fenced | UnsupportedVersion) or (
-        isinstance(error, NotAuthorized) and error.code in lost
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
@@ -59,6 +59,17 @@ STORY = (
 )
 
 
+EMPTY = {
+    InitProducerIdRequest: InitProducerIdResponse(
+        throttle_time_ms=0, error_code=0, producer_id=-1, producer_epoch=-1
+    ),
+    AddPartitionsToTxnRequest: AddPartitionsToTxnResponse(
+        throttle_time_ms=0, results_by_topic_v3_and_below=[]
+    ),
+    TxnOffsetCommitRequest: TxnOffsetCommitResponse(throttle_time_ms=0, topics=[]),
+}
+
+
 class Script:
     """Answers the requests of transactions; as `refusals` says, one code after the other for each kind of
     request, else well. With `second` it speaks KIP-890's second version."""
@@ -67,6 +78,8 @@ class Script:
         self.second = second
         self.place = place
         self.refusals: dict[type, list[int]] = {}
+        # Kinds of requests whose next answer is well and empty.
+        self.leaves_out: set[type] = set()
         self.asked: list[Any] = []
         self.epoch = -1
 
@@ -78,6 +91,9 @@ class Script:
         self.asked.append(request)
         refusals = self.refusals.get(type(request))
         code = refusals.pop(0) if refusals else 0
+        if type(request) in self.leaves_out:
+            self.leaves_out.discard(type(request))
+            return EMPTY[type(request)]
         match request:
             case FindCoordinatorRequest():
                 host, port = self.place
@@ -176,7 +192,8 @@ class Coordinator(Script):
         self.bootstrap = f"{host}:{port}"
         self.held: set[type] = set()
         self._changed = threading.Condition()
-        self._waiting: list[tuple[type, Callable[[], None]]] = []
+        # Answers go out in the order of a connection's requests: behind one that is held all wait.
+        self._waiting: dict[socket.socket, deque[tuple[type, bytes]]] = {}
         self._sockets: list[socket.socket] = []
 
     def __enter__(self) -> Coordinator:
@@ -204,12 +221,8 @@ class Coordinator(Script):
         """Answers what was held of this kind, and what comes."""
         with self._changed:
             self.held.discard(kind)
-            waiting, self._waiting = self._waiting, []
-            for which, answer in waiting:
-                if which is kind:
-                    answer()
-                else:
-                    self._waiting.append((which, answer))
+            for sock, waiting in self._waiting.items():
+                self._answer(sock, waiting)
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -235,14 +248,14 @@ class Coordinator(Script):
         else:
             response = self.answer(None, request, version)
 
-        def answer() -> None:
-            with suppress(OSError):
-                sock.sendall(frame(encode_response(response, version, number)))
+        waiting = self._waiting.setdefault(sock, deque())
+        waiting.append((type(request), frame(encode_response(response, version, number))))
+        self._answer(sock, waiting)
 
-        if type(request) in self.held:
-            self._waiting.append((type(request), answer))
-        else:
-            answer()
+    def _answer(self, sock: socket.socket, waiting: deque[tuple[type, bytes]]) -> None:
+        with suppress(OSError):
+            while waiting and waiting[0][0] not in self.held:
+                sock.sendall(waiting.popleft()[1])
 
     def _metadata(self) -> MetadataResponse:
         host, port = self.place

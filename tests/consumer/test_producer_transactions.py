@@ -4,19 +4,22 @@ real here, and the broker is a script."""
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
-from consumer import AsyncProducer, TopicPartition
+from consumer import AsyncProducer, Producer, TopicPartition
 from consumer.engine.transaction_states import State
 from kproto.errors import BrokerError, IllegalState, KprotoError, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
+from kproto.records import rows
 from tests.consumer.coordinator import Coordinator
 from tests.consumer.twins import TWINS
 
@@ -129,7 +132,7 @@ def test_who_stopped_waiting_calls_again_and_is_told_how_it_ended(
     waiting = State.naming if what == "begin" else machine(producer).state
     if when == "before it ended":
         thread, found = later(call)
-        until(lambda: machine(producer)._wish.waiting == 1)
+        until(lambda: machine(producer)._wish.waiting)
         broker.let_go(asks)
         thread.join(20)
         assert found == [None]
@@ -338,3 +341,213 @@ def test_close_keeps_its_time_before_a_broker_that_says_nothing(
     assert sent.done()
     with pytest.raises(KprotoError):
         producer.begin()
+
+
+def test_two_may_close_in_a_transaction_and_both_come_back(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make()
+    producer.begin()
+    producer.send("t", b"a", partition=0).result()
+    broker.held.add(EndTxnRequest)
+    first, one = later(producer.close)
+    broker.was_asked(EndTxnRequest)
+    second, two = later(producer.close)
+    broker.let_go(EndTxnRequest)
+    first.join(20)
+    second.join(20)
+    assert one == two == [None]
+    assert broker.ends() == [False]
+
+
+def test_a_close_that_is_cancelled_ends_the_producer_and_who_waits_for_it(broker: Coordinator) -> None:
+    async def story() -> None:
+        producer = AsyncProducer(broker.bootstrap, **OPTIONS)
+        await producer.begin()
+        await (await producer.send("t", b"a", partition=0))
+        broker.held.add(EndTxnRequest)
+        first = asyncio.create_task(producer.close())
+        await asked(broker, EndTxnRequest)
+        second = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await asyncio.wait_for(second, 20)
+        with pytest.raises(IllegalState, match="closed"):
+            await producer.begin()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("call", ["begin", "commit", "abort"])
+def test_kill_tells_who_waits(broker: Coordinator, make: Callable[..., Any], call: str) -> None:
+    producer = make()
+    if call != "begin":
+        producer.begin()
+        producer.send("t", b"a", partition=0).result()
+    asks: type = InitProducerIdRequest if call == "begin" else EndTxnRequest
+    broker.held.add(asks)
+    thread, found = later(getattr(producer, call))
+    broker.was_asked(asks)
+    producer.kill()
+    thread.join(20)
+    assert isinstance(found[0], IllegalState)
+    assert "closed" in str(found[0])
+    assert "record" not in str(found[0])
+
+
+def test_a_broker_that_is_killed_in_a_commit_leaves_nobody_waiting(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make(request_timeout_ms=500, delivery_timeout_ms=1_000)
+    producer.begin()
+    broker.held.add(EndTxnRequest)
+    sent = producer.send("t", b"a", partition=0)
+    thread, found = later(lambda: producer.commit(1.5))
+    broker.was_asked(EndTxnRequest)
+    broker.down()
+    thread.join(20)
+    assert isinstance(found[0], RequestTimedOut)
+    producer.close(0.5)
+    assert sent.done()
+    with pytest.raises(KprotoError):
+        producer.commit()
+
+
+def test_what_another_thread_sends_during_a_commit_is_in_the_transaction_or_refused(
+    broker: Coordinator,
+) -> None:
+    producer = Producer(broker.bootstrap, **OPTIONS)
+    for _ in range(5):
+        del broker.asked[:]
+        producer.begin()
+        sent: list[Any] = []
+        ready = threading.Event()
+
+        def send(sent: list[Any] = sent, ready: threading.Event = ready) -> None:
+            while True:
+                sent.append(producer.send("t", b"x", partition=0))
+                ready.set()
+
+        thread, refused = later(send)
+        ready.wait(20)
+        producer.commit()
+        thread.join(20)
+        assert isinstance(refused[0], IllegalState)
+        assert all(delivery.done() for delivery in sent)
+        [at] = [number for number, one in enumerate(broker.asked) if isinstance(one, EndTxnRequest)]
+        written = [
+            len(rows(entry.records))
+            for one in broker.asked[:at]
+            if isinstance(one, ProduceRequest)
+            for topic in one.topic_data
+            for entry in topic.partition_data
+        ]
+        assert sum(written) == len(sent)
+    producer.close()
+
+
+def test_a_crash_ends_a_commit(broker: Coordinator, make: Callable[..., Any]) -> None:
+    producer = make()
+    producer.begin()
+    producer.send("t", b"a", partition=0).result()
+    broker.held.add(EndTxnRequest)
+    thread, found = later(producer.commit)
+    broker.was_asked(EndTxnRequest)
+    engine: Any = getattr(producer, "producer", producer)._engine
+    engine.metadata.due = lambda: 1 // 0
+    broker.let_go(EndTxnRequest)
+    thread.join(20)
+    assert found == [None] or "failed" in str(found[0])  # the answer may come before the crash
+    with pytest.raises(IllegalState, match="failed"):
+        producer.begin()
+
+
+@pytest.mark.parametrize("call", ["abort", "commit", "close", "begin"])
+def test_a_callback_may_call_back_in_a_transaction(broker: Coordinator, call: str) -> None:
+    producer = Producer(broker.bootstrap, **OPTIONS)
+    called: list[object] = []
+    over = threading.Event()
+
+    def back(delivery: Any) -> None:
+        try:
+            called.append(getattr(producer, call)())
+        except IllegalState as error:
+            called.append(error)
+        over.set()
+
+    producer.begin()
+    producer.send("t", b"a", partition=0).add_done_callback(back)
+    assert over.wait(20)
+    if call == "begin":
+        assert isinstance(called[0], IllegalState)
+    else:
+        assert called == [None]
+        assert broker.ends() == [call == "commit"]
+    producer.close()
+
+
+@contextmanager
+def ctrl_c(moment: int) -> Iterator[None]:
+    """At so many places of our code from here where CPython may run a signal handler: in front of a
+    function's first line, and behind calls."""
+    left = moment
+
+    def count(frame: Any, event: str, what: Any) -> None:
+        nonlocal left
+        if event != "c_call" and "/consumer/" in frame.f_code.co_filename:
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: Coordinator, first: int) -> None:
+    for moment in range(first, 200, 4):
+        producer = Producer(broker.bootstrap, **OPTIONS)
+        producer.begin()
+        sent = producer.send("t", b"a", partition=0)
+        interrupted = True
+        with suppress(KeyboardInterrupt), ctrl_c(moment):
+            producer.close()
+            interrupted = False
+        at = time.monotonic()
+        producer.close()
+        assert time.monotonic() - at < 10
+        assert sent.done()
+        assert not producer._thread.is_alive()
+        if not interrupted:
+            break
+    assert moment > 20
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_open_to_the_next(
+    broker: Coordinator, first: int
+) -> None:
+    with Producer(broker.bootstrap, **OPTIONS, max_block_ms=20_000) as producer:
+        for moment in range(first, 400, 4):
+            interrupted = True
+            with suppress(KeyboardInterrupt), ctrl_c(moment):
+                with producer.transaction():
+                    producer.send("t", b"a", partition=0)
+                interrupted = False
+            if machine(producer).state in (State.committing, State.aborting):
+                getattr(producer, machine(producer)._wish.what)()
+            elif machine(producer).state is State.open and machine(producer)._wish.told:
+                producer.abort()  # between the block's begin and its first line
+            with producer.transaction():
+                last = producer.send("t", b"b", partition=0)
+            assert last.done()
+            if not interrupted:
+                break
+        assert moment > 20

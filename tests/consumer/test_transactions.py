@@ -221,6 +221,19 @@ def test_offsets_are_part_of_the_transaction() -> None:
     assert asked[4:] == ["TxnOffsetCommit"] * 2 + ["FindCoordinator", "TxnOffsetCommit", "EndTxn"]
 
 
+def test_what_an_answer_leaves_out_is_asked_again() -> None:
+    """A partition, an offset, an id: who took silence for success would lose a part of the transaction."""
+    play = Play()
+    play.leaves_out = {InitProducerIdRequest, AddPartitionsToTxnRequest, TxnOffsetCommitRequest}
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+    assert play.call("commit") is None
+    asked = play.kinds()
+    for kind in ("InitProducerId", "AddPartitionsToTxn", "TxnOffsetCommit"):
+        assert asked.count(kind) == 2
+
+
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
 def test_offsets_of_a_member_that_was_replaced_spoil_the_transaction(code: int) -> None:
     play = Play()
