@@ -25,8 +25,8 @@ from consumer import (
 from consumer.arguments import TABLE
 from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
-from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.list_groups import ListGroupsRequest
+from kproto.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kproto.records import Record, encode_batch
 
 P0 = TopicPartition("t", 0)
@@ -260,10 +260,12 @@ def test_a_wrong_value_is_not_told_at_length() -> None:
 
 
 def test_a_request_that_a_broker_does_not_know_is_told_without_a_version(broker: str) -> None:
-    request = EndTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, committed=True)
+    request = ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None)
     with Cluster(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
         cluster.request(request)
-    assert str(caught.value) == f"EndTxn: the broker at {broker} doesn't know this request"
+    assert (
+        str(caught.value) == f"ListPartitionReassignments: the broker at {broker} doesn't know this request"
+    )
 
 
 def test_what_is_known_of_a_cluster_can_be_read(broker: str) -> None:
