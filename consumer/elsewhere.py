@@ -11,6 +11,10 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec
 
+from kproto.errors import KprotoError
+
+from .security.secret import HIDDEN, is_secret
+
 P = ParamSpec("P")
 
 _BYTES = "values and keys are bytes; "
@@ -209,7 +213,11 @@ def too_few(method: str, given: Collection[str], needed: tuple[str, ...]) -> Typ
 
 
 def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
-    """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do."""
+    """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do.
+
+    What is wrong with its options is raised from here: some tools show the variables of each frame, and in
+    those below there are passwords.
+    """
 
     @functools.wraps(init)
     def checked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -219,7 +227,15 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
                 f'{name}("host:9092", option=value, ...) takes addresses, and all else by name; topics are '
                 "for subscribe([topic, ...]) and send(topic, value)"
             )
-        init(self, *args, **kwargs)
+        try:
+            init(self, *args, **kwargs)
+        except KprotoError as error:
+            for option in filter(is_secret, kwargs):
+                kwargs[option] = HIDDEN
+            if error.__suppress_context__:
+                error.__context__ = None  # its frames are kept with it
+            del self  # half made, it has no repr
+            raise error.with_traceback(None)  # noqa: B904
 
     return checked
 

@@ -49,6 +49,7 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..arguments import rule_of
 from ..block import AsyncBlock
+from ..elsewhere import one_address
 from ..listener import RebalanceListener
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
@@ -75,6 +76,7 @@ class _Mark(msgspec.Struct):
 class AsyncConsumerGroup(AsyncBlock):
     """A member of a group for asyncio. Options are those of `AsyncConsumer`; marks stand for positions."""
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         if config.get("group_id") is None:
             raise ConfigError("group_id", None, "a text: a handler's records are shared out in a group")

@@ -16,6 +16,7 @@ from typing import Any, Unpack
 from kproto.errors import IllegalState
 
 from ..block import Block
+from ..elsewhere import one_address
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .group import AsyncConsumerGroup
@@ -102,6 +103,7 @@ class _Threads:
 class ConsumerGroup(Block):
     """A member of a group for threads: handlers may block. Options are those of `Consumer`."""
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         self._loop = LoopThread("kproto-group", lambda: AsyncConsumerGroup(bootstrap_servers, **config))
         self._group = self._loop.made

@@ -42,6 +42,7 @@ from kproto.group.subscription import TopicPartition
 from ..aio.consumer import AsyncConsumer
 from ..arguments import rule_of
 from ..block import AsyncBlock
+from ..elsewhere import one_address
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .inbox import Inbox
@@ -115,6 +116,7 @@ class AsyncPartitionConsumer(Inbox):
 class AsyncPartitionConsumers(AsyncBlock):
     """Any number of partitions over one client, for asyncio. Options: those of `AsyncConsumer`; no group."""
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         group, reset = config.get("group_id"), config.get("auto_offset_reset", "none")
         if group is not None:

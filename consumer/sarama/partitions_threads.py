@@ -14,6 +14,7 @@ from kproto.errors import IllegalState
 from kproto.group.subscription import TopicPartition
 
 from ..block import Block
+from ..elsewhere import one_address
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .loop_thread import LoopThread
@@ -79,6 +80,7 @@ class PartitionConsumer:
 class PartitionConsumers(Block):
     """Any number of partitions over one client, for threads. Options are those of `Consumer`; no group."""
 
+    @one_address
     def __init__(self, bootstrap_servers: str | Iterable[str], **config: Unpack[ConsumerConfig]) -> None:
         make: Callable[[], AsyncPartitionConsumers]
         make = lambda: AsyncPartitionConsumers(bootstrap_servers, **config)  # noqa: E731

@@ -32,6 +32,7 @@ from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOu
 from ..aio.producer import AsyncProducer
 from ..block import AsyncBlock
 from ..delivery import Delivery
+from ..elsewhere import one_address
 from ..options import ProducerConfig
 from ..shell import log
 from .messages import (
@@ -50,6 +51,7 @@ from .outlet import Outlet
 class AsyncSyncProducer(AsyncBlock):
     """The asyncio twin of `SyncProducer`: sends messages and waits for them. Its tasks may all use it."""
 
+    @one_address
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
@@ -94,6 +96,7 @@ class AsyncSyncProducer(AsyncBlock):
 class AsyncQueueProducer(AsyncBlock):
     """The asyncio twin of `QueueProducer`: takes messages and tells later what became of them."""
 
+    @one_address
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],

@@ -21,6 +21,7 @@ from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOu
 from ..block import Block
 from ..blocking.producer import Producer
 from ..delivery import Delivery
+from ..elsewhere import one_address
 from ..options import ProducerConfig
 from ..shell import log
 from .messages import (
@@ -41,6 +42,7 @@ class SyncProducer(Block):
     May be used by several threads.
     """
 
+    @one_address
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],
@@ -86,6 +88,7 @@ class QueueProducer(Block):
     Options are those of `Producer`. May be used by several threads.
     """
 
+    @one_address
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str],

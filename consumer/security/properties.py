@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
-from kproto.errors import ConfigError, MissingExtra
+from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from .names import NAMES, SecurityConfig, shown, unknown_hint
 from .secret import HIDDEN
@@ -63,6 +63,15 @@ def client_properties(path: str | Path, client: str = "consumer") -> Any:
     """
     if client not in ("consumer", "producer", "cluster"):
         raise ConfigError("client", client, "allowed: 'consumer', 'producer', 'cluster'")
+    try:
+        return _options(path, client)
+    except KprotoError as error:  # from here: in the frames below there are passwords
+        if error.__suppress_context__:
+            error.__context__ = None
+        raise error.with_traceback(None)  # noqa: B904
+
+
+def _options(path: str | Path, client: str) -> Any:
     given = _read(path)
     secured = from_java(given)
     if client == "cluster":

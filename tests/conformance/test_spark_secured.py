@@ -255,6 +255,11 @@ def test_who_is_refused_reads_why_and_not_the_password(
     with pytest.raises(PySparkException) as sink:
         rows.write.format("kproto").options(**how, topic=topic).mode("append").save()
     told.append(str(sink.value))
+    with pytest.raises(PySparkException) as once:
+        rows.write.format("kproto").options(**how, topic=topic, transactionalIdPrefix="told").mode(
+            "append"
+        ).save()
+    told.append(str(once.value))
     stream = spark.readStream.format("kproto").options(**how, subscribe=topic).load()
     query = started(stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")))
     with pytest.raises(PySparkException) as streamed:

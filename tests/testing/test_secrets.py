@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import gc
 import logging
 import os
 import pickle
+import pprint
 import re
 import signal
 import subprocess
@@ -21,8 +23,24 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
-from consumer.security import Token
+from consumer import (
+    AsyncCluster,
+    AsyncConsumer,
+    AsyncConsumerGroup,
+    AsyncPartitionConsumers,
+    AsyncProducer,
+    AsyncQueueProducer,
+    AsyncSyncProducer,
+    Cluster,
+    Consumer,
+    ConsumerGroup,
+    PartitionConsumers,
+    Producer,
+    QueueProducer,
+    SyncProducer,
+    TopicPartition,
+)
+from consumer.security import Token, client_properties
 from kproto.errors import AuthenticationFailed, KprotoError
 from kproto.messages import alter_configs, incremental_alter_configs
 from kproto.messages.headers import encode_request
@@ -102,12 +120,30 @@ def told_of(client: Any, error: BaseException) -> str:
     """What a tired person might paste into a ticket."""
     told = [str(error), repr(error), *traceback.format_exception(error)]
     told += [f"{type(one).__name__}: {one!r} {one}" for one in owned(client)]
+    told += [pprint.pformat(vars(one), depth=6) for one in owned(client) if hasattr(one, "__dict__")]
     for one in (client, error):
-        try:
-            told.append(pickle.dumps(one).decode("latin-1"))
-        except Exception as why:  # most can't be pickled, and say so
-            told.append(str(why))
+        for form in (pickle.dumps, copy.copy, copy.deepcopy):
+            try:
+                told.append(repr(form(one)))
+            except Exception as why:  # most can't be pickled or copied, and say so
+                told.append(str(why))
+    told += frames(error)
     return "\n".join(told)
+
+
+def frames(error: BaseException) -> list[str]:
+    """The variables of each frame of ours, as `rich` and `pytest --showlocals --full-trace` print them."""
+    found: list[str] = []
+    waiting: list[traceback.TracebackException | None] = [
+        traceback.TracebackException.from_exception(error, capture_locals=True)
+    ]
+    while waiting:
+        one = waiting.pop()
+        if one is not None:
+            ours = [frame for frame in one.stack if "/tests/" not in frame.filename]
+            found += [f"{frame.name}: {frame.locals}" for frame in ours]
+            waiting += [one.__cause__, one.__context__]
+    return found
 
 
 @pytest.mark.parametrize("mechanism", HOW)
@@ -159,6 +195,90 @@ def test_and_nothing_of_clients_for_asyncio_does(
     text = "\n".join([*asyncio.run(fails()), caplog.text])
     assert "refuses user 'alice'" in text
     assert not [found for found in spellings(PASSWORD) if found in text]
+
+
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{PASSWORD}"'
+OPENS: dict[str, Callable[..., Any]] = {
+    one.__name__: one
+    for one in (
+        *(AsyncCluster, AsyncConsumer, AsyncConsumerGroup, AsyncPartitionConsumers, AsyncProducer),
+        *(AsyncQueueProducer, AsyncSyncProducer, Cluster, Consumer, ConsumerGroup, PartitionConsumers),
+        *(Producer, QueueProducer, SyncProducer),
+    )
+}
+SLIPS: dict[str, Any] = {
+    "an option that there is not": {"typo": 1},
+    "a file that is not there": {"ssl_cafile": "/no/such"},
+    "a mechanism that there is not": {"sasl_mechanism": "KERBEROS"},
+    "no name": {"sasl_username": None},
+    "a token beside a password": {"sasl_oauth_token_provider": "a:b"},
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+@pytest.mark.parametrize("opens", OPENS)
+def test_no_frame_of_a_slip_has_the_password_in_its_variables(opens: str, slip: str) -> None:
+    given: Any = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", **HOW["PLAIN"], **SLIPS[slip]}
+    if "Group" in opens:
+        given["group_id"] = "g"
+
+    async def open_it() -> None:
+        OPENS[opens]("a:1", **given)
+
+    with pytest.raises(KprotoError) as caught:
+        asyncio.run(open_it())
+    assert caught.value.__traceback__ is not None
+    told = "\n".join([*frames(caught.value), str(caught.value), repr(caught.value)])
+    assert "checked: " in told
+    assert PASSWORD not in told
+
+
+@pytest.mark.parametrize("client", ["consumer", "producer", "cluster"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"sasl.jaas.config={JAAS}",  # its end is missing
+        f"sasl.jaas.config={JAAS};\nconfig.providers=vault",
+        f"sasl.jaas.config={JAAS};\nssl.truststore.type=JKS\nssl.truststore.location=/no/such",
+    ],
+)
+def test_a_file_that_can_not_be_used_is_not_quoted_nor_its_frames(
+    client: Any, line: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / "client.properties"
+    path.write_text(f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n{line}\n")
+    with pytest.raises(KprotoError) as caught:
+        client_properties(path, client)
+    told = "\n".join([*frames(caught.value), str(caught.value), repr(caught.value), caplog.text])
+    assert "client_properties: " in told
+    assert PASSWORD not in told
+
+
+@pytest.mark.parametrize("client", [Consumer, Producer, Cluster])
+def test_who_is_refused_with_a_file_does_not_tell_what_is_in_it(
+    kafka: SecuredKafka, client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / "client.properties"
+    path.write_text(
+        f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config={JAAS};\nnobody.knows=it\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={kafka.certificates.ca}\n"
+    )
+    calls: dict[Any, Callable[[Any], object]] = {
+        Consumer: lambda one: (one.assign([TopicPartition("t", 0)]), one.poll(20)),
+        Producer: lambda one: one.send("t", b"x").result(20),
+        Cluster: lambda one: one.topics(),
+    }
+    with (
+        client(kafka.bootstrap, **client_properties(path, client.__name__.lower())) as one,
+        pytest.raises(AuthenticationFailed) as caught,
+    ):
+        calls[client](one)
+    caught.value.add_note("It was tried.")
+    told = told_of(one, caught.value)
+    assert "It was tried." in told
+    assert not [found for found in spellings(PASSWORD) if found in told + caplog.text]
 
 
 def test_a_key_s_password_is_not_told_either(files: Certificates, tmp_path: Path) -> None:
@@ -308,11 +428,12 @@ def test_of_a_stranger(kafka_secured):
 """
 
 
-def test_what_pytest_shows_of_a_failure_has_no_password(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--showlocals"]], ids=" ".join)
+def test_what_pytest_shows_of_a_failure_has_no_password(more: list[str], tmp_path: Path) -> None:
     (tmp_path / "test_fails.py").write_text(FAILS)
     words = ["-q", "-p", "kproto.testing.plugin", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words, "-vv", str(tmp_path)],
+        [sys.executable, "-m", "pytest", *words, *more, "-vv", str(tmp_path)],
         env={**os.environ, "PASSWORD": PASSWORD, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
