@@ -99,11 +99,13 @@ class Committer:
         core: Core[ConsumerOptions],
         coordinator: Coordinator,
         answered: Callable[[int, Identity], None],
+        need: Callable[[], None],
     ) -> None:
         self._core = core
         self._standing = core.standing
         self._coordinator = coordinator
         self._answered = answered
+        self._need_metadata = need
         self._queue: deque[_Commit] = deque()
         self._open: _Commit | None = None
         self._deadlines: list[tuple[int, int, _Commit]] = []
@@ -454,6 +456,8 @@ class Committer:
             case Do.rejoin if self._standing.in_group and not (commit.only_as or self._as_java(commit)):
                 self._again(commit, REBALANCING)
             case Do.retry | Do.refresh:
+                if do is Do.refresh:  # by which ids, or names, it goes out
+                    self._need_metadata()
                 self._again(commit, why)
             case _:
                 group = self._core.options.group_id

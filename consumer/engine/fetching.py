@@ -308,8 +308,15 @@ class Fetcher:
         stable = entry.last_stable_offset if self._committed_only else -1
         state.last_stable_offset = stable if stable >= 0 else None
         state.log_start_offset = entry.log_start_offset if entry.log_start_offset >= 0 else None
-        if entry.preferred_read_replica >= 0 and entry.preferred_read_replica != node:
-            state.replica = entry.preferred_read_replica
+        preferred = entry.preferred_read_replica
+        if preferred >= 0 and preferred not in core.view.brokers:
+            # Newer than the metadata; until they come the leader says the same again, at once.
+            self._metadata.need()
+            if not entry.records:
+                self._rest(state)
+                return
+        elif preferred >= 0 and preferred != node:
+            state.replica = preferred
             state.replica_until = core.now + core.options.metadata_max_age_ms
             state.touch()
         if not entry.records:

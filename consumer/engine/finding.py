@@ -295,6 +295,9 @@ class Finder:
         self._refused(unanswered.values(), "ListOffsets", "the answer doesn't mention it")
 
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
+        if offset < 0 and reset.timestamp == LATEST:
+            self._refused([state], "ListOffsets", "the leader tells no end")
+            return
         if offset < 0:
             # No record is that young: the end, as Kafka's by_duration has it.
             state.find_out(Reset(LATEST, reset.reason, reset.save, reset.before))

@@ -13,6 +13,13 @@ from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, NotAuthorized, RequestTimedOut
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kproto.messages.metadata import MetadataRequest
 from kproto.records import Record, encode_batch
 from tests.consumer.test_promises import (
     AUTO,
@@ -25,6 +32,21 @@ from tests.consumer.test_promises import (
 from tests.consumer.world import Client, World, tp
 
 T0 = tp("t", 0)
+
+
+def answer_fetches(**said: Any) -> Any:
+    """Whatever is asked of `t-0` is answered with this, of a log that ends at 10."""
+
+    def answer(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        known = {"partition_index": 0, "error_code": 0, "high_watermark": 10, "aborted_transactions": None}
+        entry = PartitionData(**{**known, **said})
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    return answer
+
 
 # ---- subscriptions
 
@@ -162,24 +184,61 @@ def test_who_was_fenced_may_read_by_hand() -> None:
 def test_lag_counts_what_this_consumer_will_be_handed_out(level: str, lag: int) -> None:
     world = filled()
     ten = encode_batch([Record(offset=at, timestamp=0, key=None, value=b"") for at in range(10)])
-
-    def open_transaction(client: Client, request: Any, version: int) -> Any:
-        if not isinstance(request, FetchRequest) or not request.topics:
-            return None
-        entry = PartitionData(
-            partition_index=0,
-            error_code=0,
-            high_watermark=10,
-            last_stable_offset=4,
-            aborted_transactions=None,
-            records=ten,
-        )
-        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
-        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
-
-    world.tamper = open_transaction
+    world.tamper = answer_fetches(last_stable_offset=4, records=ten)
     a = world.consumer(isolation_level=level)
     a.limit, a.works_ms = 3, 10_000
     a.assign({T0: 0})
     assert world.run(until=lambda: len(a.records) == 3)
     assert a.engine.partitions[T0].lag == lag
+
+
+# ---- answers that lead nowhere
+
+
+def test_a_replica_that_metadata_do_not_know_is_looked_for_and_not_asked_about_all_the_time() -> None:
+    world = filled()
+    world.tamper = answer_fetches(preferred_read_replica=99, records=b"")
+    a = world.consumer(client_rack="here")
+    a.assign({T0: 0})
+    world.run(5_000)
+    assert len(world.asked(a, FetchRequest)) <= 20
+    assert len(world.asked(a, MetadataRequest)) >= 3
+    world.tamper = None
+    assert world.run(3_000, until=lambda: len(a.records) == 10)
+
+
+def test_a_leader_that_tells_no_end_is_asked_less_and_less() -> None:
+    world = filled()
+
+    def nowhere(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, ListOffsetsRequest):
+            return None
+        entry = ListOffsetsPartitionResponse(partition_index=0, error_code=0, offset=-1)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[entry])])
+
+    world.tamper = nowhere
+    a = world.consumer(auto_offset_reset="latest")
+    a.assign({T0: None})
+    world.run(5_000)
+    assert len(world.asked(a, ListOffsetsRequest)) <= 20
+    world.tamper = None
+    assert world.run(3_000, until=lambda: a.position(T0) == 10)
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_commit_of_a_topic_that_went_holds_no_other_up(anew: bool) -> None:
+    world = World({"t": 1, "u": 1})
+    a = world.consumer(**{**GROUP, "metadata_max_age_ms": 300_000})
+    a.subscribe("t", "u")
+    assert world.run(until=lambda: len(a.owns()) == 2)
+    a.pause(T0)  # nobody fetches it, who would see it first
+    world.run(1_000)
+    world.delete_topic("t")
+    world.run(100)
+    if anew:
+        world.create("t", 1)
+    first, second = a.commit({T0: 2}), a.commit({tp("u", 0): 5})
+    world.run(3_000)
+    assert (a.done[first][1] is None) is anew
+    assert a.done[second][1] is None
+    assert world.committed("g", tp("u", 0)) == 5
