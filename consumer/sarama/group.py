@@ -198,7 +198,7 @@ class AsyncConsumerGroup(AsyncBlock):
         try:
             position = await self.consumer.position(claim.place)
             first = claim.first()
-            claim.initial_offset = position if first is None else first
+            claim.start = claim.initial_offset = position if first is None else first
             await self._call("consume_claim", session, claim)
         except asyncio.CancelledError:
             raise
@@ -218,7 +218,9 @@ class AsyncConsumerGroup(AsyncBlock):
         for place, claim in session.by_partition.items():
             mark = self._marks.get(place)
             if not self._closing and place in self.consumer.assignment():
-                self.consumer.seek(place, claim.initial_offset if mark is None else mark.offset)
+                start = claim.start if mark is None else mark.offset
+                if start is not None:  # else nothing was taken of it
+                    self.consumer.seek(place, start)
                 self.consumer.resume(place)
         session.over = True
 
@@ -230,6 +232,7 @@ class AsyncConsumerGroup(AsyncBlock):
         if last:
             session.done.set()
         for claim in ending:
+            claim.start = claim.first() if claim.start is None else claim.start
             claim.end()
         tasks = [claim.task for claim in ending if claim.task is not None]
         if tasks:

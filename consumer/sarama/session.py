@@ -51,6 +51,8 @@ class Claim(Inbox):
     def __init__(self, consumer: AsyncConsumer, place: TopicPartition) -> None:
         super().__init__(consumer, place)
         self.initial_offset = 0
+        self.start: int | None = None
+        """The first offset that its handler had, or would have had; None while it has come to nothing."""
         self.task: asyncio.Task[None] | None = None
 
 

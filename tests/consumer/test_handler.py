@@ -283,6 +283,24 @@ def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
             assert [len(partitions) for partitions in setups] == [4, 2]
 
 
+def test_after_a_setup_that_failed_the_next_session_begins_where_the_group_is(server: Server) -> None:
+    """It began at the first offset, of which there may be no record any more."""
+    fill(server, 10)
+    with Cluster(server.bootstrap) as cluster:
+        cluster.commit_offsets("g", {T0: 5})
+
+    class Fails(Once):
+        def setup(self, session: Any) -> None:
+            raise RuntimeError("no database")
+
+    with ConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
+        with pytest.raises(RuntimeError):
+            group.consume(["t"], Fails())
+        notes = Once()
+        group.consume(["t"], notes)
+    assert [record.offset for record in notes.records] == [5]
+
+
 def test_a_session_of_other_topics_claims_what_stays(server: Server) -> None:
     """A cooperative member keeps it, and no callback tells of it again: its records went to nobody."""
     with Cluster(server.bootstrap) as cluster:
