@@ -320,11 +320,11 @@ class Committer:
             member_id="" if identity is None else identity.member_id,
             instance_id=None if identity is None else identity.group_instance_id,
         )
+        # However short its own time is: a request that is late takes its connection with it.
         commit.call = core.ask(
             request,
             lambda call: self._finished(commit, call),
             node=node,
-            timeout_ms=max(1, min(core.options.request_timeout_ms, commit.deadline - core.now)),
             max_version=most_for_ids(core.view, {p.topic for p in commit.offsets}, LAST_WITH_NAMES)
             if not core.options.as_java
             else LAST_WITH_NAMES,
@@ -408,8 +408,6 @@ class Committer:
             return  # another coordinator was asked meanwhile
         self._open = None
         core = self._core
-        if commit.ended:
-            return
         if not isinstance(call.response, OffsetCommitResponse):
             if call.how is How.silent:
                 self._in_vain(commit.offsets, str(call.error))
@@ -477,6 +475,8 @@ class Committer:
         return self._core.options.as_java and not commit.trim
 
     def _again(self, commit: _Commit, why: str) -> None:
+        if commit.ended:
+            return
         commit.why = why
         commit.retry_at = self._core.now + self._core.backoff.after(commit.failures)
         commit.failures += 1
@@ -493,8 +493,10 @@ class Committer:
     def _expire(self) -> None:
         while self._deadlines and (self._deadlines[0][2].ended or self._deadlines[0][0] <= self._core.now):
             _, _, commit = heapq.heappop(self._deadlines)
-            if commit is self._open and not commit.ended:
-                continue  # its own request ends at the same moment, and says more
+            if commit is self._open and commit.call is not None:
+                if commit.call.deadline <= self._core.now:
+                    continue  # its request ends at the same moment, and says more
+                commit.why = commit.why or "the coordinator has not answered yet"
             self._end(commit, RequestTimedOut("OffsetCommit", commit.timeout_ms, commit.why))
 
     def close(self) -> None:

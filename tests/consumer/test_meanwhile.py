@@ -102,6 +102,22 @@ def test_a_commit_from_before_a_loss_is_not_sent_by_who_has_the_partition_again(
     assert world.committed("g", T0) == 0
 
 
+def test_commits_that_wait_for_less_than_an_answer_takes_cost_no_partition() -> None:
+    world = filled()
+    a = reading(world)
+    world.run(1_000)
+    world.fault("delay", a, ms=100)
+    told = []
+    for offset in range(20):
+        told.append(a.commit({T0: offset}, timeout_ms=100))
+        world.run(300)
+    world.run(3_000)
+    assert {type(a.done[token][1]) for token in told} == {RequestTimedOut}
+    assert world.committed("g", T0) == 19
+    assert len(a.heard("coordinator")) == 1
+    assert a.heard("lost") == []
+
+
 def test_who_gives_up_what_was_assigned_by_hand_commits_what_was_processed() -> None:
     world = filled()
     a = world.consumer(**AUTO)
