@@ -137,7 +137,7 @@ class Runner:
                 now,
                 node=ask.node,
                 lane=ask.lane,
-                timeout_ms=max(1, min(most, job.deadline - now)),
+                timeout_ms=most,
                 max_version=ask.max_version,
                 purpose=answered,
             )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from consumer.engine import plans
 from kproto.error_codes import ErrorCode
 from kproto.errors import CommitFailed, NotAuthorized, RequestTimedOut
 from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -114,6 +115,22 @@ def test_commits_that_wait_for_less_than_an_answer_takes_cost_no_partition() -> 
     world.run(3_000)
     assert {type(a.done[token][1]) for token in told} == {RequestTimedOut}
     assert world.committed("g", T0) == 19
+    assert len(a.heard("coordinator")) == 1
+    assert a.heard("lost") == []
+
+
+def test_look_ups_that_wait_for_less_than_an_answer_takes_fail_no_commit() -> None:
+    world = filled()
+    a = reading(world)
+    world.run(1_000)
+    world.fault("delay", a, ms=100)
+    core, commits = a.engine.core, []
+    for offset in range(20):
+        a.run(plans.committed_offsets(core.view, "g", [T0], core.clock, coordinator=1), timeout_ms=100)
+        commits.append(a.commit({T0: offset}))
+        world.run(300)
+    world.run(3_000)
+    assert {a.done[token][1] for token in commits} == {None}
     assert len(a.heard("coordinator")) == 1
     assert a.heard("lost") == []
 
