@@ -73,18 +73,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from kproto.demo.flights import departures, table
-from tests.conformance.judges import free_port, real_kafka
 
+from .brokers import PARTITIONS, TOPIC, embedded, kafka
+from .ceilings import received
 from .report import header, machine, row
-
-TOPIC = "flights"
-PARTITIONS = 3
-
 
 # ---- consumers: each reads `count` records and returns
 
@@ -175,6 +171,10 @@ def confluent(bootstrap: str, count: int, topic: str) -> None:
     consumer.close()
 
 
+def ceiling(bootstrap: str, count: int, topic: str) -> None:
+    received(bootstrap, topic, PARTITIONS, count)
+
+
 # ---- producers: each writes `rows` and returns when all are acknowledged
 
 
@@ -246,6 +246,7 @@ CONSUMERS: dict[str, Callable[[str, int, str], None]] = {
     "kafka-python": kafka_python,
     "aiokafka": aiokafka,
     "confluent": confluent,
+    "(a socket)": ceiling,
 }
 PRODUCERS: dict[str, Callable[[str, str, Rows], None]] = {
     "kproto": kproto_producer,
@@ -256,45 +257,6 @@ PRODUCERS: dict[str, Callable[[str, str, Rows], None]] = {
 
 
 # ---- measuring
-
-
-@contextmanager
-def broker(partitions: int = PARTITIONS) -> Iterator[str]:
-    """The embedded broker in a process of its own, with an empty topic."""
-    address = f"127.0.0.1:{free_port()}"
-    command = [
-        sys.executable,
-        "-m",
-        "kproto",
-        "broker",
-        "--listen",
-        address,
-        "--topic",
-        f"{TOPIC}:{partitions}",
-        "--set",
-        "group.initial.rebalance.delay.ms=0",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _wait_for(address)
-        yield address
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _wait_for(address: str) -> None:
-    from consumer import Cluster
-    from kproto.errors import ConnectionFailed
-
-    for _ in range(100):
-        try:
-            with Cluster(address) as cluster:
-                cluster.partitions(TOPIC)
-            return
-        except ConnectionFailed:
-            time.sleep(0.1)
-    raise SystemExit("the broker doesn't start")
 
 
 def one(arguments: argparse.Namespace) -> None:
@@ -338,7 +300,7 @@ def rounds(kind: str, arguments: argparse.Namespace) -> dict[str, list[tuple[flo
     names = list(CONSUMERS if kind == "consume" else PRODUCERS)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     if kind == "consume":
-        with broker() as bootstrap:
+        with embedded() as bootstrap:
             kproto_producer(
                 bootstrap, arguments.codec, [tuple(r) for r in departures(table(arguments.records))]
             )
@@ -348,7 +310,7 @@ def rounds(kind: str, arguments: argparse.Namespace) -> dict[str, list[tuple[flo
     else:
         for turn in range(arguments.rounds):
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                with broker() as bootstrap:
+                with embedded() as bootstrap:
                     found[name].append(measure(kind, name, bootstrap, arguments))
     return found
 
@@ -397,17 +359,17 @@ def fill(bootstrap: str, topic: str, count: int, size: int) -> None:
 def from_kafka(arguments: argparse.Namespace) -> None:
     """Every consumer reads so many records of 100 B from a real Kafka, and a quarter as many of 1 KB."""
     names = [name for name in CONSUMERS if name != "kafka-python"]  # minutes a round
-    with real_kafka({"log.retention.ms": "-1"}) as kafka:
+    with kafka({"log.retention.ms": "-1"}) as bootstrap:
         for topic, size, count in (
             ("small", 100, arguments.kafka_records),
             ("large", 1000, arguments.kafka_records // 4),
         ):
-            fill(kafka.bootstrap, topic, count, size)
+            fill(bootstrap, topic, count, size)
             asked = argparse.Namespace(**{**vars(arguments), "topic": topic, "records": count})
             found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
             for turn in range(arguments.rounds):
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                    found[name].append(measure("consume", name, kafka.bootstrap, asked))
+                    found[name].append(measure("consume", name, bootstrap, asked))
             report(f"{count} records of {size} B from a real Kafka", found, count)
 
 
@@ -459,7 +421,7 @@ def many_partitions(arguments: argparse.Namespace) -> None:
     for count in (1, 1000, 10_000):
         taken: list[list[float]] = []
         for _ in range(max(1, arguments.rounds // 2)):
-            with broker(count) as bootstrap:
+            with embedded(count) as bootstrap:
                 taken.append(measure("partitions", str(count), bootstrap, arguments))
         steady, cpu, idle = (statistics.median(column) for column in zip(*taken, strict=True))
         one = cpu if count == 1 else one

@@ -70,7 +70,7 @@ class ProducerCalls(Sender):
         count = await self._room(lambda: records.count(topic))
         deliveries: list[PieceDelivery] = []
         for piece in pieces(found, count, self.options):
-            put = partial(records.put, topic, piece.partition, piece.data, cast("Any", piece.timestamps))
+            put = partial(records.put, topic, piece.partition, piece.batch, cast("Any", piece.timestamps))
             deliveries.append(PieceDelivery(await self._room(put), 0, piece.rows))
             await self._breathe()
         return deliveries

@@ -29,8 +29,7 @@ try:
 except ImportError as error:
     raise MissingExtra("send_columns", "numpy and pyarrow", "columns") from error
 
-from kproto.records import batches
-from kproto.records.packing import encode_columns
+from kproto.records.packing import Unnumbered, unnumbered
 
 from .door import LAST_PARTITION
 from .options import ProducerOptions
@@ -96,10 +95,10 @@ class Sheet(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What goes into one batch: its bytes, and which rows of the table it has."""
+    """What goes into one batch, and which rows of the table it has."""
 
     partition: int | None
-    data: bytes
+    batch: Unnumbered
     timestamps: Int64s
     rows: Int64s
 
@@ -112,7 +111,7 @@ def pieces(found: Sheet, count: int, options: ProducerOptions) -> Iterator[Piece
             rows = every[first : first + _STRETCH]
             part = found.take(rows)
             at = 0
-            for data in encode_columns(
+            for batch in unnumbered(
                 part.timestamps,
                 part.keys,
                 part.values,
@@ -121,8 +120,8 @@ def pieces(found: Sheet, count: int, options: ProducerOptions) -> Iterator[Piece
                 level=options.compression_level,
                 max_bytes=room,
             ):
-                end = at + next(batches(data)).count
-                yield Piece(partition, data, part.timestamps[at:end], rows[at:end])
+                end = at + batch.count
+                yield Piece(partition, batch, part.timestamps[at:end], rows[at:end])
                 at = end
 
 

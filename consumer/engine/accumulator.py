@@ -32,7 +32,7 @@ from kproto.group.subscription import TopicPartition
 from ..delivery import Delivery
 from ..errors import broker_error
 from ..options import ProducerOptions
-from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
+from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, Unnumbered, fate
 from .partitioning import Partitioner
 
 # What a record costs besides its bytes, at most: seven varints, and some more in each header.
@@ -179,7 +179,7 @@ class Accumulator:
         return len(route.lanes)
 
     def put(
-        self, topic: str, partition: int | None, data: bytes, timestamps: Sequence[int]
+        self, topic: str, partition: int | None, made: Unnumbered, timestamps: Sequence[int]
     ) -> OutBatch | None:
         """Takes a whole batch, behind all that its partition has had; None as `take`, raises as that does.
         The guard is held."""
@@ -190,13 +190,12 @@ class Accumulator:
         if partition is not None and partition >= len(route.lanes):
             self._missing(route, partition)
             return None
-        if len(data) > options.max_request_size:
-            detail = (
-                f"a batch of {len(data)} bytes for {topic!r}; max_request_size is {options.max_request_size}"
-            )
+        size = len(made)
+        if size > options.max_request_size:
+            detail = f"a batch of {size} bytes for {topic!r}; max_request_size is {options.max_request_size}"
             raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "Produce", detail)
         lane = route.sticky if partition is None else route.lanes[partition]
-        if self.buffered and self.buffered + len(data) > options.buffer_memory:
+        if self.buffered and self.buffered + size > options.buffer_memory:
             self._full()
             return None
         if self._crowded(lane):
@@ -205,10 +204,10 @@ class Accumulator:
             self.seal(lane.filling)
         now = self._clock()
         lane.batches += 1
-        batch = OutBatch(lane, len(data), now, now + options.delivery_timeout_ms, (lane.batches,))
-        batch.data, batch.timestamps, batch.count = data, timestamps, len(timestamps)
+        batch = OutBatch(lane, size, now, now + options.delivery_timeout_ms, (lane.batches,))
+        batch.made, batch.timestamps, batch.count = made, timestamps, made.count
         batch.sealed, batch.left = True, -1
-        self.buffered += len(data)
+        self.buffered += size
         self.open[batch] = None
         self._news.begun.append(batch)
         self._news.ripe.append(lane)
@@ -457,7 +456,7 @@ class Accumulator:
                 ledger.count += len(batch) - len(batch.seen)
                 if ledger.first is None:
                     ledger.first = batch.error
-            batch.data = None
+            batch.data = batch.made = None
         return [] if callbacks is None else [callback for _, callback in callbacks]
 
     def _note(self) -> None:

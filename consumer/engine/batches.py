@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -34,6 +34,17 @@ class Identity(NamedTuple):
 
     producer_id: int
     epoch: int
+
+
+class Unnumbered(Protocol):
+    """A batch that is numbered when it is sent: see `kproto.records.packing`, which needs an extra."""
+
+    @property
+    def count(self) -> int: ...
+    def __len__(self) -> int: ...
+    def numbered(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+    ) -> bytes: ...
 
 
 class Ledger(msgspec.Struct):
@@ -62,6 +73,7 @@ class OutBatch:
         "ledger",
         "left",
         "log_append_time",
+        "made",
         "order",
         "places",
         "retry_at",
@@ -85,6 +97,8 @@ class OutBatch:
         self.count = 0
         # Timestamp, key, value and headers of each record, one after the other; until `data` is made.
         self.rows: list[Any] = []
+        # Or the records of a table, encoded as they came.
+        self.made: Unnumbered | None = None
         self.timestamps: Sequence[int] = ()
         self.sealed = False
         self.data: bytes | None = None
@@ -115,6 +129,10 @@ class OutBatch:
     def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
         """Makes the bytes, under the batch's numbers if it has any; its rows are forgotten."""
         producer_id, epoch = self.identity or (-1, -1)
+        if self.made is not None:
+            made, self.made = self.made, None
+            self.data = made.numbered(producer_id, epoch, self.sequence, is_transactional=transactional)
+            return
         rows = self.rows
         self.timestamps = rows[0::COLUMNS]
         self.data = encode_lists(

@@ -11,7 +11,7 @@ from kproto.errors import KprotoError
 
 from ..delivery import Delivery
 from .accumulator import Accumulator
-from .batches import Headers, OutBatch
+from .batches import Headers, OutBatch, Unnumbered
 
 
 class State(Enum):
@@ -88,10 +88,10 @@ class Gated(Accumulator):
             return super().take(topic, key, value, partition, timestamp, headers)
 
     def put(
-        self, topic: str, partition: int | None, data: bytes, timestamps: Sequence[int]
+        self, topic: str, partition: int | None, made: Unnumbered, timestamps: Sequence[int]
     ) -> OutBatch | None:
         self.gate()
-        return super().put(topic, partition, data, timestamps)
+        return super().put(topic, partition, made, timestamps)
 
     def count(self, topic: str) -> int | None:
         self.gate()

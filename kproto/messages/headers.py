@@ -18,7 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from ..errors import DecodeError, EncodeError, UnsupportedVersion
-from ..wire.message import Message, decode_from, decode_views, field
+from ..wire.message import Message, decode_from, decode_views, encode_pieces, field
 from ..wire.types import Int16, Int32, String
 from . import index
 
@@ -84,10 +84,8 @@ def encode_request(request: Message, version: int, correlation_id: int, client_i
     return b"".join(request_pieces(request, version, correlation_id, client_id))
 
 
-def request_pieces(
-    request: Message, version: int, correlation_id: int, client_id: str | None
-) -> tuple[bytes, bytes]:
-    """The same, header and body each for itself: for `frame`, as a body may be long."""
+def request_pieces(request: Message, version: int, correlation_id: int, client_id: str | None) -> list[bytes]:
+    """The same in pieces: for `frame`, as a body may be long."""
     api_key = request.__api_key__
     if api_key is None:
         raise EncodeError(type(request).__name__, version, "", "not a request: it has no API key")
@@ -97,7 +95,7 @@ def request_pieces(
         correlation_id=correlation_id,
         client_id=client_id,
     )
-    return header.encode(request_header_version(type(request), version)), request.encode(version)
+    return [header.encode(request_header_version(type(request), version)), *encode_pieces(request, version)]
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:

@@ -356,7 +356,7 @@ def renumber(
     head, body = bytearray(data[CRC_FROM:_NUMBERS_AT]), memoryview(data)[_NUMBERS_AT + _NUMBERED.size :]
     if is_transactional:
         head[1] |= TRANSACTIONAL  # the low byte of the attributes
-    # BytesIO, as in `finish`: the bytes are written into place, without a copy.
+    # BytesIO, as in `laid_out`: the bytes are written into place, without a copy.
     batch = BytesIO(_join((data[:CRC_FROM], head, numbers, body)))
     with batch.getbuffer() as view:
         view[CRC_AT:CRC_FROM] = crc32c(view[CRC_FROM:]).to_bytes(4, "big")
@@ -387,11 +387,49 @@ def finish(
     count: int,
 ) -> bytes:
     """A batch of these encoded records, given in pieces: compressed, with a header and its CRC in front."""
-    if last_delta < 0:
-        raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
+    return headed(
+        laid_out(records, level, attributes),
+        base_offset=base_offset,
+        last_delta=last_delta,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        count=count,
+    )
+
+
+def laid_out(
+    records: Sequence[bytes | bytearray | memoryview], level: int | None, attributes: int
+) -> BytesIO:
+    """Encoded records behind room for their header, for `headed`; compressed as the attributes say."""
     if attributes & CODEC_BITS:  # nothing, too: Java opens it before it looks at the count
         whole = records[0] if len(records) == 1 else _join(records)
         records = [compress(attributes & CODEC_BITS, whole, level)]
+    # Nobody else knows the joined bytes, so BytesIO lets the header be written into them, without a copy.
+    return BytesIO(_join((_HEADER_ROOM, *records)))
+
+
+def headed(
+    batch: BytesIO,
+    *,
+    base_offset: int,
+    last_delta: int,
+    leader_epoch: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    count: int,
+) -> bytes:
+    """The batch that was laid out, with this header and its CRC."""
+    if last_delta < 0:
+        raise EncodeError("RecordBatch", 2, "lastOffsetDelta", "the last offset is below the first")
     try:
         checked = _CHECKED.pack(
             attributes,
@@ -403,8 +441,6 @@ def finish(
             base_sequence,
             count,
         )
-        # Nobody else knows the joined bytes, so BytesIO lets the header be written into them, without a copy.
-        batch = BytesIO(_join((_HEADER_ROOM, *records)))
         with batch.getbuffer() as view:
             view[CRC_FROM:HEADER_SIZE] = checked
             crc = crc32c(view[CRC_FROM:])

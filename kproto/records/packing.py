@@ -15,8 +15,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from io import BytesIO
 from itertools import pairwise
 from typing import Any
+
+import msgspec
 
 from ..errors import ConfigError, EncodeError, MissingExtra
 
@@ -30,7 +33,7 @@ except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
 from .batch import HEADER_SIZE, TRANSACTIONAL
-from .building import finish
+from .building import headed, laid_out
 from .compression import codec_number
 from .record import Headers, encode_headers
 
@@ -62,6 +65,60 @@ def encode_columns(
     `base_sequence`. Raises `EncodeError` for columns that don't fit together, `ConfigError`, and
     `MissingExtra` for the codec.
     """
+    found: list[bytes] = []
+    for batch in unnumbered(
+        timestamp, key, value, headers, compression=compression, level=level, max_bytes=max_bytes
+    ):
+        sequence = base_sequence
+        if producer_id >= 0:  # they wrap to 0, as in Java
+            base_sequence = (base_sequence + batch.count) & 0x7FFFFFFF
+        found.append(batch.numbered(producer_id, producer_epoch, sequence, is_transactional=is_transactional))
+    return found
+
+
+class Unnumbered(msgspec.Struct, frozen=True):
+    """A batch that lacks nothing but its sender's numbers, and so its CRC. Its length is that in bytes."""
+
+    count: int
+    _laid_out: BytesIO
+    _size: int
+    _attributes: int
+    _base_timestamp: int
+    _max_timestamp: int
+
+    def __len__(self) -> int:
+        return self._size
+
+    def numbered(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+    ) -> bytes:
+        """The batch; -1 for what it doesn't have. Its records are not copied where this is the first call."""
+        return headed(
+            self._laid_out,
+            base_offset=0,
+            last_delta=self.count - 1,
+            leader_epoch=-1,
+            attributes=self._attributes | TRANSACTIONAL * is_transactional,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            count=self.count,
+        )
+
+
+def unnumbered(
+    timestamp: Any,
+    key: Any,
+    value: Any,
+    headers: Iterable[Headers] | None = None,
+    *,
+    compression: str = "none",
+    level: int | None = None,
+    max_bytes: int = 16384,
+) -> Iterator[Unnumbered]:
+    """The batches of `encode_columns`, for a sender that numbers them when their turn comes."""
     codec = codec_number(compression)
     if max_bytes < 1:
         raise ConfigError("max_bytes", max_bytes, "it must be at least 1")
@@ -71,35 +128,16 @@ def encode_columns(
     tails = None if headers is None else pa.array([encode_headers(one) for one in headers], pa.binary())
     if tails is not None and len(tails) != rows:
         raise EncodeError("RecordBatch", 2, "headers", f"{len(tails)} for {rows} rows")
-    attributes = codec | TRANSACTIONAL * is_transactional
     if rows == 0:
-        return []
+        return
     firsts, ends = _cut(moments, keys, values, tails, max_bytes)
     earliest: list[int] = moments[firsts[:-1]].tolist()
     latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
-    found: list[bytes] = []
     for index, records in enumerate(_encoded(moments, keys, values, tails, firsts, ends)):
-        first, count = firsts[index], firsts[index + 1] - firsts[index]
-        sequence = base_sequence
-        if producer_id >= 0:
-            sequence = (base_sequence + first) & 0x7FFFFFFF  # they wrap to 0, as in Java
-        found.append(
-            finish(
-                [records],
-                level,
-                base_offset=0,
-                last_delta=count - 1,
-                leader_epoch=-1,
-                attributes=attributes,
-                base_timestamp=earliest[index],
-                max_timestamp=latest[index],
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=sequence,
-                count=count,
-            )
-        )
-    return found
+        batch = laid_out([records], level, codec)
+        size = batch.getbuffer().nbytes
+        count = firsts[index + 1] - firsts[index]
+        yield Unnumbered(count, batch, size, codec, earliest[index], latest[index])
 
 
 def _binary(column: Any, rows: int, name: str) -> Any:
@@ -181,10 +219,12 @@ def _encode(
     nothing = np.zeros(len(moments), np.int64)
     front = [(length, _width(length)), (nothing, np.ones(len(moments), np.int8))]
     front += list(zip((moment, place, key_zigzag), widths[:3], strict=True))
+    if keys.null_count == len(keys):  # the fewer pieces a record has, the sooner it is joined
+        before_value = [_varints([*front, (value_zigzag, widths[3])])]
+    else:
+        before_value = [_varints(front), keys, _varints([(value_zigzag, widths[3])])]
     joined = pc.binary_join_element_wise(
-        _varints(front),
-        keys,
-        _varints([(value_zigzag, widths[3])]),
+        *before_value,
         values,
         pa.scalar(b"\x00", pa.binary()) if tails is None else tails,
         pa.scalar(b"", pa.binary()),

@@ -9,7 +9,19 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from .message import FRESH, Array, Codecs, Field, Message, Struct, bind, decode_from, decode_views, field
+from .message import (
+    FRESH,
+    Array,
+    Codecs,
+    Field,
+    Message,
+    Struct,
+    bind,
+    decode_from,
+    decode_views,
+    encode_pieces,
+    field,
+)
 from .types import (
     ZERO_UUID,
     Bool,
@@ -51,6 +63,7 @@ __all__ = [
     "Versions",
     "decode_from",
     "decode_views",
+    "encode_pieces",
     "field",
 ]
 
@@ -69,6 +82,7 @@ bind(
         decoder=_late("compile", "decoder"),
         encoder=_late("compile", "encoder"),
         view_decoder=_late("compile", "view_decoder"),
+        piece_encoder=_late("compile", "piece_encoder"),
         read=_late("interpret", "decode"),
         write=_late("interpret", "encode"),
         describe=_late("notes", "described"),

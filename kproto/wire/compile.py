@@ -80,7 +80,15 @@ def encoder(message: type[Message], version: int) -> Encoder:
     It may raise any Exception on values that don't fit. Raises UnsupportedVersion.
     """
     check_version(message, version)
-    return _Encoder(message, version).message_encoder()
+    made: Encoder = _Encoder(message, version).message_encoder()
+    return made
+
+
+def piece_encoder(message: type[Message], version: int) -> Callable[[Any], list[bytes]]:
+    """`encoder`, without the join at the end."""
+    check_version(message, version)
+    made: Callable[[Any], list[bytes]] = _Encoder(message, version).message_encoder("return w")
+    return made
 
 
 class _Source:
@@ -475,15 +483,14 @@ class _Encoder(_Source):
         self.names |= {"uvarint": uvarint, "string_uvarint": calls.string_uvarint}
         self.names |= {"as_content": calls.as_content, "as_array": calls.as_array}
 
-    def message_encoder(self) -> Encoder:
+    def message_encoder(self, end: str = "return b''.join(w)") -> Any:
         root = self.object_variable(self.message)
         self.lines.append(f"def encode({root}):")
         self.line("w = []")
         self.struct(self.message, root)
         self.flush()
-        self.line("return b''.join(w)")
-        encode: Encoder = self.function("encode")
-        return encode
+        self.line(end)
+        return self.function("encode")
 
     def tags_writer(self, cls: type[Struct]) -> Encoder:
         """Compile `write(struct) -> bytes` for the tag sections of `cls`."""

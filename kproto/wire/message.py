@@ -374,6 +374,7 @@ class Codecs(msgspec.Struct, frozen=True):
     decoder: Callable[[Any, int], Decoder]
     encoder: Callable[[Any, int], Encoder]
     view_decoder: Callable[[Any, int], Decoder]
+    piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
     read: Callable[[Any, bytes, int, int], tuple[Any, int]]
     """Read a message slowly, and say what is wrong with it, and where."""
     write: Callable[[Any, int], bytes]
@@ -415,6 +416,7 @@ class Message(Struct):
     __decoders__: ClassVar[Mapping[int, Decoder]]
     __encoders__: ClassVar[Mapping[int, Encoder]]
     __view_decoders__: ClassVar[Mapping[int, Decoder]]
+    __piece_encoders__: ClassVar[Mapping[int, Callable[[Any], list[bytes]]]]
 
     if typing.TYPE_CHECKING:
 
@@ -461,6 +463,7 @@ def _set_versions(
     cls.__decoders__ = _Compiled(cls, "decoder")
     cls.__encoders__ = _Compiled(cls, "encoder")
     cls.__view_decoders__ = _Compiled(cls, "view_decoder")
+    cls.__piece_encoders__ = _Compiled(cls, "piece_encoder")
 
 
 M = TypeVar("M", bound=Message)
@@ -492,6 +495,15 @@ def decode_views(message: type[M], data: bytes | bytearray, offset: int, version
     except UNREADABLE:
         pass
     return _bound[0].read(message, bytes(data), offset, version)
+
+
+def encode_pieces(message: Message, version: int) -> list[bytes]:
+    """`Message.encode` without a copy of what is large: pieces, to be joined with what stands before them."""
+    try:
+        return type(message).__piece_encoders__[version](message)
+    except Exception:  # as in `Message.encode`
+        pass
+    return [_bound[0].write(message, version)]
 
 
 def check_version(message: type[Message], version: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -68,17 +68,20 @@ class RealKafka:
 
 
 @contextlib.contextmanager
-def real_kafka(properties: dict[str, str] | None = None) -> Iterator[RealKafka]:
+def real_kafka(
+    properties: dict[str, str] | None = None, java_options: Sequence[str] = ()
+) -> Iterator[RealKafka]:
     """A real Kafka: the one KPROTO_KAFKA names, else one from the jars, else one in Docker.
 
     `properties` are broker settings on top of the usual ones; with them KPROTO_KAFKA is not used.
+    `java_options` are for one from the jars.
     """
     named = os.environ.get("KPROTO_KAFKA")
     with _required(), contextlib.ExitStack() as stack:
         if named and not properties:
             yield RealKafka(named)
         elif shutil.which("java") and (shutil.which("mvn") or os.environ.get("KPROTO_KAFKA_JARS")):
-            yield RealKafka(stack.enter_context(brokers.jars(properties)))
+            yield RealKafka(stack.enter_context(brokers.jars(properties, java_options=java_options)))
         elif shutil.which("docker"):
             yield RealKafka(stack.enter_context(brokers.docker(properties)))
         else:

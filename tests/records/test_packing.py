@@ -49,6 +49,17 @@ def test_batches_are_nearly_full() -> None:
     assert all(15500 < len(data) <= 16384 for data in built[:-1])
 
 
+def test_a_batch_that_is_numbered_later_is_the_same() -> None:
+    columns_given: Any = range(NOW, NOW + 300), [b"k"] * 300, [b"v" * 9] * 300
+    numbers = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 5}
+    [batch] = packing.unnumbered(*columns_given, max_bytes=1 << 20)
+    first = batch.numbered(7, 2, 5)
+    other = batch.numbered(8, 0, 0, is_transactional=True)
+    assert encode_columns(*columns_given, max_bytes=1 << 20, **numbers) == [first]
+    assert len(batch) == len(first) == len(other)
+    assert (next(batches(other)).producer_id, next(batches(other)).is_transactional) == (8, True)
+
+
 def test_sequence_numbers_go_on_and_wrap() -> None:
     last = (1 << 31) - 1
     built = encode_columns(

@@ -1,4 +1,4 @@
-"""Decoding without a copy of records: what comes out is the same, and points into the bytes."""
+"""Decoding and encoding without a copy of records: what comes out is the same."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.errors import DecodeError
+from kproto.errors import DecodeError, EncodeError
 from kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from kproto.messages.index import API_NAMES, response_class
+from kproto.messages.index import API_NAMES, request_class, response_class
 from kproto.testing.strategies import versioned
-from kproto.wire import decode_from, decode_views
+from kproto.wire import decode_from, decode_views, encode_pieces
 
 
 def answer(version: int, *records: bytes | None) -> FetchResponse:
@@ -57,3 +57,17 @@ def test_cut_bytes_are_the_same_error() -> None:
         with pytest.raises(DecodeError) as seen:
             decode_views(FetchResponse, bytearray(data[:end]), 0, 12)
         assert str(seen.value) == str(told.value)
+
+
+@given(st.data())
+def test_pieces_are_the_message_and_large_records_one_of_them(data: st.DataObject) -> None:
+    cls = data.draw(st.sampled_from([request_class(key) for key in sorted(API_NAMES)]))
+    version, message = data.draw(versioned(cls, unknown_tags=True))
+    assert b"".join(encode_pieces(message, version)) == message.encode(version)
+    records = b"x" * 100_000
+    assert any(piece is records for piece in encode_pieces(answer(12, records), 12))
+
+
+def test_what_cannot_be_encoded_cannot_be_in_pieces() -> None:
+    with pytest.raises(EncodeError, match="throttle_time_ms"):
+        encode_pieces(FetchResponse(throttle_time_ms=1 << 40, responses=[]), 12)
