@@ -98,6 +98,11 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("demo --seconds nan", "nan is not a number of seconds"),
         ("broker --listen 192.0.2.1:9092", "an address of this machine, such as 127.0.0.1:9092"),
         ("broker --listen nowhere.invalid:9092", "an address of this machine"),
+        ('member --as java a:1 c g {"session_ms":"x"}', "session_ms='x' is not allowed; a whole number"),
+        ('member --as sarama a:1 c g {"assignors":5}', "assignors=5 is not allowed; a list of names"),
+        ('member --as sarama a:1 c g {"assignors":"range"}', "assignors='range' is not allowed"),
+        ('member --as kafka-go a:1 c g {"watch":1}', "watch=1 is not allowed; true or false"),
+        (f"scenario loss --refresh {'9' * 400}ms", "is too long a time; at most a year"),
         ("brokr", "there is no command 'brokr'; did you mean broker?"),
         ("xyzzy", "there are demo, scenario,"),
         ("versions JoinGruop", "JoinGroup"),
@@ -208,6 +213,34 @@ def test_a_terminal_that_knows_ascii_only_gets_escapes() -> None:
         order, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=True
     )
     assert b'mechanism: string = "\\xe9"' in told.stdout
+
+
+def in_a_shell(words: str) -> subprocess.CompletedProcess[str]:
+    """`kproto` by its module in a shell, which redirects."""
+    command = f"'{sys.executable}' -m kproto {words}"
+    return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ("decode <&-", 2, "there are no bytes"),
+        ("decode --lines <&-", 0, ""),
+        ("encode <&- >&-", 0, ""),
+        ("versions >&-", 0, ""),
+        ("versions Fetch >/dev/full", 1, "No space left on device"),
+        ("show Fetch >/dev/full", 1, "No space left on device"),
+    ],
+)
+def test_streams_that_are_closed_or_full_are_told_in_a_sentence(words: str, code: int, told: str) -> None:
+    done = in_a_shell(words)
+    assert (done.returncode, len(done.stderr.splitlines())) == (code, 1 if told else 0), done.stderr
+    assert told in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    done = in_a_shell("versions Fetch | true")
+    assert done.stderr == ""
 
 
 def test_records_are_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,9 @@ Exit codes: 0 all is well, 1 the command found something wrong or failed, 2 the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_NAMES)}"
         print(f"kproto: there is no command {words[0]!r}; {hint}", file=sys.stderr)
         return 2
+    _open_what_is_closed()
     options, unknown = parser.parse_known_args(words)
     if unknown:
         commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -44,15 +47,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         form = "utf-8" if getattr(options, "json", False) else None
         out.reconfigure(encoding=form, errors="backslashreplace")
     try:
-        return run(options)
+        code = run(options)
+        sys.stdout.flush()  # what can't be written is met here, and not when Python ends
+        return code
     except KprotoError as error:
         print(f"kproto {options.command}: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except BrokenPipeError:
+        _drop_the_rest()
+        return 1
+    except OSError as error:
+        print(f"kproto {options.command}: {error.strerror or error}", file=sys.stderr)
+        _drop_the_rest()
         return 1
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130
+
+
+def _open_what_is_closed() -> None:
+    """Whoever started us may have closed stdin and stdout; then nothing comes in, and nobody reads."""
+    for name, mode in (("stdin", "r"), ("stdout", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
+def _drop_the_rest() -> None:
+    """What stdout still holds and can't write would fail again when Python ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
 
 
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:

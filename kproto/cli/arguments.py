@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from consumer.security import SecurityConfig
 
 
+_LONGEST_MS = 366 * 86_400_000
+
+
 class Commands(Protocol):
     """Where each command puts its parser: what add_subparsers returns, which has no public name."""
 
@@ -73,7 +76,10 @@ def duration(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 400ms, 4s, 10m or 1h")
-    return int(float(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[found[2]])
+    ms = float(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[found[2]]
+    if ms > _LONGEST_MS:
+        raise argparse.ArgumentTypeError(f"{text:.40} is too long a time; at most a year, as 8760h")
+    return int(ms)
 
 
 def some_time(text: str) -> int:

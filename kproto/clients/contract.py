@@ -30,13 +30,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..wire.message import Message
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(one, str) for one in cast("list[object]", value)
+    )
+
+
+_RULES: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "int": (lambda value: type(value) is int and value >= 0, "a whole number, 0 or more"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "tuple[str, ...]": (_texts, "a list of names"),
+}
+_ANYTHING: Final[tuple[Callable[[object], bool], str]] = (lambda value: True, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +78,13 @@ class Config:
     """Whatever is random in an original: drawn from here, 0 <= x < 1."""
     extra: Mapping[str, object] = field(default_factory=dict[str, object])
     """Options of one client only, under its own names ("Offsets.Retry.Max", "queued.min.messages")."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            holds, allowed = _RULES.get(str(one.type).removesuffix(" | None"), _ANYTHING)
+            value = getattr(self, one.name)
+            if value is not None and not holds(value):
+                raise ConfigError(one.name, value, allowed)
 
 
 OURS: Final[Mapping[str, str]] = {

@@ -24,6 +24,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -74,7 +75,7 @@ def configuration(client_id: str, group: str, conf: Mapping[str, Any]) -> c.Conf
     """The drivers' JSON as a machine's configuration: what it doesn't know goes to `extra`."""
     known = {one.name for one in fields(c.Config)} - {"client_id", "group_id", "random", "extra"}
     said = {key: value for key, value in conf.items() if key in known and value is not None}
-    if "assignors" in said:
+    if isinstance(said.get("assignors"), list):
         said["assignors"] = tuple(said["assignors"])
     if "wait_ms" in conf:
         said["fetch_wait_ms"] = conf["wait_ms"]
@@ -174,7 +175,7 @@ class Machine:
             if line is not None:
                 try:
                     self._obey(line)
-                except (ConfigError, ValueError, IndexError) as error:
+                except (ConfigError, ValueError, IndexError, OverflowError, re.error) as error:
                     say("error", type(error).__name__, error)
                 else:
                     if not self.closed:
