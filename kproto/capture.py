@@ -79,6 +79,7 @@ class _Direction:
     def take(self, at: float, sequence: int, data: bytes, start: bool) -> Iterator[Found]:
         """Frames that are complete with this segment, each with its time."""
         if start:
+            yield from self.rest()
             sequence = (sequence + 1) % _SEQUENCES
             self.frames, self.expected, self.early, self.held = Frames(), sequence, [], 0
         if not data or (self.expected is None and not self._begin(sequence, data)):
@@ -208,6 +209,8 @@ def frames(path: Path, port: int = 9092) -> Iterator[Frame]:
         client, broker = (source, target) if asking else (target, source)
         connection = connections.get((client, broker))
         if connection is None or (start and asking):
+            if connection is not None:  # the port is used again
+                yield from connection.end(client, broker)
             connection = connections[client, broker] = _Connection()
         connection.last = at
         half = connection.to_broker if asking else connection.to_client

@@ -125,6 +125,15 @@ def test_a_capture_may_begin_in_the_middle_of_a_frame(tmp_path: Path) -> None:
     assert (read(found, "Request"), read(found, "Response")) == (BEATS - 1, BEATS - 1)
 
 
+def test_a_port_that_is_used_again_takes_nothing_from_the_connection_before(tmp_path: Path) -> None:
+    segments = one_by_one()
+    once = capture(tmp_path / "once", segments[:3] + segments[4 : BEATS + 5] + segments[BEATS + 6 :])
+    twice = tmp_path / "twice"
+    twice.write_bytes(once.read_bytes() + once.read_bytes()[24:])
+    titles = [one.title for one in frames(once)]
+    assert [one.title for one in frames(twice)] == 2 * titles
+
+
 def test_a_last_frame_that_is_cut_is_told(tmp_path: Path) -> None:
     asked, told = conversation()
     found = list(frames(capture(tmp_path / "c", [*cut(True, asked[:-3], 50), *cut(False, told, 50)])))
