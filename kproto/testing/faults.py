@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from random import Random
 from types import TracebackType
 
 from ..errors import ConfigError, IllegalState
+from .places import place
 
 CHUNK = 1 << 16
 MOVES = ("cut", "stall", "half_close", "delay")
@@ -34,10 +36,7 @@ class Proxy:
     """Passes bytes between its port and `target` (HOST:PORT). `port` 0: any free one, see `port`."""
 
     def __init__(self, target: str, host: str = "127.0.0.1", port: int = 0) -> None:
-        name, _, number = target.rpartition(":")
-        if not name or not number.isdigit():
-            raise ConfigError("target", target, "HOST:PORT")
-        self.target = (name, int(number))
+        self.target = place("target", target)
         self.host = host
         self.port = port
         self.connections = 0
@@ -85,10 +84,11 @@ class Proxy:
 
     def delay(self, seconds: float) -> None:
         """Let each chunk of bytes take so much longer, until it is set to something else."""
-        self._delay = seconds
+        self._delay = _checked(seconds)
 
     def stall(self, seconds: float) -> None:
         """Let nothing move for so long; then everything does, in order."""
+        _checked(seconds)
 
         def stop() -> None:
             assert self._flows is not None
@@ -101,8 +101,9 @@ class Proxy:
 
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Do all of this for so long, at moments that the seed decides. Blocks; then the network is well."""
+        self._do(lambda: None)  # is it running?
         random = Random(seed)
-        end = time.monotonic() + seconds
+        end = time.monotonic() + _checked(seconds)
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, random.uniform(0.1, 2.0)))
             match random.choice(MOVES):
@@ -119,7 +120,7 @@ class Proxy:
     # ---- inside
 
     def _do(self, what: Callable[[], object]) -> None:
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
             raise IllegalState("the proxy is not running: use it in a with statement")
         self._loop.call_soon_threadsafe(what)
 
@@ -164,10 +165,10 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         assert self._flows is not None
-        await self._flows.wait()
         try:
+            await self._flows.wait()
             there = await asyncio.open_connection(*self.target)
-        except OSError:
+        except (OSError, asyncio.CancelledError):  # nobody is there, or the proxy ends
             writer.transport.abort()
             return
         pair = _Pair(writer, there[1])
@@ -190,6 +191,12 @@ class Proxy:
             pass
         if not pair.half_closed:
             pair.cut()
+
+
+def _checked(seconds: object) -> float:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise ConfigError("seconds", seconds, "a number of seconds, 0 or more")
+    return seconds
 
 
 class _Pair:

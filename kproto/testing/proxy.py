@@ -22,8 +22,9 @@ from uuid import UUID
 
 from consumer.security.tls import sentence
 
-from ..errors import ConnectionFailed
+from ..errors import ConnectionFailed, IllegalState
 from ..show.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
+from .places import place
 
 log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31
@@ -47,8 +48,7 @@ class Proxy:
         frames: Frames | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._broker = (host.strip("[]"), int(port))
+        self._broker = place("bootstrap", bootstrap)
         self._listen = listen
         self._tell = tell
         self._frames = frames
@@ -64,7 +64,9 @@ class Proxy:
 
     @property
     def bootstrap(self) -> str:
-        """HOST:PORT for the clients."""
+        """HOST:PORT for the clients. Raises IllegalState before it listens."""
+        if self._broker not in self._ports:
+            raise IllegalState("the proxy is not listening: use it in an async with statement")
         return f"{self._listen[0]}:{self._ports[self._broker]}"
 
     async def __aenter__(self) -> Proxy:

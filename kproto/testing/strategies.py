@@ -88,6 +88,9 @@ def from_message(
     With `unknown_tags` its structs, at every depth, may also have tagged fields that nobody declares, where
     the version is flexible. Raises UnsupportedVersion for a version that `cls` doesn't have.
     """
+    given: object = cls
+    if not (isinstance(given, type) and issubclass(given, Message)):
+        raise ConfigError("cls", cls, "the class of a message, as FetchRequest; names are for `requests`")
     chosen = cls.__versions__.max if version is None else version
     check_version(cls, chosen)
     strategy: st.SearchStrategy[M] = _struct(cls, chosen, chosen in cls.__flexible__, unknown_tags)
@@ -143,8 +146,10 @@ def _of_apis(
     keys: dict[int | str, int] = {name: key for key, name in API_NAMES.items()} | {
         key: key for key in API_NAMES
     }
-    if isinstance(apis, str):
+    if isinstance(apis, str | int):
         raise ConfigError("apis", apis, f"give a list: [{apis!r}]")
+    if isinstance(versions, int):
+        raise ConfigError("versions", versions, f"give a list: [{versions!r}]")
     asked = API_NAMES if apis is None else list(apis)
     if not asked:
         raise ConfigError("apis", asked, "name at least one, or give None for all")
@@ -326,12 +331,16 @@ def record_batches(
 
     `compacted` allows gaps between offsets, batches with nothing left and delete horizons: what a log holds
     and nobody produces. `control` allows transaction markers. Magic 0 and 1 have gaps, but nothing else of
-    these, no headers, no producers, and no zstd. The first draw raises ConfigError for another magic, and for
-    codecs that it doesn't have.
+    these, no headers, no producers, and no zstd. The first draw raises ConfigError for another magic, for
+    codecs that it doesn't have, and for no records at all.
     """
     if magic not in (0, 1, 2):
         raise ConfigError("magic", magic, "only 0, 1 and 2 exist")
     known = [name for name in codecs if name in CODECS and (magic == 2 or name != "zstd")]
+    if max_records < 1:
+        raise ConfigError(
+            "max_records", max_records, "at least 1; batches with nothing left are drawn anyway"
+        )
     if not known or not set(codecs) <= set(CODECS):
         raise ConfigError("codecs", codecs, f"magic {magic} has {', '.join(CODECS[: 4 + magic // 2])}")
     header: dict[str, Any] = {"compression": draw(st.sampled_from(known))}

@@ -118,6 +118,12 @@ def test_the_newest_version_is_drawn_by_default() -> None:
     )
 
 
+@pytest.mark.parametrize("cls", ["FetchRequest", 1, int, JoinGroupRequestProtocol])
+def test_what_is_no_message_is_refused(cls: Any) -> None:
+    with pytest.raises(ConfigError, match="the class of a message"):
+        from_message(cls)
+
+
 def test_a_version_that_is_not_there_is_refused() -> None:
     with pytest.raises(UnsupportedVersion):
         from_message(JoinGroupRequest, 10)
@@ -161,7 +167,9 @@ def test_all_sorts_of_apis_are_drawn(kind: Any) -> None:
         ({"apis": ["JoinGroupRequest"]}, "such as JoinGroup"),
         ({"apis": [4]}, "apis=4"),
         ({"apis": "Fetch"}, r"\['Fetch'\]"),
+        ({"apis": 1}, r"\[1\]"),
         ({"apis": []}, "at least one"),
+        ({"versions": 5}, r"versions=5.*\[5\]"),
         ({"apis": [11], "versions": [99]}, "no API of those has such a version"),
     ],
     ids=str,
@@ -231,6 +239,7 @@ def test_the_smallest_batch_is_one_plain_record() -> None:
     [
         ({"magic": 3}, "magic=3"),
         ({"codecs": "lz4"}, "codecs='lz4'"),
+        ({"max_records": 0}, "max_records=0.*at least 1"),
         ({"codecs": ["brotli"]}, "none, gzip, snappy, lz4, zstd"),
         ({"magic": 1, "codecs": ["zstd"]}, "magic 1 has none, gzip, snappy, lz4\n"),
     ],
