@@ -101,12 +101,13 @@ def broker_default(name: str, settings: Settings) -> str:
 class Topics:
     """All topics, by name and by id. This is also the view of them that the group coordinator gets."""
 
-    __slots__ = ("_by_id", "_by_name", "_settings")
+    __slots__ = ("_alike", "_by_id", "_by_name", "_settings")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._alike: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -141,11 +142,13 @@ class Topics:
         topic = Topic(name, topic_id, count, configs or {}, self._settings)
         self._by_name[name] = topic
         self._by_id[topic_id] = topic
+        self._alike[_seen(name)] = name
         return topic
 
     def delete(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.id]
+        self._alike.pop(_seen(topic.name), None)
 
     def refusal(self, name: str, count: int) -> tuple[ErrorCode, str] | None:
         """Why no topic of this name and size can be made; None when it can."""
@@ -153,12 +156,19 @@ class Topics:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, why
         if name in self._by_name:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
+        if (other := self._alike.get(_seen(name))) is not None:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
         if not 0 < count <= MAX_PARTITIONS:
             return (
                 ErrorCode.INVALID_PARTITIONS,
                 f"The number of partitions must be from 1 to {MAX_PARTITIONS}.",
             )
         return None
+
+
+def _seen(name: str) -> str:
+    """A name as Kafka's metrics have it: two topics may not be alike there."""
+    return name.replace(".", "_")
 
 
 def bad_name(name: str) -> str | None:

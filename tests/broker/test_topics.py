@@ -181,6 +181,7 @@ def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: 
     ("topic", "error"),
     [
         ({"name": "t"}, ErrorCode.TOPIC_ALREADY_EXISTS),
+        ({"name": "one.two_three"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"count": -2}, ErrorCode.INVALID_PARTITIONS),
         ({"count": 2**31 - 1}, ErrorCode.INVALID_PARTITIONS),
@@ -201,10 +202,17 @@ def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: 
 def test_what_cant_be_created_is_refused_with_kafkas_code(
     stage: Stage, client: Client, topic: dict[str, Any], error: ErrorCode
 ) -> None:
+    stage.step(CreateTopic("one_two.three", 1, stage.random_id()))
     result = created(client, **topic)
     assert result.error_code == error
     assert result.error_message
-    assert len(stage.broker.topics) == 2
+    assert len(stage.broker.topics) == 3
+
+
+def test_names_that_are_alike_may_follow_each_other(stage: Stage, client: Client) -> None:
+    assert created(client, name="a.b").error_code == 0
+    deleted(client, 6, name="a.b")
+    assert created(client, name="a_b").error_code == 0
 
 
 def test_a_manual_assignment_gives_the_number_of_partitions(stage: Stage, client: Client) -> None:
@@ -394,6 +402,15 @@ def test_a_config_is_not_altered_twice_in_one_request(stage: Stage, client: Clie
     resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=changes)
     answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
     assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    assert stage.topic("t").configs == {}
+
+
+def test_a_topic_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
+    change = AlterableConfig(name="retention.ms", config_operation=SET, value="1")
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource, resource], validate_only=False)
+    codes = {one.error_code for one in client.ask(request).responses}
+    assert codes == {ErrorCode.INVALID_REQUEST}
     assert stage.topic("t").configs == {}
 
 

@@ -189,6 +189,10 @@ def test_topics_are_created_alike(both: Both) -> None:
     both.create(2)
     both.agree(CreateTopicsRequest(topics=[creating(both.topic)]))
     both.agree(CreateTopicsRequest(topics=[creating("twice"), creating("twice")]))
+    both.agree(CreateTopicsRequest(topics=[creating(f"{both.topic}.a")]))
+    both.agree(CreateTopicsRequest(topics=[creating(f"{both.topic}_a")]))
+    alike = [creating(f"{both.topic}.b"), creating(f"{both.topic}_b")]
+    both.agree(CreateTopicsRequest(topics=alike, validate_only=True))
     both.agree(CreateTopicsRequest(topics=[creating(f"{both.topic}-v", -1, -1)], validate_only=True))
     for version in range(2, 8):
         both.agree(CreateTopicsRequest(topics=[creating(f"{both.topic}-{version}")]), version)
@@ -452,6 +456,8 @@ def test_configs_are_described_and_altered_alike(both: Both) -> None:
     twice = [AlterableConfig(name="retention.ms", config_operation=0, value=value) for value in "12"]
     resource = AlterConfigsResource(resource_type=2, resource_name=name, configs=twice)
     both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True))
+    resource.configs = twice[:1]
+    both.agree(IncrementalAlterConfigsRequest(resources=[resource, resource], validate_only=True))
 
 
 def test_topics_are_deleted_alike(both: Both) -> None:

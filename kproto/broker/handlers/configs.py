@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import IntEnum
 from typing import Final
 
@@ -165,8 +166,13 @@ def incremental_alter_configs(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, IncrementalAlterConfigsRequest)
 
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+
     def alter(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
-        error, message = _altered(broker, resource, validate_only=request.validate_only)
+        error: ErrorCode = ErrorCode.INVALID_REQUEST
+        message: str | None = "Each resource must appear at most once."
+        if times[resource.resource_type, resource.resource_name] == 1:
+            error, message = _altered(broker, resource, validate_only=request.validate_only)
         return AlterConfigsResourceResponse(
             error_code=error,
             error_message=message,
