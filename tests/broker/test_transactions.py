@@ -4,8 +4,6 @@ tests/conformance/test_transactions_like_kafka.py.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kproto.broker.broker import Broker, Transacted
@@ -16,117 +14,20 @@ from kproto.broker.machine import CreateTopic, Fail, Truncate
 from kproto.broker.settings import Settings
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode as E
-from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kproto.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
-from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kproto.messages.list_transactions import ListTransactionsRequest
-from kproto.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kproto.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from kproto.records import batches, rows
 from kproto.txn.coordinator import WriteMarkers
 from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
-
-
-class Producer:
-    """A producer of transactions, as simple as can be."""
-
-    def __init__(self, stage: Stage, name: str = "x", *, timeout: int = 60_000) -> None:
-        self.stage, self.client, self.name, self.timeout = stage, stage.client(), name, timeout
-        self.sequences: dict[tuple[str, int], int] = {}
-        self.take()
-
-    def take(self) -> int:
-        asked = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout)
-        answer = self.client.ask(asked)
-        if answer.error_code == E.CONCURRENT_TRANSACTIONS:
-            answer = self.client.ask(asked)
-        self.id, self.epoch = answer.producer_id, answer.producer_epoch
-        self.sequences.clear()
-        code: int = answer.error_code
-        return code
-
-    def write(
-        self, *data: bytes, partition: int = 0, topic: str = "t", version: int = 13, **fields: Any
-    ) -> Any:
-        at = self.sequences.get((topic, partition), 0)
-        given: dict[str, Any] = {
-            "producer_id": self.id,
-            "producer_epoch": self.epoch,
-            "base_sequence": at,
-            "is_transactional": True,
-        }
-        batch = batch_of(*(data or (b"v",)), **{**given, **fields})
-        request = ProduceRequest(
-            transactional_id=self.name,
-            acks=-1,
-            timeout_ms=1000,
-            topic_data=[
-                TopicProduceData(
-                    name=topic,
-                    topic_id=self.stage.broker.topics.id(topic) or NO_ID,
-                    partition_data=[PartitionProduceData(index=partition, records=batch)],
-                )
-            ],
-        )
-        answer = self.client.ask(request, version).responses[0].partition_responses[0]
-        if not answer.error_code:
-            self.sequences[topic, partition] = at + max(len(data), 1)
-        return answer
-
-    def add(self, *partitions: int, version: int = 3) -> list[int]:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=self.id,
-            v3_and_below_producer_epoch=self.epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[*partitions])],
-        )
-        answer = self.client.ask(request, version).results_by_topic_v3_and_below
-        return [one.partition_error_code for topic in answer for one in topic.results_by_partition]
-
-    def commit(self, offset: int, *, group: str = "g", version: int = 5, partition: int = 0) -> list[int]:
-        one = TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_metadata=None
-        )
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.name,
-            group_id=group,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
-            topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[one])],
-        )
-        return [
-            one.error_code for topic in self.client.ask(request, version).topics for one in topic.partitions
-        ]
-
-    def end(self, *, committed: bool = True, version: int = 5) -> int:
-        request = EndTxnRequest(
-            transactional_id=self.name,
-            producer_id=self.id,
-            producer_epoch=self.epoch,
-            committed=committed,
-        )
-        answer = self.client.ask(request, version)
-        if not answer.error_code and version >= 5:
-            self.id, self.epoch = answer.producer_id, answer.producer_epoch
-            self.sequences.clear()
-        code: int = answer.error_code
-        return code
+from tests.broker.transacting import Producer, committed, read, seen
 
 
 @pytest.fixture
@@ -142,35 +43,6 @@ def client(stage: Stage) -> Client:
 @pytest.fixture
 def producer(stage: Stage) -> Producer:
     return Producer(stage)
-
-
-def read(client: Client, offset: int = 0, *, isolation: int = 1, partition: int = 0, **more: Any) -> Any:
-    (data,) = answered(client.fetch(fetching(wanted(offset, partition, **more), wait=0, isolation=isolation)))
-    return data
-
-
-def seen(client: Client, **more: Any) -> list[bytes | None]:
-    """What a reader of committed records makes of one answer, as KIP-98 has it."""
-    data = read(client, **more)
-    aborted = sorted(data.aborted_transactions, key=lambda one: one.first_offset)
-    out: set[int] = set()
-    found: list[bytes | None] = []
-    for batch in batches(data.records):
-        while aborted and aborted[0].first_offset <= batch.last_offset:
-            out.add(aborted.pop(0).producer_id)
-        if batch.is_control:
-            out.discard(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in out):
-            found += [record.value for record in batch.records()]
-    return found
-
-
-def committed(client: Client, group: str = "g", *, stable: bool = False) -> tuple[int, int]:
-    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
-    asked = OffsetFetchRequestGroup(group_id=group, topics=topics)
-    answer = client.ask(OffsetFetchRequest(groups=[asked], require_stable=stable), 9)
-    one = answer.groups[0].topics[0].partitions[0]
-    return one.error_code, one.committed_offset
 
 
 def latest(client: Client, *, isolation: int, timestamp: int = -1) -> int:

@@ -1,0 +1,409 @@
+"""Any producers, careful and careless ones, against what must hold for every transaction.
+
+The moves are drawn: they take ids from each other, write, commit offsets, end, ask again, come late, and let
+time pass. The model knows only what was answered. The mutants at the end are brokers with one rule missing:
+each must be found out, or these tests would be worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from kproto.broker import topics
+from kproto.broker.broker import Broker
+from kproto.broker.handlers import produce, transactions
+from kproto.broker.producers import Producers
+from kproto.broker.stable import Transactions
+from kproto.error_codes import ErrorCode as E
+from kproto.group import classic
+from kproto.txn import adding, coordinator, ending, naming
+from kproto.txn.coordinator import TABLE, Cell, Kind, Reply, WriteMarkers
+from kproto.txn.transaction import S, Turn
+from tests.broker.stage import Stage, batch_of
+from tests.broker.transacting import Producer, committed, read, seen
+
+TIMEOUT = 5_000
+PARTITIONS = (0, 1)
+WHO = st.integers(0, 2)
+
+
+@dataclass
+class Fate:
+    """A transaction as its producer knows it."""
+
+    began: int
+    offset: int = -1  # that it commits for the group
+    committed: bool | None = None  # None: it is open
+
+
+@dataclass
+class Written:
+    """A record in a log. Plain ones have no fate."""
+
+    value: bytes
+    fate: Fate | None
+
+
+@dataclass
+class Process:
+    """A producer, and what it has open; None: it was fenced, or has not begun."""
+
+    name: str
+    producer: Any = None
+    open: Fate | None = None
+    last_batch: Any = None
+
+
+class Transacting(RuleBasedStateMachine):
+    """One topic, one group, three processes, of which two have the same id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage({"t": len(PARTITIONS)})
+        self.client = self.stage.client()
+        self.processes = [Process("x"), Process("x"), Process("y")]
+        self.owners: dict[str, Process] = {}
+        self.log: dict[int, dict[int, Written]] = {index: {} for index in PARTITIONS}
+        self.stable = dict.fromkeys(PARTITIONS, 0)
+        self.start = dict.fromkeys(PARTITIONS, 0)
+        self.offset = -1
+        self.count = 0
+
+    def value(self) -> bytes:
+        self.count += 1
+        return b"%d" % self.count
+
+    def end_of(self, partition: int) -> int:
+        return self.stage.log("t", partition).end_offset
+
+    def decided(self, process: Process, *, committed: bool) -> None:
+        if process.open is not None:
+            process.open.committed = committed
+            if committed and process.open.offset >= 0:
+                # They grow: of two transactions the offset that was written later stays.
+                self.offset = max(self.offset, process.open.offset)
+            process.open = None
+
+    def begun(self, who: int) -> Process:
+        if self.processes[who].producer is None:
+            self.take(who)
+        return self.processes[who]
+
+    def owns(self, process: Process) -> bool:
+        return self.owners.get(process.name) is process
+
+    # Moves.
+
+    @rule(who=WHO)
+    def take(self, who: int) -> None:
+        process = self.processes[who]
+        before = self.owners.get(process.name)
+        if process.producer is None:
+            process.producer = Producer(self.stage, process.name, timeout=TIMEOUT)
+        else:
+            assert process.producer.take() == E.NONE
+        for one in (before, process):
+            if one is not None:
+                self.decided(one, committed=False)
+        self.owners[process.name] = process
+
+    @rule(who=WHO, partition=st.sampled_from(PARTITIONS), version=st.sampled_from([9, 11, 12, 13]))
+    def write(self, who: int, partition: int, version: int) -> None:
+        process = self.begun(who)
+        if version < 12:
+            process.producer.add(partition)
+        at, value = self.end_of(partition), self.value()
+        answer = process.producer.write(value, partition=partition, version=version)
+        if answer.error_code:
+            assert self.end_of(partition) == at, "what was refused is in the log"
+            assert not self.owns(process), f"who has the id is refused: {E(answer.error_code).name}"
+            return
+        assert self.owns(process), "a fenced producer writes"
+        if process.open is None:
+            process.open = Fate(self.stage.now)
+        assert answer.base_offset == at
+        self.log[partition][at] = Written(value, process.open)
+        process.last_batch = (partition, value, version, at)
+
+    @rule(who=WHO)
+    def write_again(self, who: int) -> None:
+        """The answer was lost: the same batch comes once more."""
+        process = self.begun(who)
+        if process.last_batch is None or process.open is None:
+            return
+        partition, value, version, at = process.last_batch
+        sequence = process.producer.sequences["t", partition] - 1
+        answer = process.producer.write(
+            value, partition=partition, version=version, base_sequence=sequence, keeps=True
+        )
+        assert (answer.error_code, answer.base_offset) == (E.NONE, at), "a repeated batch is no duplicate"
+
+    @rule(who=WHO)
+    def write_without_taking_part(self, who: int) -> None:
+        """An older client that forgot to say so."""
+        process = self.begun(who)
+        if process.open is not None:
+            return
+        at = self.end_of(0)
+        assert process.producer.write(b"alone", version=9).error_code != E.NONE, (
+            "a record without a transaction"
+        )
+        assert self.end_of(0) == at
+
+    @rule(who=WHO, version=st.sampled_from([3, 5]))
+    def commit_offsets(self, who: int, version: int) -> None:
+        process = self.begun(who)
+        if version < 5:
+            process.producer.add_offsets()
+        self.count += 1
+        (code,) = process.producer.commit(self.count, version=version)
+        assert (code == E.NONE) == self.owns(process), "a fenced producer commits offsets"
+        if code == E.NONE:
+            if process.open is None:
+                process.open = Fate(self.stage.now)
+            process.open.offset = self.count
+
+    @rule(who=WHO, commits=st.booleans(), version=st.sampled_from([4, 5]))
+    def end(self, who: int, commits: bool, version: int) -> None:
+        process = self.begun(who)
+        was = process.producer.id, process.producer.epoch
+        code = process.producer.end(committed=commits, version=version)
+        if process.open is not None:
+            assert code == E.NONE, f"an open transaction is not ended: {E(code).name}"
+            self.decided(process, committed=commits)
+            if version == 5:
+                now, process.producer.id, process.producer.epoch = (
+                    (process.producer.id, process.producer.epoch),
+                    *was,
+                )
+                again = process.producer.end(committed=commits)
+                assert again == E.NONE, "who asks again is not told the same"
+                assert (process.producer.id, process.producer.epoch) == now
+        elif code == E.NONE and version == 5 and not commits:
+            self.owners[process.name] = process  # it has the newest epoch, perhaps again
+
+    @rule(partition=st.sampled_from(PARTITIONS))
+    def plain(self, partition: int) -> None:
+        value = self.value()
+        answer = self.client.produce(batch_of(value), partition=partition)
+        self.log[partition][answer.base_offset] = Written(value, None)
+
+    @rule(ms=st.sampled_from([1, TIMEOUT // 2, TIMEOUT, TIMEOUT + 1]))
+    def wait(self, ms: int) -> None:
+        self.stage.wait(ms)
+        for process in self.processes:
+            if process.open is not None and self.stage.now > process.open.began + TIMEOUT:
+                self.decided(process, committed=False)
+                self.owners.pop(process.name)
+
+    @rule(partition=st.sampled_from(PARTITIONS), part=st.floats(0, 1))
+    def delete(self, partition: int, part: float) -> None:
+        there = self.stage.topic("t").partitions[partition]
+        offset = there.log.start_offset + int(part * (there.log.end_offset - there.log.start_offset))
+        there.delete_before(offset)
+        self.start[partition] = offset
+
+    # What must hold.
+
+    @invariant()
+    def only_what_is_committed_is_seen_each_once_in_order(self) -> None:
+        for partition in PARTITIONS:
+            end = read(self.client, self.start[partition], partition=partition).last_stable_offset
+            ends = sorted(
+                {self.start[partition], *(o for o in self.log[partition] if o >= self.start[partition])}
+            )
+            for offset in ends[-6:]:
+                wanted = [
+                    one.value
+                    for at, one in sorted(self.log[partition].items())
+                    if offset <= at < end and (one.fate is None or one.fate.committed)
+                ]
+                assert seen(self.client, offset=offset, partition=partition) == wanted
+
+    @invariant()
+    def the_last_stable_offset_passes_nothing_open_and_never_goes_back(self) -> None:
+        for partition in PARTITIONS:
+            data = read(self.client, self.start[partition], partition=partition)
+            undecided = [
+                at
+                for at, one in self.log[partition].items()
+                if one.fate is not None and one.fate.committed is None
+            ]
+            first = min(undecided, default=data.high_watermark)
+            assert data.last_stable_offset == max(first, self.start[partition])
+            assert data.last_stable_offset >= self.stable[partition]
+            self.stable[partition] = data.last_stable_offset
+
+    @invariant()
+    def offsets_are_committed_iff_their_transaction_is(self) -> None:
+        assert committed(self.client)[1] == self.offset
+
+    def teardown(self) -> None:
+        """Every transaction ends: at the latest when its time is over."""
+        self.wait(TIMEOUT + 1)
+        for partition in PARTITIONS:
+            data = read(self.client, self.start[partition], partition=partition)
+            assert data.last_stable_offset == data.high_watermark, "a transaction never ends"
+        self.only_what_is_committed_is_seen_each_once_in_order()
+        self.offsets_are_committed_iff_their_transaction_is()
+
+
+def explore(examples: int, *, shrink: bool = True) -> None:
+    phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])]
+    run_state_machine_as_test(
+        Transacting,
+        settings=settings(
+            max_examples=examples, stateful_step_count=30, deadline=None, phases=phases, database=None
+        ),
+    )
+
+
+@contextmanager
+def watched() -> Iterator[set[tuple[Kind, S]]]:
+    """Each step is held against its cell; gives the cells that were entered."""
+    entered: set[tuple[Kind, S]] = set()
+
+    def watch(key: tuple[Kind, S], cell: Cell) -> Cell:
+        def act(turn: Turn, txn: Any, what: Any) -> None:
+            before, said = txn.state, len(turn.actions)
+            entered.add(key)
+            cell.act(turn, txn, what)
+            assert txn.state is before or txn.state in cell.to, (key, txn.state)
+            codes = {one.response.error_code for one in turn.actions[said:] if isinstance(one, Reply)}  # type: ignore[attr-defined]
+            if isinstance(what, adding.Adding):
+                codes = {*what.codes.values()}
+            assert codes <= {*map(int, cell.says)}, (key, codes)
+
+        return cell._replace(act=act)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "TABLE", {key: watch(key, cell) for key, cell in TABLE.items()})
+        yield entered
+
+
+def test_whatever_producers_do_transactions_are_transactions_and_the_table_says_so() -> None:
+    with watched() as entered:
+        explore(60)
+    for key in (
+        (Kind.INIT, S.ONGOING),
+        (Kind.END_NEW, S.ONGOING),
+        (Kind.END_OLD, S.ONGOING),
+        (Kind.DEADLINE, S.ONGOING),
+    ):
+        assert key in entered
+
+
+# Mutants.
+
+Change = Callable[[pytest.MonkeyPatch], None]
+
+
+def _set(target: Any, name: str, value: Any) -> Change:
+    return lambda patch: patch.setattr(target, name, value)
+
+
+def _cell(kind: Kind, state: S, act: Callable[[Turn, Any, Any], None]) -> Change:
+    def change(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(coordinator, "TABLE", {**TABLE, (kind, state): TABLE[kind, state]._replace(act=act)})
+
+    return change
+
+
+def _names_without_aborting(turn: Turn, txn: Any, call: Any) -> None:
+    txn.epoch += 1
+    txn.partitions.clear()
+    txn.state = S.EMPTY
+    naming._name(turn, txn, call)
+
+
+def _times_out_in_the_same_epoch(turn: Turn, txn: Any, event: None) -> None:
+    ending.end(turn, txn, committed=False, bumps=False, reason="")
+
+
+def _marks_one_partition_only(self: Broker, wanted: WriteMarkers, now: int) -> None:
+    _MARK(self, msgspec.structs.replace(wanted, partitions=wanted.partitions[:1]), now)
+
+
+def _marks_no_offsets(self: Broker, wanted: WriteMarkers, now: int) -> None:
+    kept = tuple(one for one in wanted.partitions if one[0] == "t")
+    _MARK(self, msgspec.structs.replace(wanted, partitions=kept), now)
+
+
+def _commits_all_offsets(self: Broker, event: Any, now: int) -> None:
+    if isinstance(event, classic.TransactionEnded):
+        event = classic.TransactionEnded(event.producer_id, True)
+    _COORDINATE(self, event, now)
+
+
+def _takes_part_always(broker: Any, call: Any, name: str, producer: Any, partitions: Any, **_: Any) -> Any:
+    return dict.fromkeys(partitions, E.NONE)
+
+
+def _any_epoch(txn: Any, producer_id: int, epoch: int) -> E:
+    return E.NONE if producer_id == txn.producer_id else E.INVALID_PRODUCER_ID_MAPPING
+
+
+def _forgets_older(self: Transactions, start: int, end: int) -> Any:
+    return [one for one in _ABORTED(self, start, end) if one.first_offset >= start]
+
+
+def _never_a_duplicate(self: Producers, *args: Any, **kwargs: Any) -> Any:
+    verdict = _CHECK(self, *args, **kwargs)
+    return verdict if isinstance(verdict, E) else E.NONE
+
+
+def _last_open(self: Transactions) -> int | None:
+    return max(self._open.values(), default=None)
+
+
+def _end(self: topics.Partition) -> int:
+    return self.log.end_offset
+
+
+def _nothing(turn: Turn, txn: Any, event: None) -> None:
+    turn.coordinator.wake = txn.deadline = 1 << 62
+
+
+def _repeats_from_the_beginning(self: Transactions, producer_id: int, offset: int) -> None:
+    self._open[producer_id] = offset
+
+
+_MARK, _COORDINATE, _CHECK, _ABORTED = Broker._mark, Broker.coordinate, Producers.check, Transactions.aborted
+
+MUTANTS: dict[str, Change] = {
+    "open records are seen": _set(
+        topics.Partition, "stable_offset", property(lambda self: self.log.end_offset)
+    ),
+    "the last open transaction bounds what is read": _set(Transactions, "first_open", _last_open),
+    "a transaction begins with its last record": _set(Transactions, "wrote", _repeats_from_the_beginning),
+    "aborted records are seen": _set(Transactions, "aborted", lambda self, start, end: []),
+    "aborted records are seen by who comes late": _set(Transactions, "aborted", _forgets_older),
+    "one partition is marked": _set(Broker, "_mark", _marks_one_partition_only),
+    "offsets are never decided": _set(Broker, "_mark", _marks_no_offsets),
+    "offsets of aborted transactions are committed": _set(Broker, "coordinate", _commits_all_offsets),
+    "every epoch is the newest": _set(adding, "owner_error", _any_epoch),
+    "an id is given away with its transaction open": _cell(Kind.INIT, S.ONGOING, _names_without_aborting),
+    "time is never over": _cell(Kind.DEADLINE, S.ONGOING, _nothing),
+    "time is over in the same epoch": _cell(Kind.DEADLINE, S.ONGOING, _times_out_in_the_same_epoch),
+    "records are taken without a transaction": _set(produce, "take_part", _takes_part_always),
+    "offsets are taken without a transaction": _set(transactions, "take_part", _takes_part_always),
+    "a repeated batch is stored again": _set(Producers, "check", _never_a_duplicate),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[name](monkeypatch)
+    with pytest.raises((AssertionError, ExceptionGroup)) as found:
+        explore(150, shrink=False)
+    several = found.value.exceptions if isinstance(found.value, ExceptionGroup) else (found.value,)
+    assert all(isinstance(one, AssertionError) for one in several), several  # else the mutant is out of date
