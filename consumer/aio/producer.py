@@ -118,7 +118,8 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
     # ---- waiting
 
     def _turn(self) -> None:
-        self._happened(None)
+        if not self._forked:
+            self._happened(None)
 
     def _enter(self, name: str, *, waits: bool, serves: bool) -> bool:
         if not self._forked:  # there everything says whose it is, and close() has nothing to do

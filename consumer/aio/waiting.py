@@ -38,7 +38,10 @@ class InTasks(Waiting):
         return True
 
     def _me(self) -> object:
-        return asyncio.current_task()
+        try:
+            return asyncio.current_task()
+        except RuntimeError:  # in the child of a fork no loop runs
+            return None
 
     async def _breathe(self) -> None:
         await asyncio.sleep(0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -80,3 +82,35 @@ class Sent:
 
 TWINS: Mapping[str, Callable[..., Any]] = {"threads": Producer, "asyncio": Awaited}
 """How to make a producer that is called as `Producer` is."""
+
+OPTIONS: dict[str, Any] = {"transactional_id": "x", "linger_ms": 0}
+
+
+def end(producer: Any) -> None:
+    getattr(producer, "end", producer.kill)()
+
+
+def later(what: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Runs it in a thread of its own; what it returns or raises stands in the list then."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(what())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, found
+
+
+def machine(producer: Any) -> Any:
+    return getattr(producer, "producer", producer)._engine.transactions
+
+
+def until(holds: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
