@@ -148,12 +148,17 @@ class Fleet:
         os.kill(self._running[node].pid, signal.SIGCONT)
 
     def start(self, node: int, *, port: int | None = None) -> None:
-        """Over its old logs, at its old port or another one; waits until the cluster lists it there."""
+        """Over its old logs, at its old port or another one; waits until it answers, and the others list it.
+
+        That they list it alone says nothing: of one that was killed they hear late.
+        """
         if port is not None:
             self.ports[node] = port
         self._configure(node)
         self._launch(node)
         place = ("127.0.0.1", self.ports[node])
+        why = brokers.why_silent(f"127.0.0.1:{self.ports[node]}", self._running[node])
+        assert not why, why
         until(lambda: place in self.places(), f"broker {node} is back")
 
     def add(self, node: int) -> None:
