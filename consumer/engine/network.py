@@ -11,7 +11,8 @@ Rules that hold here:
 * After a failure a broker is left alone for a while (`peers`). Calls to it fail at once when the connection
   fails, and wait while the broker is being left alone.
 * A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
-  a client whose brokers have all moved finds them again through the bootstrap addresses (KIP-899).
+  a client whose brokers have all moved finds them again through the bootstrap addresses (KIP-899). A question
+  does so also where the connection breaks under it.
 * A call for any broker doesn't stand behind a connection that takes long to be made: another address is
   tried meanwhile.
 * A broker that is silent where it should answer (a new connection, or see `silence`) is asked again through a
@@ -34,7 +35,7 @@ from kproto.wire.message import Message
 
 from ..security.failures import CLOSED
 from .backoff import Backoff
-from .connection import Call, Connection, Prepared
+from .connection import Call, Connection, How, Prepared
 from .metadata import ClusterView
 from .peers import Address, Peers
 from .silence import AT_ONCE, Silence
@@ -473,9 +474,11 @@ class Network:
         for call in connection.finished:
             call.tried.add(address)
             untried = [address for address in self._addresses() if address not in call.tried]
-            elsewhere = call.node is None and not was_ready and bool(untried) and denied is None
             # A question that is asked twice changes nothing; where nobody is at all, we say so after two.
-            once_more = silent and call.message.__api_key__ in AT_ONCE and (was_ready or again)
+            question = call.message.__api_key__ in AT_ONCE
+            unheard = not was_ready or (question and call.how is How.silent)
+            elsewhere = call.node is None and unheard and bool(untried) and denied is None
+            once_more = silent and question and (was_ready or again)
             if (elsewhere or once_more) and call.deadline > now and not self.closed:
                 call.error = None
                 self._place(call, now)

@@ -203,3 +203,32 @@ def test_where_there_is_nobody_else_a_call_waits() -> None:
     stage.tick(2_999)
     assert len(stage.opened) == 1
     assert not call.done
+
+
+def test_a_question_to_any_broker_whose_connection_breaks_is_asked_elsewhere() -> None:
+    """It changes nothing, whether the broker heard it or not."""
+    stage = Stage(("a", 1), ("b", 2))
+    call = question(stage)
+    stage.connect(stage.opened[0].key)
+    stage.happened(Broken(stage.opened[0].key, "connection reset by peer"))
+    assert not call.done
+    assert [opened.host for opened in stage.opened] == ["a", "b"]
+    stage.happened(Broken(stage.opened[1].key, "connection refused"))
+    assert str(call.error) == "no broker at a:1, b:2: connection refused"
+
+
+def test_what_may_have_been_done_is_not_asked_elsewhere() -> None:
+    stage = Stage(("a", 1), ("b", 2))
+    call = stage.ask()
+    stage.connect(stage.opened[0].key)
+    stage.happened(Broken(stage.opened[0].key, "connection reset by peer"))
+    assert isinstance(call.error, ConnectionFailed)
+    assert len(stage.opened) == 1
+
+
+def test_a_question_whose_answer_makes_no_sense_is_not_asked_elsewhere() -> None:
+    stage = Stage(("a", 1), ("b", 2))
+    call = question(stage)
+    stage.connect(stage.opened[0].key)
+    stage.happened(Data(stage.opened[0].key, b"\xff\xff\xff\xff"))
+    assert call.how is How.garbled
