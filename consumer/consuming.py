@@ -77,7 +77,9 @@ class ConsumerCalls(Polling):
         It stays as it was while no broker answers, which `events` tells ("unreachable", "reachable").
         """
         state = self._engine.partitions.get(partition)
-        return None if state is None else state.lag
+        if state is None or state.lag is None:
+            return None
+        return state.lag + state.position - self._held().get(partition, state.position)
 
     @look
     def high_watermark(self, partition: TopicPartition) -> int | None:
@@ -177,7 +179,6 @@ class ConsumerCalls(Polling):
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
         """The offset of the next record to be returned; waits until it is known. Raises what a poll would
         raise meanwhile, as the same may be why it isn't."""
-        self._give_back()
         limit = self._milliseconds(timeout)
         deadline = now() + limit
         while True:
@@ -190,7 +191,7 @@ class ConsumerCalls(Polling):
                 if state.error is not None:
                     raise state.error
                 if state.known:
-                    return state.position
+                    return self._held().get(partition, state.position)
                 if (error := self._engine.core.next_error()) is not None:
                     raise error
             if not await self._wait(seen, deadline):
@@ -239,11 +240,11 @@ class ConsumerCalls(Polling):
     def _commit(self, offsets: Mapping[TopicPartition, Offset] | None, timeout: float | None) -> Any:
         if self._rows and offsets is None and not self._mine():
             raise IllegalState("an iteration is under way in another thread: say which offsets to commit")
-        self._give_back()
-        future = self._future()
-        self._do(
-            ev.Commit(future, None if offsets is None else triples(offsets), self._milliseconds(timeout))
-        )
+        future, limit = self._future(), self._milliseconds(timeout)
+        if offsets is None:
+            self._do(ev.Commit(future, None, limit, self._held()))
+        else:
+            self._do(ev.Commit(future, triples(offsets), limit))
         return future
 
     @waits

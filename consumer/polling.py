@@ -160,12 +160,15 @@ class Polling(Shell):
             return False
         came = len(self._rows) - length_hint(self._rest)
         rest, self._rows, self._rest = self._rows[max(0, came - 1) if also_last else came :], [], iter(())
-        offsets: dict[TopicPartition, int] = {}
-        for record in rest:
-            offsets.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        offsets = _firsts(rest)
         if offsets:
             self._do(ev.GiveBack(offsets))
         return bool(offsets)
+
+    def _held(self) -> dict[TopicPartition, int]:
+        """Of each partition the first record that an iteration was given, and hasn't come to."""
+        rows = self._rows
+        return _firsts(rows[len(rows) - length_hint(self._rest) :]) if rows else {}
 
     # ---- callbacks
 
@@ -237,3 +240,14 @@ class Polling(Shell):
         if future.done() and not future.cancelled() and (told := future.exception()) is not None:
             failures.append(told)
         return failures
+
+
+def _firsts(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, int]:
+    """The first offset of each partition; records of one stand together, mostly."""
+    found: dict[TopicPartition, int] = {}
+    last: tuple[str, int] | None = None
+    for record in records:
+        if (place := (record.topic, record.partition)) != last:
+            found.setdefault(TopicPartition(*place), record.offset)
+            last = place
+    return found

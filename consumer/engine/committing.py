@@ -159,8 +159,9 @@ class Committer:
         else:
             then(None)
 
-    def commit_all(self, timeout_ms: int, then: Then) -> None:
-        """Commits everything that was handed out. Fails when some of it was lost meanwhile (M95)."""
+    def commit_all(self, timeout_ms: int, then: Then, held: Mapping[TopicPartition, int]) -> None:
+        """Commits everything that was handed out, below `held`. Fails when some of it was lost meanwhile
+        (M95)."""
         if self._lost:
             lost = self._lost
             partition, (position, committed) = next(iter(lost.items()))
@@ -172,7 +173,7 @@ class Committer:
             )
             then(broker_error(ErrorCode.UNKNOWN_MEMBER_ID, "OffsetCommit", detail))
             return
-        self._core.partitions.mark_processed()
+        self._core.partitions.mark_processed(held)
         self.commit(offsets_of(self.consumed()), timeout_ms, then)
 
     def consumed(

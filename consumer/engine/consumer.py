@@ -284,7 +284,7 @@ class Engine:
             self.core.actions.append(Done(event.token, None, error))
 
         if event.offsets is None:
-            self.committer.commit_all(event.timeout_ms, done)
+            self.committer.commit_all(event.timeout_ms, done, event.held)
         else:
             self.committer.commit(event.offsets, event.timeout_ms, done)
 

@@ -104,11 +104,13 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Commit these offsets, or (None) everything that was handed out. Done with None or an error."""
+    """Commit these offsets, or (None) everything that was handed out, below what is `held`: an iteration has
+    not come to it yet. Done with None or an error."""
 
     token: object
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]] | None
     timeout_ms: int
+    held: Mapping[TopicPartition, int] = {}
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
 import msgspec
@@ -375,12 +375,14 @@ class Positions:
 
     # ---- what there is to commit
 
-    def mark_processed(self) -> None:
-        """The application came back: what was handed out is processed."""
+    def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
+        """The application came back: what was handed out is processed, below what is `held` of it."""
         handed, self.handed = self.handed, {}
-        for state in handed.values():
+        for partition, state in handed.items():
             if state.known and not state.gone:
-                state.processed = state.position
+                state.processed = min(held.get(partition, state.position), state.position)
+                if state.processed < state.position:
+                    self.handed[partition] = state
                 self.processed(state)
 
     def processed(self, state: PartitionState) -> None:

@@ -157,6 +157,37 @@ def test_an_assignment_is_in_doubt_until_the_listener_was_told_of_the_loss(
     assert doubts == [False, False, True, True, False]
 
 
+@pytest.mark.parametrize("how", ["everything", "these offsets"])
+def test_a_commit_in_an_iteration_says_what_it_came_to_and_keeps_what_is_held(broker: str, how: str) -> None:
+    with Consumer(broker, **GROUP, enable_auto_commit=False) as consumer:
+        consumer.subscribe("t")
+        records = iter(consumer)
+        first = next(records)
+        place = first.topic_partition
+        fetched_in = consumer._engine.partitions[place].epoch
+        for offset in range(1, 30):
+            assert next(records).offset == offset
+            consumer.commit(None if how == "everything" else {place: offset + 1})
+            committed = consumer.committed([place])[place]
+            assert committed is not None
+            assert committed.offset == consumer.position(place) == offset + 1
+            assert consumer.lag(place) == 200 - offset - 1
+        assert consumer._engine.partitions[place].epoch == fetched_in  # else all is fetched again
+
+
+def test_who_commits_in_an_iteration_and_leaves_it_reads_the_rest_next(broker: str) -> None:
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        for count, record in enumerate(consumer, 1):
+            place, offset = record.topic_partition, record.offset
+            consumer.commit()
+            if count == 10:
+                break
+    with Consumer(broker, **GROUP) as consumer:
+        consumer.subscribe("t")
+        assert next(r.offset for r in consumer if r.topic_partition == place) == offset + 1
+
+
 def test_a_partition_that_is_paused_in_an_iteration_is_not_handed_out(broker: str) -> None:
     with Consumer(broker, **GROUP) as consumer:
         consumer.assign([P0, P1])

@@ -175,7 +175,7 @@ def a_pause_only_stops_the_fetches(patch: Patch) -> None:
 
 @mutant(claims.what_is_committed_was_delivered)
 def what_is_buffered_counts_as_processed(patch: Patch) -> None:
-    def mark(self: Positions) -> None:
+    def mark(self: Positions, held: Any = None) -> None:
         for state in self.states.values():
             if state.known:
                 state.processed = max(state.fetch_offset, state.position)
