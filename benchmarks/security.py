@@ -10,6 +10,21 @@ starts behind the first record, so logins don't count.
 A figure is the median of a round's ratios, time without to time with: 1 is as fast, above the goal of 0.6 is
 enough. Wall and CPU of the client are both told: the embedded broker is Python, too, and shares the machine.
 
+Beside them a reader throws the same answers away (`bare`): what it takes more over TLS is what nobody can
+spare, so P / (P + that) is the best ratio on the machine for a reader that takes P without TLS; and its wall
+is what the broker allows. Both stand below the table.
+
+On a quiet EPYC rows were 0.52 to 0.58 by the clock and 0.56 to 0.60 in CPU, columns 0.45 and 0.47, confluent
+0.32 to 0.38 and 0.56 to 0.59; writing 0.90. The faster a reader is without TLS, the less of that is left with
+it: columns miss the goal by the clock, and reach it only where AES costs less. On a Xeon that others kept
+busy (7 interleaved rounds of 100,000 records, CPU only, microseconds for 1 KiB):
+
+                              without TLS    with it    ratio    at best
+    bare, `ssl` over memory          0.17       0.60
+    bare, an SSLSocket               0.17       0.56
+    rows                             1.55       2.25     0.69       0.79
+    columns                          1.23       1.86     0.66       0.74
+
 What TLS costs the reader, in CPU time, as instructions say little of it (the same AES takes few or many, and
 as long). On an EPYC (Milan) with two cores that many others shared, OpenSSL 3.0.19, Python 3.11, November
 2026, microseconds for 1 KiB:
@@ -29,6 +44,14 @@ every few of them, 1,300 to 2,900 times for 200,000 records (670 to 870 without 
 in the middle of an answer waited for until they are 256 KiB (SO_RCVLOWAT). Over TLS that took 0.9 of the CPU,
 but the reader slept where it could have read, and nothing was faster by the clock; without TLS columns took
 1.3 to 1.6 times as long beside confluent in the same runs, so that TLS only looked cheaper.
+
+Tried and lost on the Xeon, in 9 interleaved rounds of CPU time beside what there is: a connection read again
+and again before the next look, 256 KiB (1.01 for rows, 1.06 for columns) or 1 MiB at once (1.03, 1.02). An
+SSLSocket that receives into the answer's own buffer spares a copy and takes 0.92 of `ssl` over memory, bare
+(0.88 to 0.95 in 7 pairs): 0.04 of the 1.86 that columns take, for a second way to do TLS that asyncio can't
+have; on the EPYC it cost more. AES-128 would spare 0.04, too, but Python 3.11's `ssl` can't choose among TLS
+1.3's suites, and Java prefers AES-256. Each 16 KiB is a call that lets the GIL go, and
+the reader takes it back from who decodes: only TLS in the kernel would change that.
 """
 
 from __future__ import annotations

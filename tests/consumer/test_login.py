@@ -62,6 +62,9 @@ class Stage:
         self.offers = list(SERVERS)
         self.cut = False  # what comes behind a login
         self.repeats = ""  # what it says to who is refused
+        self.hosts: dict[int, str] = {}  # of each connection
+        self.refusing: set[str] = set()  # hosts that let nobody in
+        self.host = ""
         self.answers = 1 << 30  # so many, and then it is cut
         self.seen: list[str] = []
 
@@ -89,6 +92,7 @@ class Stage:
             self.actions += actions
             for action in actions:
                 if isinstance(action, Open):
+                    self.hosts[action.key] = action.host
                     self.network.happened(Opened(action.key), self.now)
                 elif isinstance(action, Write):
                     for body in self.frames.feed(action.data):
@@ -97,6 +101,7 @@ class Stage:
                             self.serve(action.key, body)
 
     def serve(self, key: int, body: bytes) -> None:
+        self.host = self.hosts[key]
         if self.bare:
             self.seen.append("frame")
             step = self.server.take(body)
@@ -134,6 +139,8 @@ class Stage:
                     return SaslHandshakeResponse(error_code=33, mechanisms=self.offers)
                 self.server = SERVERS[mechanism]()
                 return SaslHandshakeResponse(error_code=0, mechanisms=self.offers)
+            case SaslAuthenticateRequest() if self.host in self.refusing:
+                return SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"")
             case SaslAuthenticateRequest() if self.says is not None:
                 return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=self.says)
             case SaslAuthenticateRequest(auth_bytes=data):
@@ -404,3 +411,33 @@ def test_a_broker_with_a_million_mechanisms_is_none_whose_name_fills_a_page() ->
     stage = Stage(sasl_mechanism="SCRAM-SHA-512")
     stage.offers = [f"M{number}" for number in range(100_000)]
     assert len(stage.denied(stage.ask())) < 500
+
+
+def test_where_one_of_two_brokers_refuses_it_is_named_and_the_other_is_asked_as_before() -> None:
+    stage = Stage(sasl_mechanism="PLAIN")
+    stage.network.view.brokers[2] = BrokerAddress(2, "b", 1)
+    stage.refusing = {"b"}
+    assert stage.ask().response is not None
+    for _ in range(3):
+        refused = stage.network.ask(HEARTBEAT, stage.now, node=2)
+        stage.run()
+        stage.tick(stage.now + 2_000)
+        assert "refuses user 'alice'" in stage.denied(refused)
+        assert isinstance(refused.error, AuthenticationFailed)
+        assert refused.error.address == "b:1"
+        assert stage.ask().response is not None
+    assert sum(isinstance(action, Open) and action.host == "a" for action in stage.actions) == 1
+
+
+def test_whoever_is_refused_by_a_bootstrap_address_finds_the_other_the_next_time() -> None:
+    """One broker of the cluster may have heard of a password's change later than the others."""
+    stage = Stage(sasl_mechanism="PLAIN")
+    stage.network.view.brokers.clear()
+    stage.refusing = {"a"}
+    first = stage.network.ask(HEARTBEAT, 0)
+    stage.run()
+    assert "refuses user 'alice'" in stage.denied(first)
+    second = stage.network.ask(HEARTBEAT, 0)
+    stage.run()
+    assert second.response is not None
+    assert [action.host for action in stage.actions if isinstance(action, Open)] == ["a", "b"]
