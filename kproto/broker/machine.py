@@ -35,7 +35,7 @@ from .handlers.authorized import gate
 from .handlers.index import HANDLERS
 from .handlers.lookup import find_partition
 from .security.door import ANONYMOUS, At, Door
-from .topics import Partition, grow
+from .topics import MAX_PARTITIONS, Partition, grow
 
 # sasl.server.max.receive.size: the largest message of a client that nobody knows yet.
 MOST_OUTSIDE: Final = 524_288
@@ -258,6 +258,9 @@ def _grow(broker: Broker, event: GrowTopic, now: int) -> None:
         raise ConfigError(
             "topic", f"{event.name}:{event.partitions}", f"{has}, and partitions are only ever added"
         )
+    if event.partitions > MAX_PARTITIONS:
+        allowed = f"no topic may have more than {MAX_PARTITIONS} partitions"
+        raise ConfigError("topic", f"{event.name}:{event.partitions}", allowed)
     grow(topic, event.partitions)
 
 

@@ -316,6 +316,9 @@ class Server:
         listener = Listener.read(place)
         if not listener.port:
             raise ConfigError("place", place, "the port where somebody listens; 0 is none")
+        own = self._listeners[0].protocol
+        if "://" in place and listener.protocol != own:
+            raise ConfigError("place", place, f"HOST:PORT, or {own}:// as the first listener has it")
         told = listener.host, listener.port
         self._operate(lambda _: self._told.update({self._listeners[0].protocol: told}))
 

@@ -213,6 +213,8 @@ def test_what_is_no_address_no_time_and_no_broker_is_told() -> None:
     with running({"t": 1}) as server, connected(server.bootstrap) as client:
         with pytest.raises(ConfigError, match="0 is none"):
             server.advertise("127.0.0.1:0")
+        with pytest.raises(ConfigError, match="PLAINTEXT:// as the first listener"):
+            server.advertise("SSL://127.0.0.1:9")
         with pytest.raises(ConfigError, match="0 or more"):
             server.slow(math.nan)
         server.slow(10**400)  # as good as silent

@@ -318,6 +318,8 @@ def test_nothing_shows_a_password() -> None:
         ("SASL_SSL://a", "PROTOCOL://HOST:PORT"),
         ("TLS://a:1", "PROTOCOL://HOST:PORT"),
         ("SSL://:x", "PROTOCOL://HOST:PORT"),
+        ("a:1,b:2", "PROTOCOL://HOST:PORT"),
+        ("::1:9092", "PROTOCOL://HOST:PORT"),
         ("a:70000", "a port up to 65535"),
     ],
 )

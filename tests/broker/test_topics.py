@@ -321,6 +321,7 @@ def test_the_operator_gets_config_errors() -> None:
         CreateTopic("a b", 1, stage.random_id()),
         GrowTopic("t", 1),
         GrowTopic("none", 1),
+        GrowTopic("t", 100_001),
     ):
         with pytest.raises(ConfigError):
             stage.step(event)

@@ -31,7 +31,8 @@ class Listener:
         protocol = protocol.upper() if found else "PLAINTEXT"
         if port.isdecimal() and int(port) > 65535:
             raise ConfigError("listen", text, "a port up to 65535; 0: any")
-        if protocol not in PROTOCOLS or not colon or not port.isdecimal():
+        several = "," in host or (":" in host and not (host.startswith("[") and host.endswith("]")))
+        if protocol not in PROTOCOLS or not colon or not port.isdecimal() or several:
             raise ConfigError("listen", text, _ALLOWED)
         return cls(protocol, host.removeprefix("[").removesuffix("]"), int(port))
 
