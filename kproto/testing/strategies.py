@@ -88,13 +88,16 @@ def from_message(
     With `unknown_tags` its structs, at every depth, may also have tagged fields that nobody declares, where
     the version is flexible. Raises UnsupportedVersion for a version that `cls` doesn't have.
     """
-    given: object = cls
-    if not (isinstance(given, type) and issubclass(given, Message)):
+    if not _is_message(cls):
         raise ConfigError("cls", cls, "the class of a message, as FetchRequest; names are for `requests`")
     chosen = cls.__versions__.max if version is None else version
     check_version(cls, chosen)
     strategy: st.SearchStrategy[M] = _struct(cls, chosen, chosen in cls.__flexible__, unknown_tags)
     return strategy
+
+
+def _is_message(cls: object) -> bool:
+    return isinstance(cls, type) and issubclass(cls, Message)
 
 
 def versions(cls: type[Message]) -> st.SearchStrategy[int]:
