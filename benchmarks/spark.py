@@ -46,8 +46,8 @@ from kproto.records import encode_batch
 from kproto.records.record import Record
 
 from .report import machine
+from .spark_latency import SPARKS_OWN, latency
 
-SPARKS_OWN = "Spark's own"
 PARTITIONS = 2
 BATCH_BYTES = 100_000  # of one record batch, as a busy producer makes them
 
@@ -327,49 +327,6 @@ def sinks(spark: Any, formats: dict[str, str], bootstrap: str, rows: int, size: 
 
     measure(runs, rows, "sink", {name: partial(write, form) for name, form in formats.items()})
     frame.unpersist()
-
-
-def latency(spark: Any, formats: dict[str, str], bootstrap: str, runs: int, count: int = 20) -> None:
-    """From a record produced to its row seen in foreachBatch, one record at a time; queries take turns."""
-    took: dict[str, list[float]] = {name: [] for name in formats}
-    for turn in range(runs + 1):
-        for name, form in formats.items():
-            found = _latencies(spark, form, bootstrap, count)
-            if turn:  # the first one warms up
-                took[name] += found[count // 4 :]
-    middle = {name: statistics.median(each) * 1000 for name, each in took.items()}
-    for name, ms in middle.items():
-        ratio = (
-            f", {ms / middle[SPARKS_OWN]:.2f} x Spark's own" if name == "kproto" and len(middle) > 1 else ""
-        )
-        print(f"latency, {name:<25} {ms:6.0f} ms median of {len(took[name])}{ratio}", flush=True)
-
-
-def _latencies(spark: Any, form: str, bootstrap: str, count: int) -> list[float]:
-    """Seconds from record to row, of one query."""
-    topic = f"latency-{form}-{time.time_ns()}"
-    with Cluster(bootstrap) as cluster, tempfile.TemporaryDirectory() as checkpoint:
-        cluster.create_topics({topic: 1})
-        seen: list[int] = []
-        reader = spark.readStream.format(form).option("kafka.bootstrap.servers", bootstrap)
-        stream = reader.option("subscribe", topic).option("startingOffsets", "earliest").load()
-
-        def see(frame: Any, _: int) -> None:
-            seen.extend(row["offset"] for row in frame.select("offset").collect())
-
-        sink = stream.writeStream.foreachBatch(see).option("checkpointLocation", checkpoint)
-        query = sink.trigger(processingTime="0 seconds").start()
-        took: list[float] = []
-        for n in range(count):
-            began = time.perf_counter()
-            cluster.produce(TopicPartition(topic, 0), encode_batch([Record(0, 0, None, b"x")]))
-            while len(seen) <= n and query.isActive:
-                time.sleep(0.001)
-            took.append(time.perf_counter() - began)
-            time.sleep(0.05)
-        query.stop()
-        assert len(seen) == count, query.exception()
-    return took
 
 
 def main() -> None:
