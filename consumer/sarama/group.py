@@ -65,6 +65,7 @@ _PARTITION = rule_of("partition", "TopicPartition")
 
 POLL_S = 0.1  # how soon a session notices that it shall end
 ERROR_PAUSE_S = 0.3
+LAST_S = 2.0  # of close's time what is left for the last commit and for leaving, where handlers don't end
 
 
 class _Mark(msgspec.Struct):
@@ -142,16 +143,25 @@ class AsyncConsumerGroup(AsyncBlock):
         if self._closed:
             return
         self._closing = True
+        end = asyncio.get_running_loop().time() + timeout
+        patience = timeout - min(LAST_S, timeout / 4)
+        failure: KprotoError | None = None
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(patience):
                 await self._idle.wait()
         except TimeoutError:
-            log.error("the handlers of %s did not end within %s s", sorted(self._topics), timeout)
+            log.error("the handlers of %s did not end within %g s", sorted(self._topics), patience)
+            try:  # the session can't, as long as they work
+                await self.commit(None, timeout - patience)
+            except KprotoError as error:
+                failure = error
         try:
-            await self.consumer.close(timeout=timeout)
+            await self.consumer.close(timeout=max(0.0, end - asyncio.get_running_loop().time()))
         finally:
             self._closed = True
             self.told.end()
+        if failure is not None:
+            raise failure
 
     # ---- a session's life
 
@@ -314,7 +324,7 @@ class AsyncConsumerGroup(AsyncBlock):
             if back or offset > (claim.initial_offset if mark is None else mark.offset):
                 self._marks[place] = _Mark(offset, metadata)
 
-    async def commit(self, places: set[TopicPartition] | None) -> None:
+    async def commit(self, places: set[TopicPartition] | None, timeout: float | None = None) -> None:
         """Commits what is marked of these partitions, or of all."""
         with self._lock:
             dirty = {
@@ -324,7 +334,7 @@ class AsyncConsumerGroup(AsyncBlock):
             }
         if not dirty:
             return
-        await self.consumer.commit(dirty)
+        await self.consumer.commit(dirty, timeout)
         with self._lock:
             for place, sent in dirty.items():
                 mark = self._marks.get(place)

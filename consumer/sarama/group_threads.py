@@ -87,6 +87,7 @@ class _Threads:
 
     async def _run(self, name: str, *arguments: Any) -> None:
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # a thread can't be stopped: it may end when nobody waits
 
         def work() -> None:
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import wait
+from concurrent.futures import CancelledError, wait
 from typing import Any, Generic, TypeVar
 
 from kproto.errors import IllegalState
@@ -13,6 +13,8 @@ from kproto.errors import IllegalState
 T = TypeVar("T")
 R = TypeVar("R")
 
+END_S = 0.05
+"""In which iterators come to their end by themselves."""
 LOOK_S = 1.0
 """How often who waits for an item looks whether the loop is still there."""
 
@@ -46,6 +48,8 @@ class LoopThread(Generic[T]):
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            raise IllegalState("this client was closed meanwhile") from None
         except BaseException:  # Ctrl-C: it ends behind our back, and close() waits for it
             if not future.done():
                 future.cancel()
@@ -89,9 +93,15 @@ class LoopThread(Generic[T]):
             self._stop()
 
     def _stop(self) -> None:
-        def stop() -> None:
-            self._loop.call_later(0.05, self._loop.stop)  # iterators come to their end
+        async def stop() -> None:
+            await asyncio.sleep(END_S)
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:  # who waits for one would wait for ever
+                task.cancel()
+            if rest:
+                await asyncio.wait(rest, timeout=LOOK_S)
+            self._loop.stop()
 
-        self._loop.call_soon_threadsafe(stop)
+        asyncio.run_coroutine_threadsafe(stop(), self._loop)
         self._thread.join()
         self._loop.close()

@@ -283,6 +283,25 @@ def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
             assert [len(partitions) for partitions in setups] == [4, 2]
 
 
+def test_closing_beside_a_handler_that_does_not_end_commits_what_is_marked(server: Server) -> None:
+    fill(server, 3)
+    never = threading.Event()
+
+    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
+        session.mark_message(record)
+        if record.offset == 2:
+            never.wait(20)
+
+    notes = Notes(each)
+    with Loop(server, notes, auto_commit_interval_ms=60_000) as loop:
+        notes.until(lambda: len(notes.records) == 3)
+        before = time.monotonic()
+        loop.group.close(1)
+        assert time.monotonic() - before < 5
+        never.set()
+    assert committed(server)[0] == 3
+
+
 def test_after_a_setup_that_failed_the_next_session_begins_where_the_group_is(server: Server) -> None:
     """It began at the first offset, of which there may be no record any more."""
     fill(server, 10)
