@@ -13,6 +13,7 @@ from kproto.broker.handlers.index import HANDLERS
 from kproto.broker.machine import Connected, CreateTopic
 from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permission, Resource
 from kproto.broker.security.acls import Operation as Op
+from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
 from kproto.messages.describe_acls import DescribeAclsRequest
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -197,3 +198,20 @@ def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest(
     assert stage.closed == "a produce with acks=0 failed: TOPIC_AUTHORIZATION_FAILED"
     ends = {topic.name: topic.partitions[0].log.end_offset for topic in stage.broker.topics}
     assert ends == {"t": 1, "u": 0}
+
+
+def test_partitions_take_part_all_or_none_where_all_may_be_written() -> None:
+    ids = Resource.TRANSACTIONAL_ID
+    stage = stage_of(rule(operation=Op.WRITE), rule("x", Op.WRITE, resource=ids))
+
+    def codes(name: str, *topics: str) -> dict[str, int]:
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0]) for topic in topics],
+        )
+        answer = stage.ask(asked, 3).results_by_topic_v3_and_below
+        return {topic.name: topic.results_by_partition[0].partition_error_code for topic in answer}
+
+    assert codes("y", "t") == {"t": 53}
+    assert codes("x", "t", "u", "absent") == {"t": 55, "u": 29, "absent": 29}
+    assert codes("x", "t") == {"t": 49}  # it is allowed, and nobody has the id

@@ -17,6 +17,12 @@ from consumer import Cluster
 from kproto.broker.security.acls import Operation as Op
 from kproto.broker.security.acls import Pattern, Permission, Resource
 from kproto.broker.server import running
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -32,8 +38,12 @@ from kproto.messages.describe_acls import DescribeAclsRequest
 from kproto.messages.describe_cluster import DescribeClusterRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.describe_groups import DescribeGroupsRequest
+from kproto.messages.describe_producers import DescribeProducersRequest
+from kproto.messages.describe_producers import TopicRequest as ProducersRequest
 from kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest
@@ -47,6 +57,7 @@ from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtoco
 from kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.list_transactions import ListTransactionsRequest
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kproto.messages.offset_commit import (
     OffsetCommitRequest,
@@ -70,6 +81,11 @@ from kproto.messages.offset_for_leader_epoch import (
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.messages.sync_group import SyncGroupRequest
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from kproto.wire.message import Message, Struct
 from tests.broker.stage import batch_of
 
@@ -82,6 +98,7 @@ pytestmark = [
 TOPICS = ("may-read", "may-write", "may-describe", "may-change", "may-not", "but-not-this")
 ASKED = (*TOPICS, "absent", "may-create-it")
 GROUPS = ("bobs", "described", "deleted", "others")
+TRANSACTIONS = ("bobs", "described", "others")
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 RULES = [
     (Resource.TOPIC, "may-read", Pattern.LITERAL, "User:bob", Op.READ, ALLOW),
@@ -97,8 +114,11 @@ RULES = [
     (Resource.GROUP, "bobs", Pattern.LITERAL, "User:bob", Op.READ, ALLOW),
     (Resource.GROUP, "described", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
     (Resource.GROUP, "deleted", Pattern.LITERAL, "User:bob", Op.DELETE, ALLOW),
+    (Resource.TRANSACTIONAL_ID, "bobs", Pattern.LITERAL, "User:bob", Op.WRITE, ALLOW),
+    (Resource.TRANSACTIONAL_ID, "described", Pattern.LITERAL, "User:bob", Op.DESCRIBE, ALLOW),
 ]
 BATCH = batch_of(b"x")
+TRANSACTIONAL = batch_of(b"x", is_transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
 NO_ID = uuid.UUID(int=0)
 
 
@@ -142,13 +162,29 @@ class Side:
             "alice", InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         ) != [("InitProducerIdResponse", 0)]:
             time.sleep(0.2)  # a new Kafka has no ids to give yet
+        for name in TRANSACTIONS:  # they are there, and alice has them
+            taken = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            found = FindCoordinatorRequest(key_type=1, coordinator_keys=[name])
+            while self.ask("alice", found)[0][-1] or self.ask("alice", taken)[0][-1]:
+                time.sleep(0.2)
         self.ids = {name: alice.view.topics[name].id for name in alice.topics() and TOPICS}
 
     def ask(self, user: str, request: Message) -> list[tuple[object, ...]]:
         return sorted(codes(self.users[user].request(request)), key=repr)
 
 
-WHAT = ("name", "topic", "group_id", "key", "resource_name", "user", "partition_index", "index", "partition")
+WHAT = (
+    "name",
+    "topic",
+    "group_id",
+    "transactional_id",
+    "key",
+    "resource_name",
+    "user",
+    "partition_index",
+    "index",
+    "partition",
+)
 BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authorized_operations")
 
 
@@ -156,8 +192,9 @@ def codes(message: Any, path: tuple[object, ...] = ()) -> Iterator[tuple[object,
     """Where in an answer which error code stands, and which operations are allowed."""
     name = type(message).__name__
     here = (*path, name, *(getattr(message, field) for field in WHAT if hasattr(message, field)))
-    if hasattr(message, "error_code"):
-        yield (*here, message.error_code)
+    for field in ("error_code", "partition_error_code"):
+        if hasattr(message, field):
+            yield (*here, getattr(message, field))
     for field in BITS:
         if hasattr(message, field) and name != "DescribedGroup":
             yield (*here, field, getattr(message, field))
@@ -252,6 +289,74 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
         ),
         "InitProducerId": InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000),
         "FindCoordinator": FindCoordinatorRequest(key_type=0, coordinator_keys=list(GROUPS)),
+        "FindCoordinator of transactions": FindCoordinatorRequest(
+            key_type=1, coordinator_keys=list(TRANSACTIONS)
+        ),
+        "DescribeTransactions": DescribeTransactionsRequest(transactional_ids=[*TRANSACTIONS, "none"]),
+        "ListTransactions": ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
+        "DescribeProducers": DescribeProducersRequest(
+            topics=[ProducersRequest(name=name, partition_indexes=[0]) for name in ASKED]
+        ),
+        **{
+            f"{kind} {name}": request
+            for name in (*TRANSACTIONS, "none")
+            for kind, request in {
+                "InitProducerId": InitProducerIdRequest(
+                    transactional_id=name, transaction_timeout_ms=1000, producer_id=99, producer_epoch=0
+                ),
+                "EndTxn": EndTxnRequest(
+                    transactional_id=name, producer_id=99, producer_epoch=0, committed=True
+                ),
+                "AddPartitionsToTxn of brokers": AddPartitionsToTxnRequest(
+                    transactions=[
+                        AddPartitionsToTxnTransaction(
+                            transactional_id=name,
+                            producer_id=99,
+                            producer_epoch=0,
+                            topics=[AddPartitionsToTxnTopic(name="may-write", partitions=[0])],
+                        )
+                    ]
+                ),
+                "Produce in a transaction": ProduceRequest(
+                    transactional_id=name,
+                    acks=-1,
+                    timeout_ms=10_000,
+                    topic_data=[
+                        TopicProduceData(
+                            topic_id=ids[topic],
+                            partition_data=[PartitionProduceData(index=0, records=TRANSACTIONAL)],
+                        )
+                        for topic in TOPICS
+                    ],
+                ),
+                **{
+                    f"AddOffsetsToTxn of {group}": AddOffsetsToTxnRequest(
+                        transactional_id=name, producer_id=99, producer_epoch=0, group_id=group
+                    )
+                    for group in GROUPS
+                },
+                **{
+                    f"TxnOffsetCommit of {group}": TxnOffsetCommitRequest(
+                        transactional_id=name,
+                        group_id=group,
+                        producer_id=99,
+                        producer_epoch=0,
+                        topics=[
+                            TxnOffsetCommitRequestTopic(
+                                name=topic,
+                                partitions=[
+                                    TxnOffsetCommitRequestPartition(
+                                        partition_index=0, committed_offset=0, committed_metadata=""
+                                    )
+                                ],
+                            )
+                            for topic in ASKED
+                        ],
+                    )
+                    for group in GROUPS
+                },
+            }.items()
+        },
         **{
             f"{kind} {group}": request
             for group in ("bobs", "described", "others")
