@@ -137,7 +137,7 @@ def _errors(response: Any) -> Iterator[str]:
 
 
 def _codes(part: Any, place: str, depth: int) -> Iterator[tuple[str, int]]:
-    code = getattr(part, "error_code", None)
+    code = getattr(part, "error_code", getattr(part, "partition_error_code", None))
     if isinstance(code, int):
         yield place, code
     if depth == 0:
@@ -274,6 +274,27 @@ def _produce(request: Any) -> str:
     return f"{_listed(sent)} acks={acks}{transaction}"
 
 
+def _init(request: Any) -> str:
+    if request.transactional_id is None:
+        return "for no transactions"
+    again = _transaction(request) if request.producer_id >= 0 else request.transactional_id
+    return f"{again} timeout={request.transaction_timeout_ms} ms"
+
+
+def _transaction(request: Any) -> str:
+    return f"{request.transactional_id} producer={request.producer_id}/{request.producer_epoch}"
+
+
+def _end(request: Any) -> str:
+    return f"{_transaction(request)} {'commit' if request.committed else 'abort'}"
+
+
+def _add_partitions(request: Any) -> str:
+    name = request.v3_and_below_transactional_id or _listed(o.transactional_id for o in request.transactions)
+    topics = [*request.v3_and_below_topics, *(topic for one in request.transactions for topic in one.topics)]
+    return f"{name} {_listed(f'{topic.name}-{index}' for topic in topics for index in topic.partitions)}"
+
+
 def _topics(request: Any) -> str:
     if request.topics is None:
         return "all topics"
@@ -402,12 +423,16 @@ def _producer(response: Any) -> str:
 
 
 _ASKED: dict[str, Callable[[Any], str]] = {
+    "AddOffsetsToTxn": lambda request: f"{_transaction(request)} group={request.group_id}",
+    "AddPartitionsToTxn": _add_partitions,
     "ApiVersions": _versions,
     "CreateTopics": _create_topics,
     "DescribeGroups": _groups,
+    "EndTxn": _end,
     "Fetch": _fetch,
     "FindCoordinator": _coordinator,
     "Heartbeat": _member,
+    "InitProducerId": _init,
     "JoinGroup": _join,
     "LeaveGroup": _leave,
     "ListOffsets": _list_offsets,
@@ -417,11 +442,13 @@ _ASKED: dict[str, Callable[[Any], str]] = {
     "OffsetForLeaderEpoch": _epochs,
     "Produce": _produce,
     "SyncGroup": _sync,
+    "TxnOffsetCommit": lambda request: f"{_transaction(request)} {_committed(request)}",
 }
 
 _ANSWERED: dict[str, Callable[[Any], str]] = {
     "ApiVersions": _offered,
     "DescribeGroups": _described,
+    "EndTxn": lambda response: _producer(response) if response.producer_id >= 0 else "",
     "Fetch": _fetched,
     "FindCoordinator": _found,
     "InitProducerId": _producer,

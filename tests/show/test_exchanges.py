@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from kproto.group.subscription import Assignment, Subscription, TopicPartition
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from kproto.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
 from kproto.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kproto.messages.headers import decode_response, encode_request, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kproto.messages.metadata import (
     MetadataRequest,
@@ -20,6 +31,12 @@ from kproto.messages.metadata import (
 )
 from kproto.messages.produce import ProduceRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from kproto.show.exchange_lines import groups_of, is_quiet, line, to_json
 from kproto.show.exchanges import Conversation, Exchange, brokers_in, readdressed
 from kproto.show.lives import Lives
@@ -127,6 +144,40 @@ def test_subscriptions_are_opened_and_members_ids_are_short() -> None:
     )
     told = line(talk(request, 9, answer)[1])
     assert "group=g member=me-0f8fad5b range(t, u owns t-0) because 'why not' -> generation=4" in told
+
+
+def test_transactions_are_told_in_words() -> None:
+    own: dict[str, Any] = {"transactional_id": "x", "producer_id": 7, "producer_epoch": 2}
+    named = InitProducerIdRequest(transaction_timeout_ms=9, **own)
+    taken = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
+    told = line(talk(named, 5, taken)[1])
+    assert "x producer=7/2 timeout=9 ms -> producer id=7 epoch=3" in told
+    plain = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=9)
+    assert "for no transactions ->" in line(talk(plain, 5, taken)[1])
+
+    ended = EndTxnResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=3)
+    told = line(talk(EndTxnRequest(committed=True, **own), 5, ended)[1])
+    assert "x producer=7/2 commit -> producer id=7 epoch=3" in told
+    late = EndTxnResponse(throttle_time_ms=0, error_code=48)
+    assert "abort -> INVALID_TXN_STATE" in line(talk(EndTxnRequest(committed=False, **own), 4, late)[1])
+
+    topics = [AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
+    added = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=topics)
+    codes = [AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=51)]
+    results = [AddPartitionsToTxnTopicResult(name="t", results_by_partition=codes)]
+    busy = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)
+    assert "x t-0, t-1 -> CONCURRENT_TRANSACTIONS (t-0)" in line(talk(added, 3, busy)[1])
+
+    offsets = AddOffsetsToTxnRequest(group_id="g", **own)
+    fine = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
+    assert "x producer=7/2 group=g -> ok" in line(talk(offsets, 3, fine)[1])
+    place = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata=None)
+    kept = TxnOffsetCommitRequest(
+        group_id="g", topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[place])], **own
+    )
+    told = line(talk(kept, 3, TxnOffsetCommitResponse(throttle_time_ms=0, topics=[]))[1])
+    assert "x producer=7/2 group=g" in told
+    assert "t-0@5 -> ok" in told
 
 
 def test_topics_by_id_have_the_names_that_metadata_told() -> None:
