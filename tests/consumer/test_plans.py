@@ -18,6 +18,7 @@ from kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResp
 from kproto.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kproto.messages.fetch import FetchResponse
 from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -190,3 +191,21 @@ def test_a_create_of_what_is_there_is_an_error_unless_it_may_be() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
         play(create(known()), created(THERE))
     assert play(create(known(), exist_ok=True), created(THERE), CLUSTER)[0] is None
+
+
+def test_a_leader_that_was_lost_is_looked_for_before_the_next_batch() -> None:
+    view = known()
+    with pytest.raises(ConnectionFailed):
+        play(plans.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), LOST)
+    with pytest.raises(ConnectionFailed):
+        play(plans.produce(view, P0, b"", clock, acks=-1, timeout_ms=1000), CLUSTER, LOST)
+
+
+@pytest.mark.parametrize("route", [1, ("leader", "t", 0)])
+def test_a_broker_that_was_lost_is_looked_for_before_the_next_request_to_it(route: Any) -> None:
+    """It may lead nothing any more, or have come back elsewhere."""
+    view = known()
+    with pytest.raises(ConnectionFailed):
+        play(plans.request(view, ListGroupsRequest(), route, clock), LOST)
+    with pytest.raises(ConnectionFailed):
+        play(plans.request(view, ListGroupsRequest(), route, clock), CLUSTER, LOST)

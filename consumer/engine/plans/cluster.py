@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from kproto.error_codes import ErrorCode
-from kproto.errors import ConfigError
+from kproto.errors import ConfigError, ConnectionFailed
 from kproto.group.subscription import TopicPartition
 from kproto.messages.find_coordinator import FindCoordinatorResponse
 from kproto.messages.metadata import MetadataResponse
@@ -143,4 +143,6 @@ def request(
             "node", route, 'None, a node id, "controller", ("group", name) or ("leader", topic, partition)'
         )
     [call] = yield [Ask(message, node=node)]
+    if node is not None and isinstance(call.error, ConnectionFailed):
+        view.brokers.pop(node, None)  # where it is, and who leads in its place, is asked before the next one
     return expect(Message, call), call.version

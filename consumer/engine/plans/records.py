@@ -270,7 +270,8 @@ def produce(
         [call] = yield [Ask(Prepared(ProduceRequest, build), node=view.leader(partition), max_version=most)]
         if lost(call):
             # Whether the records arrived is not known here; without an idempotent producer nobody may
-            # repeat them.
+            # repeat them. Who leads is asked before the next ones.
+            view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
         entries = [
             entry
