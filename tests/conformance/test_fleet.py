@@ -2,7 +2,7 @@
 nothing comes twice that was committed, and nobody hears of an error.
 
 Each play has readers by blocking and by asyncio, and a transactional producer beside an idempotent one. A run
-draws three of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak), and KPROTO_SEED draws the same three.
+draws two of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak), and KPROTO_SEED draws the same two.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ PLAYS = (
     a_batch_is_too_large_now,
     a_broker_is_replaced,
 )
-DRAWN = Random(SEED).sample([play.__name__ for play in PLAYS], 3)
+DRAWN = Random(SEED).sample([play.__name__ for play in PLAYS], 2)
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
