@@ -80,7 +80,7 @@ def bounds(kafka: Kafka) -> list[dict[str, str]]:
             "endingOffsetsByTimestamp": each(kafka, HOUR + 5, HOUR + 10**9),
         },
         {
-            "subscribePattern": rf"{kafka.name}\p{{Lower}}*+",
+            "subscribePattern": rf"^{kafka.name}\p{{Lower}}*+$",
             "startingTimestamp": str(HOUR + 10**9),
             "startingOffsetsByTimestampStrategy": "latest",
             "maxRecordsPerPartition": "2",

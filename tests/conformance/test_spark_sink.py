@@ -57,7 +57,7 @@ def test_what_a_stream_writes_is_read_back_once(spark: Any, kafka: Kafka, tmp_pa
         ("select 'k' as key", {}, "a column named value"),
         ("select 1 as value", {}, "value int' is not allowed; it must be string or binary"),
         ("select 'v' as value", {"topic": " "}, "it must not be empty"),
-        ("select 'v' as value", {"startingOffsets": "latest"}, "it is for reading"),
+        ("select 'v' as value", {"commitGroupId": "lag"}, "it is for reading"),
     ],
 )
 def test_what_can_not_be_written_is_refused_before_anything_is(
