@@ -228,6 +228,22 @@ def test_a_first_fetch_that_is_throttled_is_no_refusal() -> None:
     assert world.run(2_000, until=lambda: a.values() == ["x"])
 
 
+def test_a_quiet_that_is_longer_than_a_request_may_take_fails_no_fetch() -> None:
+    world = World({"t": 1})
+    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 200_000))
+    world.write("t", 0, "x")
+    a = world.consumer(auto_offset_reset="earliest", request_timeout_ms=30_000)
+    a.assign({T0: None})
+    world.run(1_000)
+    world.step(1, Throttle(FetchRequest.__api_key__ or 0, 0))
+    before = len(world.requests)
+    world.run(190_000)
+    assert a.values() == []
+    assert sent(world, MetadataRequest, before) == []  # nothing failed that somebody looks for reasons of
+    assert world.run(20_000, until=lambda: a.values() == ["x"])
+    assert a.heard("refused") == []
+
+
 def test_a_producer_that_is_throttled_sends_more_at_once_later() -> None:
     world = World({"t": 1})
     producer = world.producer()
