@@ -34,6 +34,9 @@ SHARE = 8
 AT_ONCE = 256 << 20
 """Decompressed bytes up to which a whole chunk is decoded at once; more are read batch by batch."""
 
+AHEAD = 64
+"""Records of columns that are made at once where fewer are asked for: one costs as much as fifty."""
+
 TOGETHER = 4 << 20
 """Bytes from which on chunks of one answer are decoded without the next: the first record waits for all."""
 
@@ -59,6 +62,8 @@ class Chunk:
 
     __slots__ = (
         "_aborted",
+        "_ahead",
+        "_ahead_from",
         "_at",
         "_batch",
         "_batches",
@@ -101,6 +106,9 @@ class Chunk:
         self._transactions = AbortedTransactions(self._aborted)
         self._check = check_crcs
         self._columns: Columns | None = None
+        # Records of the columns, from this row on.
+        self._ahead: list[ConsumerRecord] = []
+        self._ahead_from = 0
         self._batches: Iterator[Batch] | None = None
         self._batch: Batch | None = None
         self._rows: list[ConsumerRecord] = []
@@ -178,25 +186,17 @@ class Chunk:
     def _from_columns(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         start = self._at
         stop = min(start + limit, len(columns))
-        kinds = columns.timestamp_type[start:stop]
-        names = _kind_names()
-        alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())
-        found = list(
-            map(
-                ConsumerRecord,
-                repeat(topic),
-                repeat(partition),
-                columns.offset[start:stop].tolist(),
-                columns.timestamp[start:stop].tolist(),
-                repeat(names[int(kinds[0])]) if alike else map(names.__getitem__, kinds.tolist()),
-                columns.key.slice(start, stop - start).to_pylist(),
-                columns.value.slice(start, stop - start).to_pylist(),
-                columns.headers_between(start, stop) if columns.has_headers else repeat(()),
-            )
-        )
+        if limit >= AHEAD:
+            found = _made(columns, topic, partition, start, stop)
+        else:
+            if not self._ahead_from <= start <= stop <= self._ahead_from + len(self._ahead):
+                self._ahead = _made(columns, topic, partition, start, min(start + AHEAD, len(columns)))
+                self._ahead_from = start
+            found = self._ahead[start - self._ahead_from : stop - self._ahead_from]
         self._at = stop
         if stop == len(columns):
             self.position = max(self.position, self.end)
+            self._ahead = []
             columns.give_back()
             self._leave()
         elif found:
@@ -255,6 +255,7 @@ class Chunk:
         """All that is left, as columns; None when nothing of it may be seen. Uses the chunk up, or where that
         would take too much memory at once, its next batch."""
         data, end = self.data, self.end
+        self._ahead = []
         if self._columns is not None and self._lent:
             self._columns.give_back()
             self._columns = None
@@ -298,6 +299,26 @@ class Chunk:
         except RecordError:
             pass
         return self.data[:stop], end
+
+
+def _made(columns: Columns, topic: str, partition: int, start: int, stop: int) -> list[ConsumerRecord]:
+    """The rows of columns from `start` up to `stop` as objects."""
+    kinds = columns.timestamp_type[start:stop]
+    names = _kind_names()
+    alike = len(kinds) > 0 and bool((kinds == kinds[0]).all())
+    return list(
+        map(
+            ConsumerRecord,
+            repeat(topic),
+            repeat(partition),
+            columns.offset[start:stop].tolist(),
+            columns.timestamp[start:stop].tolist(),
+            repeat(names[int(kinds[0])]) if alike else map(names.__getitem__, kinds.tolist()),
+            columns.key.slice(start, stop - start).to_pylist(),
+            columns.value.slice(start, stop - start).to_pylist(),
+            columns.headers_between(start, stop) if columns.has_headers else repeat(()),
+        )
+    )
 
 
 @cache

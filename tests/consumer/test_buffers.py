@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
 
@@ -126,8 +126,9 @@ def test_columns_too_give_what_is_before_a_broken_batch_and_then_the_error() -> 
             some.columns()
 
 
-def test_large_pieces_hand_out_what_small_ones_do() -> None:
-    """Columns and the loop over batches are two ways to the same records."""
+@pytest.mark.parametrize("limits", [[333], [1], [63, 64, 65], [1, 500, 7], [40, 3]])
+def test_large_pieces_hand_out_what_small_ones_do(limits: list[int]) -> None:
+    """Columns and the loop over batches are two ways to the same records, however many are asked for."""
     pytest.importorskip("pyarrow")
     rows = [
         Record(at, 5 * at, b"k" if at % 3 else None, b"v" * (at % 50), (("h", None),)) for at in range(2000)
@@ -137,8 +138,11 @@ def test_large_pieces_hand_out_what_small_ones_do() -> None:
     pieces = [chunk(data[at:stop], 50) for at, stop in pairwise(_starts(data))]
     expected = [record for piece in pieces for record in piece.rows("t", 0, 10_000)]
     found = []
-    while not whole.exhausted:
-        found += whole.rows("t", 0, 333)
+    for limit in cycle(limits):
+        found += whole.rows("t", 0, limit)
+        assert whole.position == (2000 if whole.exhausted else found[-1].offset + 1)
+        if whole.exhausted:
+            break
     assert found == expected
     assert len(found) == 1950
     assert whole.position == 2000
@@ -233,9 +237,10 @@ def test_columns_of_chunks_of_one_answer_are_those_of_each_alone(mix: str) -> No
         assert made.exhausted
 
 
-def test_rows_and_then_columns_of_one_chunk_give_each_record_once() -> None:
+@pytest.mark.parametrize("limit", [1, 300])
+def test_rows_and_then_columns_of_one_chunk_give_each_record_once(limit: int) -> None:
     first, second = of_one_answer(many(700), many(500))
-    rows = first.rows("t", 0, 300)
+    rows = first.rows("t", 0, limit)
     rest = first.columns()
     assert rest is not None
     assert [*(one.offset for one in rows), *rest.offset.tolist()] == list(range(700))
