@@ -1,5 +1,5 @@
 """Stories that Spark's own source passes, most of them after its own test suites: told with both words on a
-real Kafka, they come out the same. Each is some queries long: KPROTO_PROFILE=soak tells all of them.
+real Kafka, they come out the same. Each is some queries long: KPROTO_ALL_SPARK_STORIES=1 tells all.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ LONGER = [
     topics_come_when_all_are_gone, others_are_subscribed, a_failed_batch_and_new_partitions,
     two_limited_topics_in_one_query, progress_is_tracked_asynchronously,
 ]  # fmt: skip
-if os.environ.get("KPROTO_PROFILE") == "soak":
+if os.environ.get("KPROTO_ALL_SPARK_STORIES"):
     STORIES += LONGER
 
 
