@@ -58,6 +58,9 @@ cost 0.37 ms of CPU when the next one came at once, 0.57 after 3 ms, 0.74 after 
 which has to look through a session of 1,000, makes the pauses longer. Seven of a topic's 1,000 partitions
 cost what one alone does. So records come at one pace here, every 30 ms.
 
+`(a socket)` fetches the same and throws it away: what no client that has one connection is faster than. In
+one round on a busy machine it got 475,000 records of 1 KB a second, confluent 458,000, rows and columns 255,000.
+
 A poll of few records from columns makes 64 at once: one record at a time takes 45 us of CPU instead of 53.
 
 Tried and lost: slices of the bytes for values, 0.25 to 0.35 us each where Arrow's views take 0.04 (0.15 for 1
