@@ -59,7 +59,7 @@ which has to look through a session of 1,000, makes the pauses longer. Seven of 
 cost what one alone does. So records come at one pace here, every 30 ms.
 
 `(a socket)` fetches the same and throws it away: what no client that has one connection is faster than. In
-one round on a busy machine it got 475,000 records of 1 KB a second, confluent 458,000, rows and columns 255,000.
+one round on a busy machine it got 475,000 records of 1 KB a second, confluent 458,000, we 255,000.
 
 A poll of few records from columns makes 64 at once: one record at a time takes 45 us of CPU instead of 53.
 
