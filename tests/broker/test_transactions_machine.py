@@ -86,6 +86,7 @@ class Transacting(RuleBasedStateMachine):
         return self.stage.log("t", partition).end_offset
 
     def decided(self, process: Process, *, committed: bool) -> None:
+        process.last_batch = None  # of another epoch, or of a transaction that is over
         if process.open is not None:
             process.open.committed = committed
             if committed and process.open.offset >= 0:
