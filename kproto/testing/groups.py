@@ -34,7 +34,7 @@ What an application does is an object of yours. Of these methods it has those th
 * `records(records)`: what it does with the records of each poll, before it polls again.
 
 A claim of your own is a `@invariant()` method, or a function in `claims` that raises `Broken`; it sees the
-`world`, and your applications in `applications`, by the names of their consumers.
+`world`, and your applications in `applications`, by the names of their consumers; killed ones are not there.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.trouble and len(self._members()) > 1)
     @rule(member=_ANY)
     def kill(self, member: int) -> None:
-        self.world.kill(self._member(member))
+        dying = self._member(member)
+        self.world.kill(dying)
+        self.applications.pop(dying.name, None)  # what it remembered died, too
 
     @precondition(lambda self: self.trouble and self._members())
     @rule(member=_ANY, ms=st.sampled_from((50, 1_000, 5_000)))

@@ -107,6 +107,14 @@ class TwiceAfterAll(ExactlyOnce):
 # ---- what is found
 
 
+def test_what_a_killed_application_remembered_is_gone() -> None:
+    group = ExactlyOnce()
+    group.begin(seed=2)
+    group.wait(500)
+    group.kill(0)
+    assert list(group.applications) == ["member2"]
+
+
 def run(machine: type[Group], examples: int, steps: int) -> None:
     run_state_machine_as_test(
         machine,
