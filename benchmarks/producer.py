@@ -34,11 +34,12 @@ five requests in flight; `(three sockets)` has one for each partition. They cost
 record. What is left is Kafka's work, on a busy machine, medians of 20 interleaved runs: 0.47 us of its CPU a
 record (0.25 in its own code, 0.22 in the kernel), for one or two batches of 512 KiB or one of 1000 in a
 request; 0.58 for one of 256 KiB. Three connections cost it the same, and requests small enough for the heap's
-regions too. Two fifths of its own code look at each record (`DefaultRecord.readFrom`): no client changes that. The JVM of the tests, without the better compiler, takes 0.69; one that has just been started 1.6 to
+regions too. Two fifths of its own code look at each record (`DefaultRecord.readFrom`): no client changes
+that. The JVM of the tests, without the better compiler, takes 0.69; one that has just been started 1.6 to
 2.6, and a third of it is compiling. So it is that of a production here, and written to before the first
 round. On a quiet Xeon with two cores, medians of five rounds: a socket 2.3 M records a second, columns 1.58,
-confluent 1.06, `send` 0.94. So twice confluent is nine tenths of what a socket reaches that does nothing else,
-on cores that it shares with the broker; columns are 1.5 times as fast as confluent, with 0.4 of its CPU.
+confluent 1.06, `send` 0.94. So twice confluent is nine tenths of what a socket reaches that does nothing
+else, on cores that it shares with the broker; columns are 1.5 times as fast, with 0.4 of its CPU.
 
 The embedded broker is Python: with fast clients it is the slower side, and the wall clock says more about it.
 """

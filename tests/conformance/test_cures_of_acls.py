@@ -31,7 +31,10 @@ ON = {
 
 @pytest.fixture(
     scope="module",
-    params=["embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java])],
+    params=[
+        pytest.param("embedded", marks=pytest.mark.thorough),
+        pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java]),
+    ],
 )
 def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made = secured.embedded_kafka if request.param == "embedded" else secured.real_kafka

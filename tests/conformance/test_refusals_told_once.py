@@ -24,6 +24,8 @@ secured = pytest.importorskip("tests.conformance.secured")
 from tests.conformance.refusals import CASES, Case  # noqa: E402
 from tests.conformance.refused_doors import COMMANDS, DOORS, WAIT, concerns  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 ALL = bool(os.environ.get("KPROTO_ALL_PLAYS"))
 SECRETS = ("wr0ng-secret", *secured.USERS.values())
 
@@ -75,7 +77,6 @@ def test_a_call_tells_once_what_is_wrong(kafka: Any, case: Case, caplog: pytest.
         assert not [secret for secret in SECRETS if secret in f"{said}{logged}"], where
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_tells_it_once_in_a_line(kafka: Any, command: str, tmp_path: Path) -> None:
     for case in cases_of(command):

@@ -14,10 +14,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pyspark.errors import PySparkException
 
 from kproto.group.subscription import TopicPartition
 from tests.conformance.spark_session import Kafka, kafka, spark, sparks_own
+
+PySparkException: Any = pytest.importorskip("pyspark.errors").PySparkException
 
 pytestmark = pytest.mark.spark
 __all__ = ["kafka", "spark", "sparks_own"]

@@ -578,6 +578,7 @@ def test_after_a_stop_longer_than_the_session_a_claim_hands_out_nothing_that_it_
     stopped.check()
 
 
+@pytest.mark.thorough  # it waits as long as the one above
 def test_nor_does_a_claim_in_asyncio(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = Stopped(server, monkeypatch)
 
