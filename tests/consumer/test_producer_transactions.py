@@ -4,7 +4,7 @@ real here, and the broker is a script."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,27 +16,9 @@ from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from tests.consumer.coordinator import Coordinator
-from tests.consumer.twins import OPTIONS, TWINS, end, later, machine, until
+from tests.consumer.twins import OPTIONS, broker, later, machine, make, until
 
-
-@pytest.fixture
-def broker() -> Iterator[Coordinator]:
-    with Coordinator() as coordinator:
-        yield coordinator
-
-
-@pytest.fixture(params=TWINS)
-def make(request: pytest.FixtureRequest, broker: Coordinator) -> Iterator[Callable[..., Any]]:
-    """Makes a producer of transactions, of either kind; it is ended with the test."""
-    made: list[Any] = []
-
-    def make(**options: Any) -> Any:
-        made.append(TWINS[request.param](broker.bootstrap, **OPTIONS, **options))
-        return made[-1]
-
-    yield make
-    for producer in made:
-        end(producer)
+__all__ = ["broker", "make"]
 
 
 # ---- blocks

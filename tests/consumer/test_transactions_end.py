@@ -24,27 +24,9 @@ from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
 from kproto.records import rows
 from tests.consumer.coordinator import Coordinator
-from tests.consumer.twins import OPTIONS, TWINS, end, later, machine, until
+from tests.consumer.twins import OPTIONS, broker, later, machine, make, until
 
-
-@pytest.fixture
-def broker() -> Iterator[Coordinator]:
-    with Coordinator() as coordinator:
-        yield coordinator
-
-
-@pytest.fixture(params=TWINS)
-def make(request: pytest.FixtureRequest, broker: Coordinator) -> Iterator[Callable[..., Any]]:
-    """Makes a producer of transactions, of either kind; it is ended with the test."""
-    made: list[Any] = []
-
-    def make(**options: Any) -> Any:
-        made.append(TWINS[request.param](broker.bootstrap, **OPTIONS, **options))
-        return made[-1]
-
-    yield make
-    for producer in made:
-        end(producer)
+__all__ = ["broker", "make"]
 
 
 # ---- the end

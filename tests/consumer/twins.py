@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from consumer import AsyncProducer, Delivery, Producer, RecordMetadata
 from consumer.sarama.loop_thread import LoopThread
+from tests.consumer.coordinator import Coordinator
 
 
 class Awaited:
@@ -114,3 +117,26 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < limit
         time.sleep(0.005)
+
+
+# ---- fixtures of both files about transactions
+
+
+@pytest.fixture
+def broker() -> Iterator[Coordinator]:
+    with Coordinator() as coordinator:
+        yield coordinator
+
+
+@pytest.fixture(params=TWINS)
+def make(request: pytest.FixtureRequest, broker: Coordinator) -> Iterator[Callable[..., Any]]:
+    """Makes a producer of transactions, of either kind; it is ended with the test."""
+    made: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        made.append(TWINS[request.param](broker.bootstrap, **OPTIONS, **options))
+        return made[-1]
+
+    yield make
+    for producer in made:
+        end(producer)
