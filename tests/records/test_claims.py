@@ -106,7 +106,7 @@ MUTANTS = {
         "vectors", "<< (7 * byte)", "<< (8 * byte)", claims.columns_are_the_rows
     ),
     "columns: varints of three bytes are put together wrongly": Mutant(
-        "vectors", "third << 14", "third << 13", claims.columns_are_the_rows
+        "vectors", ".astype(np.int64) << 14", ".astype(np.int64) << 13", claims.columns_are_the_rows
     ),
     "columns: a window may be too short": Mutant(
         "vectors", "(shortest == 0) | (used > room)", "shortest == 0", claims.columns_are_the_rows
