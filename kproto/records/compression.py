@@ -57,6 +57,7 @@ Begins = Callable[[memoryview], bool]
 _FIRST_STEP = 64 << 10  # the first guess at an unknown size: four of Kafka's batch.size
 _GZIP_STEP = 1 << 20
 _GZIP_AHEAD = 1 << 10  # of a member behind the first
+_GZIP_LEAST = 18  # bytes of one, its header and its end; what is shorter is none
 _SNAPPY_RATIO = 22  # a copy of 64 bytes takes 3 bytes of input: no honest block grows by more than 21.4
 _LZ4_RATIO = 255  # one byte of a length adds 255 bytes of output
 
@@ -224,7 +225,8 @@ def _gzip(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
 
 
 def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """All members of a gzip file; what follows the last one is ignored, as in Java's GZIPInputStream.
+    """All members of a gzip file; what follows the last one, and a header that is none, is ignored, as in
+    Java's GZIPInputStream.
 
     An unpacker copies what is behind its member. So only the first, which mostly is the only one, gets all
     that there is, and the others get it piece by piece: a megabyte has room for 50 thousand empty ones.

@@ -8,7 +8,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproto.errors import ConfigError, RecordError
@@ -87,6 +87,8 @@ def test_gzip_members_may_be_concatenated() -> None:
     behind=st.binary(max_size=3),
     package=st.sampled_from(["zlib", "isal.isal_zlib"]),
 )
+@example(members=[b"one"], behind=b"\x1f\x8b", package="zlib")
+@example(members=[b"one"], behind=b"\x1f\x8b\x08", package="zlib")
 def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: bytes, package: str) -> None:
     pytest.importorskip(package)
     data = b"".join(compress(1, one) for one in (b"", *members))
