@@ -251,7 +251,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
                 raise _Full(parts[0])
         if unpacker.eof:
             given -= len(unpacker.unused_data)
-            if bytes(view[given : given + 2]) != b"\x1f\x8b":
+            if len(view) - given < _GZIP_LEAST or bytes(view[given : given + 3]) != b"\x1f\x8b\x08":
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             unpacker = package.decompressobj(31)
             ahead, rest = _GZIP_AHEAD, b""
