@@ -9,25 +9,25 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from consumer import Cluster
 from kproto.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOut
 from tests.conformance.plays import SEED
 
 secured = pytest.importorskip("tests.conformance.secured")
 from tests.conformance.refusals import CASES, Case  # noqa: E402
 from tests.conformance.refused_doors import COMMANDS, DOORS, WAIT, concerns  # noqa: E402
+from tests.conformance.test_refusals_like_kafka import SECRETS, kafka  # noqa: E402
+
+__all__ = ["kafka"]
 
 pytestmark = pytest.mark.thorough
 
 ALL = bool(os.environ.get("KPROTO_ALL_PLAYS"))
-SECRETS = ("wr0ng-secret", *secured.USERS.values())
 
 
 def doors_of(case: Case) -> list[str]:
@@ -41,22 +41,6 @@ def cases_of(command: str) -> list[Case]:
     """All that concern it, or one."""
     concerned = [case for case in CASES if concerns(command, case)]
     return concerned if ALL else [Random(f"{SEED} {command}").choice(concerned)]
-
-
-@pytest.fixture(
-    scope="module",
-    params=["embedded", pytest.param("real", marks=[pytest.mark.kafka, pytest.mark.java])],
-)
-def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    folder = tmp_path_factory.mktemp("secured")
-    if request.param == "embedded":
-        with secured.embedded_kafka(folder) as broker:
-            yield broker
-        return
-    with secured.real_kafka(folder) as broker:
-        with Cluster(broker.places["PLAINTEXT"], timeout=60) as cluster:
-            cluster.create_topics({"flights": 1})
-        yield broker
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
