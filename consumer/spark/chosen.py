@@ -6,8 +6,8 @@ times, for all partitions or for each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
 from kproto.errors import ConfigError
@@ -28,11 +28,16 @@ class Everywhere:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Every partition from (or to) its own offset, or edge of its log. Must name exactly the partitions
-    read.
+    """Every partition from (or to) its own offset, or edge of its log, and those of some topics all from the
+    same edge. Must name exactly the partitions read.
     """
 
     offsets: Mapping[TopicPartition, int | Edge]
+    topics: Mapping[str, Edge] = field(default_factory=dict[str, Edge])
+
+    def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | Edge]:
+        """The same partition by partition, those of `topics` as they are in `partitions`."""
+        return {**{p: self.topics[p.topic] for p in partitions if p.topic in self.topics}, **self.offsets}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +156,16 @@ def _offsets(name: str, value: str) -> Bound:
     edge = value.strip().lower()
     if edge in ("earliest", "latest"):
         return Everywhere("earliest" if edge == "earliest" else "latest")
-    shape = '{"flights": {"0": 23, "1": -2}} (-2 is earliest, -1 latest)'
+    shape = '{"flights": {"0": 23, "1": -2}, "delays": "earliest"} (-2 is earliest, -1 latest)'
     if not edge.startswith("{"):
         raise ConfigError(name, value, f"allowed: earliest, latest, or JSON such as {shape}")
     offsets: dict[TopicPartition, int | Edge] = {}
-    for partition, number in _each_partition(name, value, shape).items():
+    topics: dict[str, Edge] = {}
+    for partition, number in _each_partition(name, value, shape, topics).items():
         if number < -2:
             raise ConfigError(name, value, f"allowed: {shape}; {number} is not an offset")
         offsets[partition] = "earliest" if number == -2 else "latest" if number == -1 else number
-    return Each(offsets)
+    return Each(offsets, topics)
 
 
 def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
@@ -175,22 +181,35 @@ def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
 def refuse_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:
     """Raise ConfigError where a batch's `bound` puts some partition at the wrong end of its log."""
     if isinstance(bound, Each):
+        way = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge}"
+        for topic, where in bound.topics.items():
+            if where == edge:
+                raise ConfigError(name, f"{topic}: {edge}", way)
         for partition, where in bound.offsets.items():
             if where == edge:
-                why = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge} ({number})"
-                raise ConfigError(name, f"{partition.topic}-{partition.partition}: {number}", why)
+                given = f"{partition.topic}-{partition.partition}: {number}"
+                raise ConfigError(name, given, f"{way} ({number})")
 
 
 # JSON with partitions --------------------------------------------------------------------------------
 
 
-def _each_partition(name: str, value: str, shape: str) -> dict[TopicPartition, int]:
-    """``{"flights": {"0": 5}}`` as a map of partitions. Offsets copied from a query's progress carry
-    topics' ids and where newcomers began under keys that begin with ``@``: these are skipped.
+def _each_partition(
+    name: str, value: str, shape: str, words: dict[str, Edge] | None = None
+) -> dict[TopicPartition, int]:
+    """``{"flights": {"0": 5}}`` as a map of partitions; ``{"flights": "earliest"}`` goes into `words`, if
+    there is one. Offsets copied from a query's progress carry topics' ids and where newcomers began under
+    keys that begin with ``@``: these are skipped.
     """
     found: dict[TopicPartition, int] = {}
     for topic, partitions in json_object(name, value, shape).items():
         if topic.startswith("@"):
+            continue
+        if words is not None and isinstance(partitions, str):
+            edge = partitions.strip().lower()
+            if edge not in ("earliest", "latest"):
+                raise ConfigError(name, value, f"allowed: JSON such as {shape}; {partitions!r} is no word")
+            words[topic] = "earliest" if edge == "earliest" else "latest"
             continue
         if not isinstance(partitions, dict):
             raise ConfigError(name, value, f"allowed: JSON such as {shape}")

@@ -187,11 +187,12 @@ class Logs:
         if isinstance(bound, Everywhere):
             return dict(ends) if bound.edge == "latest" else self.starts(ends)
         if isinstance(bound, Each):
-            exactly(f"{end}Offsets", bound.offsets, ends)
-            first = self.starts(p for p, where in bound.offsets.items() if where == "earliest")
+            each = bound.of(ends)
+            exactly(f"{end}Offsets", each, ends, bound.topics)
+            first = self.starts(p for p, where in each.items() if where == "earliest")
             return {
                 p: where if isinstance(where, int) else first[p] if where == "earliest" else ends[p]
-                for p, where in bound.offsets.items()
+                for p, where in each.items()
             }
         if isinstance(bound, Since):
             option, times = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
@@ -219,8 +220,9 @@ class Logs:
         """Where a new query begins, and for which partitions this would change by waiting (see `advance`)."""
         starts = self.resolve(bound, "starting", view.ends)
         if isinstance(bound, Each):
-            movable = frozenset(p for p, where in bound.offsets.items() if where == "latest")
-            given = {p: starts[p] for p, where in bound.offsets.items() if isinstance(where, int)}
+            each = bound.of(view.ends)
+            movable = frozenset(p for p, where in each.items() if where == "latest")
+            given = {p: starts[p] for p, where in each.items() if isinstance(where, int)}
             fail = self.options.fail_on_data_loss
             within = inside("startingOffsets", given, self.starts(given), view.ends, fail=fail)
             movable |= {p for p, start in within.items() if start != given[p]}

@@ -354,11 +354,21 @@ def split(
     return [piece for r, n in zip(whole, parts, strict=True) for piece in _pieces(r, n)]
 
 
-def exactly(option: str, named: Iterable[TopicPartition], assigned: Iterable[TopicPartition]) -> None:
-    """Raise ConfigError unless an option's JSON names exactly the partitions that are read; shows both
-    sets.
+def exactly(
+    option: str,
+    named: Iterable[TopicPartition],
+    assigned: Iterable[TopicPartition],
+    topics: Iterable[str] = (),
+) -> None:
+    """Raise ConfigError unless an option's JSON names exactly the partitions, and no other `topics` than
+    those, that are read; shows both sets.
     """
     has, needs = set(named), set(assigned)
+    others = set(topics) - {p.topic for p in needs}
+    if others:
+        raise ConfigError(
+            option, ", ".join(sorted(others)), f"no partition of it is read: {_names(needs)} are"
+        )
     if has != needs:
         raise ConfigError(
             option, _names(has), f"it must name exactly the partitions that are read: {_names(needs)}"

@@ -125,6 +125,11 @@ def test_minus_two_is_earliest_and_minus_one_latest() -> None:
     assert read == Each({F0: "earliest", F1: "latest"})
 
 
+def test_a_topic_may_have_a_word_of_its_own() -> None:
+    read = options(startingOffsets='{"flights": {"0": 5}, "delays": "Earliest", "gates": "latest"}').starting
+    assert read == Each({F0: 5}, {"delays": "earliest", "gates": "latest"})
+
+
 @pytest.mark.parametrize(
     "copied",
     [
@@ -141,13 +146,14 @@ def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids(
     [
         "newest", "5", '"5"', '{"flights": 5}', '{"flights": {"0": "5"}}', '{"flights": {"0": -3}}',
         '{"flights": {"x": 5}}', '{"flights": {"0": 5.0}}', '{"flights": {"0": true}}',
+        '{"flights": "newest"}', '{"flights": "-1"}',
         '{"flights": {"²": 5}}', '{"flights": {"0": 5, "0": 6}}', "{",
     ],
 )  # fmt: skip
 def test_offsets_of_another_shape_are_refused_with_the_right_one(wrong: str) -> None:
     text = refusal(startingOffsets=wrong)
     assert text.startswith("startingOffsets=")
-    assert '{"flights": {"0": 23, "1": -2}}' in text
+    assert '{"flights": {"0": 23, "1": -2}, "delays": "earliest"}' in text
 
 
 def test_a_misspelt_edge_is_told_of_both_edges_and_not_of_json_that_fails() -> None:
@@ -167,6 +173,11 @@ def test_a_value_that_another_beats_is_still_checked() -> None:
     assert refusal(startingTimestamp="60", startingOffsets="newest").startswith("startingOffsets='newest'")
 
 
+def test_a_topic_has_no_word_for_a_time() -> None:
+    text = refusal(startingOffsetsByTimestamp='{"flights": "earliest"}')
+    assert text.startswith("startingOffsetsByTimestamp=")
+
+
 def test_a_negative_time_is_refused() -> None:
     assert "startingTimestamp='-1'" in refusal(startingTimestamp="-1")
     assert "startingOffsetsByTimestamp='-5'" in refusal(startingOffsetsByTimestamp='{"flights": {"0": -5}}')
@@ -180,13 +191,13 @@ def test_endings_are_read_like_starts() -> None:
 # What fits a batch, a stream, a sink --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", ['{"flights": {"0": -1}}', "latest"])
+@pytest.mark.parametrize("given", ['{"flights": {"0": -1}}', '{"flights": "latest"}', "latest"])
 def test_a_batch_does_not_start_at_the_latest(given: str) -> None:
     with pytest.raises(ConfigError, match="startingOffsets"):
         options(startingOffsets=given).for_batch()
 
 
-@pytest.mark.parametrize("given", ['{"flights": {"0": -2}}', "earliest"])
+@pytest.mark.parametrize("given", ['{"flights": {"0": -2}}', '{"flights": "earliest"}', "earliest"])
 def test_a_batch_does_not_end_at_the_earliest(given: str) -> None:
     with pytest.raises(ConfigError, match="endingOffsets"):
         options(endingOffsets=given).for_batch()

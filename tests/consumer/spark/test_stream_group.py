@@ -1,0 +1,68 @@
+"""The offsets that a stream commits to a group for lag tools (commitGroupId)."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from consumer import Cluster
+from kproto.group.subscription import TopicPartition
+from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.run import Run
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def committed(filled: Filled, group: str) -> dict[TopicPartition, int]:
+    found = filled.cluster.committed_offsets(group)
+    return {partition: at.offset for partition, at in found.items() if at is not None}
+
+
+def test_the_group_is_at_the_true_end_after_the_poll_that_finds_nothing(filled: Filled) -> None:
+    filled.topic("t", 3, 2)
+    run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
+    run.batch()
+    assert committed(filled, "lag") == {}
+    assert run.batch() is None
+    assert committed(filled, "lag") == {T0: 3, T1: 2}
+
+
+def test_commit_shows_the_offsets_too(filled: Filled) -> None:
+    filled.topic("t", 3)
+    run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
+    run.reader.commit({"t": {"0": 2}})
+    assert committed(filled, "lag") == {T0: 2}
+
+
+def test_an_idle_query_does_not_commit_again_what_it_has_committed(filled: Filled) -> None:
+    filled.topic("t", 3)
+    run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
+    run.batch()
+    run.batch()
+    filled.cluster.commit_offsets("lag", {T0: 1})
+    run.batch()
+    assert committed(filled, "lag") == {T0: 1}
+
+
+def test_without_a_group_nothing_is_committed(filled: Filled) -> None:
+    filled.topic("t", 3)
+    run = Run(filled, startingOffsets="earliest", kafka_group_id="lag")
+    run.batch()
+    run.batch()
+    assert committed(filled, "lag") == {}
+
+
+def test_a_refused_commit_does_not_end_the_query_and_is_tried_again_later(filled: Filled) -> None:
+    filled.topic("t", 3)
+    run = Run(filled, startingOffsets="earliest", commitGroupId="lag")
+    run.batch()
+    live = run.reader.planner.logs.cluster
+    run.reader.planner.logs._cluster = Cluster("127.0.0.1:1")  # nobody listens there
+    run.reader.commit(run.at)
+    run.reader.planner.logs._cluster = live
+    run.reader.commit(run.at)
+    assert committed(filled, "lag") == {}
+    run.now += 1.0
+    run.reader.commit(run.at)
+    assert committed(filled, "lag") == {T0: 3}

@@ -1,0 +1,206 @@
+"""What a stream does where topics go, are made anew, or logs lose their head or their tail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from consumer import Cluster
+from consumer.spark.offsets import DataLoss
+from kproto.broker.server import Server, running
+from kproto.group.subscription import TopicPartition
+from kproto.records import encode_batch
+from kproto.records.record import Record
+from tests.consumer.spark.filled import HOUR, Filled
+from tests.consumer.spark.run import Offset, Run
+
+T0 = TopicPartition("t", 0)
+
+
+# Topics that go ------------------------------------------------------------------------------------------
+
+
+def remake(filled: Filled, *counts: int) -> None:
+    filled.cluster.delete_topics(["t"])
+    filled.topic("t", *counts)
+
+
+def test_a_topic_made_anew_with_more_records_is_noticed(filled: Filled) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets="earliest")
+    run.batch()
+    remake(filled, 9)
+    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+        run.poll()
+
+
+@pytest.mark.parametrize("records", [2, 9])
+def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_allowed(filled: Filled, records: int) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
+    run.batch()
+    remake(filled, records)
+    assert run.batch() == {"t-0": list(range(records))}
+    assert run.batch() is None
+
+
+def test_a_topic_made_anew_a_moment_ago_is_not_mistaken_for_a_log_that_was_cut_off(filled: Filled) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
+    run.batch()
+    remake(filled, 2)
+    assert run.batch(later=0.1) == {"t-0": [0, 1]}
+
+
+def test_a_topic_that_went_a_moment_ago_ends_no_query_that_allows_loss(filled: Filled) -> None:
+    filled.topic("t", 5)
+    filled.topic("u", 1)
+    run = Run(filled, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
+    run.batch()
+    filled.cluster.delete_topics(["t"])
+    filled.put("u", 0, 1)
+    assert run.batch(later=0.1) == {"u-0": [1]}
+
+
+def test_a_topic_made_anew_between_plan_and_read_is_not_mistaken_for_the_old_one(filled: Filled) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets="earliest")
+    end = run.poll()
+    assert end is not None
+    remake(filled, 9)
+    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+        run.rows({}, end)
+
+
+def test_a_topic_made_anew_between_plan_and_read_loses_only_the_old_rows(filled: Filled) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets="earliest", failOnDataLoss="false")
+    end = run.poll()
+    assert end is not None
+    remake(filled, 3)
+    assert run.rows({}, end) == {}
+    run.at = end
+    assert run.batch() == {"t-0": [0, 1, 2]}
+
+
+def test_a_topic_that_is_gone_is_data_loss(filled: Filled) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets="earliest")
+    run.batch()
+    filled.cluster.delete_topics(["t"])
+    with pytest.raises(DataLoss, match="partition t-0 is gone; it was read up to 5"):
+        run.poll()
+
+
+def test_the_others_are_read_on_when_a_topic_is_gone_and_loss_is_allowed(filled: Filled) -> None:
+    filled.topic("t", 5)
+    filled.topic("u", 1)
+    run = Run(filled, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
+    run.batch()
+    filled.cluster.delete_topics(["t"])
+    filled.put("u", 0, 1)
+    assert run.batch() == {"u-0": [1]}
+
+
+# A log that lost its head -------------------------------------------------------------------------------
+
+
+def test_records_deleted_between_two_runs_do_not_come_back(filled: Filled) -> None:
+    """0..9 read, 10..29 written as one batch, deleted up to 20, and the query restarted."""
+    filled.topic("t", 10)
+    run = Run(filled, startingOffsets="earliest")
+    assert run.batch() == {"t-0": list(range(10))}
+    filled.put("t", 0, 20)
+    filled.delete_before(T0, 20)
+    again = Run(filled, run.at, failOnDataLoss="false")
+    assert again.batch() == {"t-0": list(range(20, 30))}
+
+
+# A log that was cut off ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A broker with ten records in t-0."""
+    with running(topics={"t": 1}) as server:
+        with Cluster(server.bootstrap) as cluster:
+            _put(cluster, 10)
+        yield server
+
+
+def _put(cluster: Cluster, count: int) -> None:
+    """Records that are a batch each: a log is cut between batches."""
+    for i in range(count):
+        cluster.produce(T0, encode_batch([Record(0, HOUR + i, None, b"%d" % i)]))
+
+
+def _read(server: Server, more: int) -> tuple[Filled, Offset]:
+    """All ten read; then the log cut off at 4, and `more` records written."""
+    filled = Filled(server.bootstrap)
+    run = Run(filled, startingOffsets="earliest")
+    assert run.batch() == {"t-0": list(range(10))}
+    server.truncate("t", 0, 4)
+    _put(filled.cluster, more)
+    return filled, run.at
+
+
+@pytest.mark.parametrize("more", [0, 3, 6, 14])
+def test_a_log_that_was_cut_off_is_data_loss_however_long_it_is_again(server: Server, more: int) -> None:
+    filled, at = _read(server, more)
+    with filled.cluster, pytest.raises(DataLoss, match="t-0 was cut off at 4; it was read up to 10"):
+        Run(filled, at).batch()
+
+
+@pytest.mark.parametrize("more", [3, 6, 14])
+def test_a_log_that_was_cut_off_is_read_from_there_when_loss_is_allowed(server: Server, more: int) -> None:
+    filled, at = _read(server, more)
+    with filled.cluster:
+        run = Run(filled, at, failOnDataLoss="false")
+        assert run.batch() == {"t-0": list(range(4, 4 + more))}
+        assert run.batch() is None
+
+
+def test_a_log_that_is_cut_off_under_a_running_query_is_noticed(server: Server) -> None:
+    filled = Filled(server.bootstrap)
+    with filled.cluster:
+        run = Run(filled, startingOffsets="earliest")
+        assert run.batch() == {"t-0": list(range(10))}
+        server.truncate("t", 0, 4)
+        _put(filled.cluster, 20)
+        with pytest.raises(DataLoss, match="cut off at 4"):
+            run.poll()
+
+
+def test_a_checkpoint_without_epochs_says_that_it_does_not_know_where_the_log_was_cut(server: Server) -> None:
+    filled, at = _read(server, 3)
+    old = {name: value for name, value in at.items() if "epochs=" not in name}
+    with filled.cluster, pytest.raises(DataLoss, match=r"ends at 7, and was read up to 10.* not known"):
+        Run(filled, old).batch()
+
+
+def test_a_new_leader_that_lost_nothing_is_asked_once_and_no_loss(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = Filled(server.bootstrap)
+    with filled.cluster:
+        run = Run(filled, startingOffsets="earliest")
+        run.batch()
+        server.elect_leader("t", 0)
+        asked: list[dict[TopicPartition, int]] = []
+        logs = run.reader.planner.logs
+        ask = logs.epoch_ends
+
+        def counted(epochs: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+            asked.append(epochs)
+            return ask(epochs)
+
+        monkeypatch.setattr(logs, "epoch_ends", counted)
+        assert [run.batch() for _ in range(3)] == [None, None, None]
+        assert asked == [{T0: 0}]
+        _put(filled.cluster, 2)
+        assert run.batch() == {"t-0": [10, 11]}
+        assert run.batch() is None
+        assert len(asked) == 1
