@@ -346,17 +346,20 @@ def _snappy_allowed(data: memoryview, size: int, limit: int, most: int, begins: 
     """What may be decompressed: the size that is said, which is paid for, if the first bytes are fine."""
     if size <= limit:
         return limit
-    if size > most or begins is None or not begins(memoryview(_snappy_start(next(_snappy_blocks(data))))):
+    first = next(block for block in _snappy_blocks(data) if _snappy_size(block))
+    if size > most or begins is None or not begins(memoryview(_snappy_start(first))):
         raise _too_large(limit if size <= most else most)
     return size
 
 
 def _snappy_start(block: memoryview) -> bytes:
-    """The first bytes that a raw block holds: the literal that each begins with."""
+    """The first bytes that a raw block holds: the literal that each begins with; none if it is cut."""
     at = 0
     while block[at] > 127:  # the size, which was read before
         at += 1
     head, at = block[at + 1 : at + 6].tobytes(), at + 2
+    if not head:
+        return b""
     size, more = head[0] >> 2, 0
     if size >= 60:
         more = size - 59

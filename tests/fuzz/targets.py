@@ -22,6 +22,7 @@ from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
 from kproto.messages import index
 from kproto.messages.headers import encode_request
 from kproto.records import batches, columns, convert, reading, rows, vectors
+from kproto.records import compression as compressing
 from kproto.records.compression import CODECS, CodecError, compress, decompress, decompress_into
 from kproto.security.exchange import Accepted, Challenge, Refused, SaslFailed
 from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured
@@ -74,25 +75,26 @@ def frames(data: bytes) -> None:
 def records(data: bytes) -> None:
     """Rows, columns and batches say the same, converted or not, and nothing is raised but RecordError."""
     check_crc, body = not data[:1] or data[0] % 4 == 0, data[1:]
+    limit = None if data[:1] > b"\x7f" else LIMIT  # None: as much as what looks like records may have
 
     def one_by_one() -> list[Any]:
         found: list[Any] = []
-        for one in batches(body, check_crc=check_crc, max_decompressed=LIMIT):
+        for one in batches(body, check_crc=check_crc, max_decompressed=limit):
             if not one.is_control:
-                found += one.records(LIMIT)
+                found += one.records(limit)
         return found
 
     wanted = outcome(one_by_one)
-    assert outcome(lambda: rows(body, check_crc=check_crc, max_decompressed=LIMIT)) == wanted
+    assert outcome(lambda: rows(body, check_crc=check_crc, max_decompressed=limit)) == wanted
 
     def by_columns(lent: bool) -> list[Any]:
-        return columns.columns(body, check_crc=check_crc, max_decompressed=LIMIT, lent=lent).rows()
+        return columns.columns(body, check_crc=check_crc, max_decompressed=limit, lent=lent).rows()
 
     assert outcome(lambda: by_columns(False)) == outcome(lambda: by_columns(True)) == wanted
     if check_crc and wanted is not None:
         for magic in range(3):
             with suppress(RecordError, EncodeError):
-                data = convert(body, magic, max_decompressed=LIMIT)
+                data = convert(body, magic, max_decompressed=limit)
                 assert [(one.offset, one.key, one.value) for one in rows(data)] == [
                     (one.offset, one.key, one.value) for one in wanted
                 ]
@@ -122,7 +124,7 @@ def compression(data: bytes) -> None:
         size = decompress_into(codec, memoryview(body), memoryview(out), LIMIT)
         assert size == len(plain)
         assert out[:size] == plain
-    assert decompress(codec, compress(codec, plain)) == plain
+    assert decompress(codec, compress(codec, plain), LIMIT) == plain
 
 
 # Seeds
@@ -264,4 +266,6 @@ def hurried() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         Package(import_module("kproto.records"), columns, vectors, errors).hurry(patch)
         patch.setattr(reading, "WORTH_COLUMNS", 4)
+        patch.setattr(compressing, "ALWAYS_ALLOWED", 1 << 12)
+        patch.setattr(compressing, "MOST", LIMIT)
         yield

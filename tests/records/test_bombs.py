@@ -101,6 +101,23 @@ def test_a_limit_of_ones_own_is_kept_and_named(codec: str, read: Any) -> None:
         read(data, max_decompressed=1_000_000)
 
 
+@pytest.mark.parametrize("first", [b"\0", b"\5"], ids=["empty", "cut"])
+def test_a_large_stream_of_snappy_may_begin_with_a_block_that_says_nothing(first: bytes) -> None:
+    """Nothing is known of what comes then: for an empty one the next block tells, a cut one is broken."""
+    blocks = compression.compress(2, bytes(32 << 10))[16:]
+    body = compression.compress(2, b"") + len(first).to_bytes(4, "big") + first + blocks * 600
+    with pytest.raises(RecordError, match=f"grows beyond {16 * MB} bytes"):
+        rows(batch(2, body))
+    records = encode_batch([Record(0, 0, None, bytes(30 * MB))], compression="snappy")
+    at = 61 + 16
+    body = records[61:at] + (1).to_bytes(4, "big") + first + records[at:]
+    if first == b"\0":
+        assert [len(one.value or b"") for one in rows(batch(2, body))] == [30 * MB]
+    else:
+        with pytest.raises(RecordError, match="snappy: "):
+            rows(batch(2, body))
+
+
 def test_records_that_go_on_for_ever_end_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "MOST", 40 * MB)
     record = zigzag(MB + 12) + b"\0\0\0\1" + zigzag(MB) + bytes(MB) + b"\0"
