@@ -24,14 +24,15 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from ..errors import DecodeError, EncodeError
+from ..errors import DecodeError, EncodeError, brief
 from ..messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
-from ..wire.message import Message, Struct, field
+from ..wire.interpret import short
+from ..wire.message import Message, Struct, check_version, field
 from ..wire.types import Int32, String
 
 NEWEST_VERSION = 3  # KIP-881's
@@ -64,22 +65,20 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
         """The bytes for JoinGroup's `metadata`; older versions leave out what they don't have.
 
-        Raises EncodeError where `topics` is a text: its letters are no topics.
+        Raises EncodeError for what no member can say, UnsupportedVersion for a version that isn't there.
         """
-        if isinstance(self.topics, str):
-            detail = f"a text was given; for one topic give ({self.topics!r},)"
-            raise EncodeError("ConsumerProtocolSubscription", version, "topics", detail)
+        message = "ConsumerProtocolSubscription"
         body = ConsumerProtocolSubscription(
-            topics=sorted(self.topics),
+            topics=_topics(self.topics, message, version),
             user_data=self.user_data,
             owned_partitions=[
                 ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in by_topic(self.owned)
+                for topic, partitions in _by_topic(self.owned, message, version, "owned_partitions")
             ],
             generation_id=-1 if self.generation is None else self.generation,
             rack_id=self.rack_id,
         )
-        return version.to_bytes(2, "big") + body.encode(version)
+        return _versioned(body, version)
 
     @classmethod
     def decode(cls, data: bytes, instance_id: str | None = None) -> Subscription:
@@ -103,15 +102,16 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     user_data: bytes | None = None
 
     def encode(self, version: int = NEWEST_VERSION) -> bytes:
-        """The bytes for SyncGroup's `assignment`; all versions look alike."""
+        """The bytes for SyncGroup's `assignment`; all versions look alike. Raises as Subscription's does."""
+        message, field = "ConsumerProtocolAssignment", "assigned_partitions"
         body = ConsumerProtocolAssignment(
             assigned_partitions=[
                 ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in by_topic(self.partitions)
+                for topic, partitions in _by_topic(self.partitions, message, version, field)
             ],
             user_data=self.user_data,
         )
-        return version.to_bytes(2, "big") + body.encode(version)
+        return _versioned(body, version)
 
     @classmethod
     def decode(cls, data: bytes) -> Assignment:
@@ -142,6 +142,32 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
     return list(topics.items())
+
+
+def _by_topic(
+    partitions: Iterable[TopicPartition], message: str, version: int, field: str
+) -> list[tuple[str, list[int]]]:
+    try:
+        return by_topic(partitions)
+    except (TypeError, ValueError):  # no pairs, or not all of one kind
+        detail = f"{short(partitions)} are not TopicPartitions of a text and a number"
+        raise EncodeError(message, version, field, detail) from None
+
+
+def _topics(topics: Iterable[str], message: str, version: int) -> list[str]:
+    """In order. A text is none: its letters are no topics."""
+    if isinstance(topics, str):
+        detail = f"a text was given; for one topic give ({brief(topics)},)"
+        raise EncodeError(message, version, "topics", detail)
+    try:
+        return sorted(topics)
+    except TypeError:
+        raise EncodeError(message, version, "topics", f"{short(topics)} are not texts") from None
+
+
+def _versioned(body: Message, version: int) -> bytes:
+    check_version(type(body), version)
+    return version.to_bytes(2, "big") + body.encode(version)
 
 
 def _version(message: str, data: bytes) -> int:
@@ -179,8 +205,9 @@ NO_CLAIM = Claim((), None)
 
 
 def sticky_user_data(owned: Iterable[TopicPartition], generation: int) -> bytes:
-    """What the sticky assignor's next subscription carries after an assignment."""
-    topics = [StickyUserDataTopic(topic=topic, partitions=indexes) for topic, indexes in by_topic(owned)]
+    """What the sticky assignor's next subscription carries after an assignment. Raises EncodeError."""
+    pairs = _by_topic(owned, "StickyUserData", 1, "previous_assignment")
+    topics = [StickyUserDataTopic(topic=topic, partitions=indexes) for topic, indexes in pairs]
     return StickyUserData(previous_assignment=topics, generation=generation).encode(1)
 
 
@@ -199,8 +226,15 @@ def read_sticky_user_data(data: bytes | None) -> Claim:
 
 
 def cooperative_user_data(generation: int) -> bytes:
-    """What the cooperative-sticky assignor's next subscription carries; -1 before the first assignment."""
-    return generation.to_bytes(4, "big", signed=True)
+    """What the cooperative-sticky assignor's next subscription carries; -1 before the first assignment.
+
+    Raises EncodeError for what is no int32.
+    """
+    try:
+        return generation.to_bytes(4, "big", signed=True)
+    except (AttributeError, OverflowError):
+        detail = f"{short(generation)} is not a value of int32"
+        raise EncodeError("CooperativeStickyUserData", 0, "generation", detail) from None
 
 
 def read_cooperative_generation(data: bytes | None) -> int | None:

@@ -509,7 +509,10 @@ def encode_pieces(message: Message, version: int) -> list[bytes]:
 def check_version(message: type[Message], version: int) -> None:
     """Raise UnsupportedVersion unless `message` has `version`."""
     if version not in message.__versions__:
-        raise UnsupportedVersion(message.__name__, version, str(message.__versions__))
+        allowed = str(message.__versions__)
+        if version == -1:  # which stands for no version at all, elsewhere
+            allowed = f"version -1 is not supported; allowed: {allowed}"
+        raise UnsupportedVersion(message.__name__, version, allowed)
 
 
 def fresh(struct: type[Struct]) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproto.errors import DecodeError, EncodeError
+from kproto.errors import DecodeError, EncodeError, UnsupportedVersion
 from kproto.group.subscription import (
     NO_CLAIM,
     Assignment,
@@ -198,3 +201,56 @@ def test_librdkafkas_and_franz_gos_sticky_form_is_read_too(some: tuple[TopicPart
 def test_a_text_is_no_list_of_topics() -> None:
     with pytest.raises(EncodeError, match=r"for one topic give \('flights',\)"):
         Subscription(topics="flights").encode()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda: Subscription(topics=("a", 1)), r"Subscription v3: field topics: \('a', 1\) are not texts"),
+        (lambda: Subscription(topics=None), "v3: field topics: None are not texts"),
+        (lambda: Subscription(topics=(1,)), r"v3: field topics\[0\]: 1 is not a str"),
+        (lambda: Subscription(topics=("\ud800",)), r"v3: field topics\[0\]: '\\ud800' has no UTF-8 form"),
+        (lambda: Subscription(topics=("t" * 40_000,)), r"v3: field topics\[0\]: 40000 bytes"),
+        (lambda: Subscription(topics="t" * 40_000), r"for one topic give \('t+\.\.\. \(40002 characters"),
+        (lambda: Subscription(user_data="a"), "v3: field user_data: 'a' is not bytes"),
+        (
+            lambda: Subscription(generation=1 << 31),
+            "field generation_id: 2147483648 is not a value",
+        ),
+        (lambda: Subscription(owned=("t",)), r"field owned_partitions: \('t',\) are not TopicPartitions"),
+        (
+            lambda: Subscription(owned=(("t", 0), ("t", "1"))),
+            r"field owned_partitions: .* are not Topic",
+        ),
+        (
+            lambda: Subscription(owned=(("t", 1 << 31),)),
+            r"owned_partitions\[0\]\.partitions\[0\]: 2147483648",
+        ),
+        (lambda: Assignment(partitions=(("t", 1, 2),)), r"v3: field assigned_partitions: .*, 2"),
+        (
+            lambda: Assignment(partitions="t-0"),
+            "v3: field assigned_partitions: 't-0' are not Topic",
+        ),
+        (lambda: Assignment(user_data=7), "Assignment v3: field user_data: 7 is not bytes"),
+    ],
+)
+def test_what_nobody_can_say_is_refused_by_the_name_of_its_field(write: Callable[[], Any], said: str) -> None:
+    with pytest.raises(EncodeError, match=said):
+        write().encode()
+
+
+@pytest.mark.parametrize("version", [-1, 4, 70_000, 1 << 70, "3", None, 1.0])
+@pytest.mark.parametrize("one", [Subscription(), Assignment()])
+def test_a_version_that_is_not_there_is_refused(one: Any, version: Any) -> None:
+    with pytest.raises(UnsupportedVersion, match="allowed: 0-3"):
+        one.encode(version)
+
+
+@pytest.mark.parametrize("generation", [1 << 31, -(1 << 31) - 1, "4", None])
+def test_a_generation_is_an_int32_in_user_data_too(generation: Any) -> None:
+    with pytest.raises(EncodeError, match=r"CooperativeStickyUserData v0: field generation: .* of int32"):
+        cooperative_user_data(generation)
+    with pytest.raises(EncodeError, match=r"StickyUserData v1: field (generation|previous_assignment)"):
+        sticky_user_data((), generation)
+    with pytest.raises(EncodeError, match=r"StickyUserData v1: field previous_assignment: .* are not Topic"):
+        sticky_user_data(generation, 4)
