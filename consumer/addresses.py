@@ -49,7 +49,7 @@ def _address(text: str, whole: object, protocol: str) -> tuple[str, int]:
         raise ConfigError("bootstrap_servers", whole, _ALLOWED)
     else:
         host, _, port = text.partition(":")
-    digits = not port or (port.isascii() and port.isdigit())
+    digits = not port or (port.isascii() and port.isdigit() and len(port) < 10)
     if not host or not digits or not 0 < int(port or DEFAULT_PORT) < 65536:
         raise ConfigError("bootstrap_servers", whole, _ALLOWED)
     return host, int(port or DEFAULT_PORT)

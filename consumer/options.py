@@ -267,7 +267,10 @@ def duration_ms(spec: str) -> int | None:
     if found is None or not any(found.groups()):
         raise ConfigError("auto_offset_reset", spec, _RESETS_ALLOWED)
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    ms = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
+    if ms >= 2**63:
+        raise ConfigError("auto_offset_reset", spec, f"{_RESETS_ALLOWED}, of less than 2**63 ms")
+    return int(ms)
 
 
 # ---- checks: each raises ConfigError or returns

@@ -30,6 +30,7 @@ Codecs and state machines never *raise* a broker's error code: there it is data.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -41,7 +42,27 @@ def __getattr__(name: str) -> Any:
     return ErrorCode
 
 
-_MOST_TOLD = 200  # characters of a wrong value
+_MOST_TOLD = 200  # characters of a wrong value, or of a word
+
+
+def brief(value: object) -> str:
+    """A value as an error shows it: its beginning, if it is long, and its type, if it has no text."""
+    try:
+        return _cut(repr(value))
+    except Exception:  # numbers of more than 4300 digits have no text, half-made objects neither
+        return f"(a value of type {type(value).__name__} that has no text)"
+
+
+def without_long_words(text: str) -> str:
+    """A text that repeats what somebody wrote: of words and quotations that are long only the beginning."""
+    return _LONG.sub(lambda found: _cut(found[0]), text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}... ({len(text)} characters)"
+
+
+_LONG = re.compile(rf"(?<!\w)'[^']{{{_MOST_TOLD},}}'(?!\w)|\S{{{_MOST_TOLD + 1},}}")
 
 
 class KprotoError(Exception):
@@ -138,10 +159,8 @@ class ConfigError(KprotoError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        told = repr(self.value)
-        if len(told) > _MOST_TOLD:
-            told = f"{told[:_MOST_TOLD]}... ({len(told)} characters)"
-        return f"{self.option}={told} is not allowed; {self.allowed}"
+        said = without_long_words(self.option), without_long_words(self.allowed)
+        return f"{said[0]}={brief(self.value)} is not allowed; {said[1]}"
 
 
 class MissingExtra(KprotoError, ImportError):

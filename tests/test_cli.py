@@ -103,6 +103,15 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ('member --as sarama a:1 c g {"assignors":"range"}', "assignors='range' is not allowed"),
         ('member --as kafka-go a:1 c g {"watch":1}', "watch=1 is not allowed; true or false"),
         (f"scenario loss --refresh {'9' * 400}ms", "is too long a time; at most a year"),
+        (f"demo --records {'9' * 5000}", "9... (5000 characters) is not a number of at least 1"),
+        (f"broker --topic t:{'9' * 5000}", "... (5004 characters) is not NAME:PARTITIONS"),
+        ("broker --topic t:\u00b2", "is not NAME:PARTITIONS"),
+        (f"watch a:{'9' * 5000}", "... (5004 characters) is not HOST:PORT"),
+        (f"decode --response Fetch:{'9' * 5000} 00", "... (5008 characters) is not a name and a version"),
+        (f"decode --port {'9' * 5000} 00", "... (5002 characters) is not a port from 1 to 65535"),
+        (f"{'x' * 5000} 00", "... (5002 characters); there are demo"),
+        (f"versions {'x' * 5000}", "... (50"),
+        (f"decode {'!' * 5000}", "!...' is not allowed"),
         ("brokr", "there is no command 'brokr'; did you mean broker?"),
         ("xyzzy", "there are demo, scenario,"),
         ("versions JoinGruop", "JoinGroup"),
@@ -116,7 +125,9 @@ def test_words_that_are_off_end_with_2_and_what_is_allowed(
     except SystemExit as end:
         code = end.code
     assert code == 2
-    assert says in " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert says in told
+    assert len(told) < 2000
 
 
 @pytest.mark.parametrize("api", ["Heartbeat", "heartbeat", "HeartbeatResponse", "12"])

@@ -16,9 +16,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from io import TextIOWrapper
+from typing import NoReturn
 
 from .. import __version__
-from ..errors import ConfigError, KprotoError
+from ..errors import ConfigError, KprotoError, brief, without_long_words
 from . import broker, decode, demo, encode, member, scenario, show, versions, watch
 
 _COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, versions)
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words[0].startswith("-") and words[0] not in _NAMES:
         near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_NAMES)}"
-        print(f"kproto: there is no command {words[0]!r}; {hint}", file=sys.stderr)
+        print(f"kproto: there is no command {brief(words[0])}; {hint}", file=sys.stderr)
         return 2
     _open_what_is_closed()
     options, unknown = parser.parse_known_args(words)
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # what can't be written is met here, and not when Python ends
         return code
     except KprotoError as error:
-        print(f"kproto {options.command}: {error}", file=sys.stderr)
+        print(f"kproto {options.command}: {without_long_words(str(error))}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except BrokenPipeError:
         _drop_the_rest()
@@ -63,6 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         return 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """What says that words of the call are off; those of its commands are such, too."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(without_long_words(message))
 
 
 def _open_what_is_closed() -> None:
@@ -85,7 +93,7 @@ def _drop_the_rest() -> None:
 
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentParser]]:
     """The parser, and those of its commands by name."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kproto",
         description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables.",
     )

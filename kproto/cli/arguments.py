@@ -54,8 +54,13 @@ def write(option: str, path: Path, text: str) -> None:
         ) from None
 
 
+def number_in(text: str) -> int:
+    """A whole number of at most 18 digits; -1 for any other text."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else -1
+
+
 def positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
+    number = number_in(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
     return number
@@ -78,7 +83,7 @@ def duration(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 400ms, 4s, 10m or 1h")
     ms = float(found[1]) * {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}[found[2]]
     if ms > _LONGEST_MS:
-        raise argparse.ArgumentTypeError(f"{text:.40} is too long a time; at most a year, as 8760h")
+        raise argparse.ArgumentTypeError(f"{text} is too long a time; at most a year, as 8760h")
     return int(ms)
 
 
@@ -99,23 +104,24 @@ def whole(text: str) -> int:
 
 def rate(text: str) -> int:
     """Such as 100/s."""
-    number = text.removesuffix("/s")
-    if not number.isdecimal() or int(number) < 1:
+    number = number_in(text.removesuffix("/s"))
+    if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a rate such as 100/s")
-    return int(number)
+    return number
 
 
 def port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+    number = number_in(text)
+    if not 1 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port from 1 to 65535")
-    return int(text)
+    return number
 
 
 def _name_and_version(text: str, such_as: str) -> tuple[str, int]:
-    name, colon, version = text.rpartition(":")
-    if not colon or not name or not version.isdecimal():
+    name, _, version = text.rpartition(":")
+    if not name or number_in(version) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a name and a version, such as {such_as}")
-    return name, int(version)
+    return name, number_in(version)
 
 
 def api(text: str) -> str:
@@ -155,19 +161,20 @@ def message_version(text: str) -> tuple[str, int]:
 
 
 def address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if port.isdecimal() and int(port) > 65535:
+    host, _, port = text.rpartition(":")
+    number = number_in(port)
+    if number > 65535:
         raise argparse.ArgumentTypeError(f"the port of {text!r} is above 65535")
-    if not colon or not host or not port.isdecimal():
+    if not host or number < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9092")
-    return host, int(port)
+    return host, number
 
 
 def topic(text: str) -> tuple[str, int]:
-    name, colon, partitions = text.rpartition(":")
-    if not colon or not name or not partitions.isdigit() or int(partitions) < 1:
+    name, _, partitions = text.rpartition(":")
+    if not name or number_in(partitions) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME:PARTITIONS, such as flights:3")
-    return name, int(partitions)
+    return name, number_in(partitions)
 
 
 def user(text: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from consumer.options import (
 )
 from consumer.security import Security
 from consumer.security.names import NAMES
-from kproto.errors import ConfigError, MissingExtra
+from kproto.errors import ConfigError, KprotoError, MissingExtra
 from kproto.group.assignors import Assignor
 from kproto.records import compression
 
@@ -126,7 +126,32 @@ def test_addresses(text: Any, expected: list[tuple[str, int]]) -> None:
     assert addresses(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", " , ", [], "a:x", "a:0", "a:70000", ":1", "::1"])
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000])
+@pytest.mark.parametrize("name", ["auto_offset_reset", "on_new_partition", "on_out_of_range"])
+def test_a_duration_that_no_number_holds_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}='by_duration:PT9+\.\.\."):
+        consumer_options({name: f"by_duration:PT{text}S"})
+
+
+@pytest.mark.parametrize("make", [consumer_options, producer_options])
+@pytest.mark.parametrize(
+    "value", [10**400, -(10**5000), [10**5000], "9" * 5000, "a " * 5000, {"a" * 999: 1}, [0] * 9999, ...],
+    ids=range(8),
+)
+def test_no_error_repeats_what_is_long(make: Any, value: object) -> None:
+    options = ConsumerOptions if make is consumer_options else ProducerOptions
+    for name in [*options.__struct_fields__, *NAMES, "n" * 5000]:
+        if name == "security":
+            continue
+        told = ""
+        try:
+            make({name: value})
+        except KprotoError as error:
+            told = str(error)
+        assert len(told) < 2000, name
+
+
+@pytest.mark.parametrize("text", ["", " , ", [], "a:x", "a:0", "a:70000", "a:" + "9" * 5000, ":1", "::1"])
 def test_wrong_addresses_are_refused(text: Any) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         addresses(text)
