@@ -2,7 +2,7 @@
 
     with docker() as bootstrap: ...       # the image apache/kafka, by testcontainers
     with jars() as bootstrap: ...         # Java and Maven; the jars are fetched once per machine
-    with named("localhost:9092") as bootstrap: ...
+    with named("localhost:9092") as bootstrap: ...      # and, where it asks for them, TLS and SASL
 
 Each yields HOST:PORT once the broker answers, and raises `BrokerMissing` with the reason when there is none
 to be had. testcontainers' own KafkaContainer knows only Confluent's image; this is for Apache's.
@@ -22,9 +22,12 @@ from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import AuthenticationFailed, KprotoError
+
+if TYPE_CHECKING:
+    from consumer.security import SecurityConfig
 
 KAFKA: Final = "4.3.1"
 """The Kafka that is started unless another version is named."""
@@ -111,11 +114,16 @@ def kafka_jars(version: str = KAFKA) -> str:
 
 
 @contextlib.contextmanager
-def named(bootstrap: str) -> Generator[str]:
-    """A broker that runs already. Raises BrokerMissing: at once for one that wants TLS, SASL or both, else
-    when nobody answers there within ten seconds."""
-    if why := why_silent(bootstrap, None, 10):
-        raise BrokerMissing(f"a Kafka at {bootstrap} without TLS and SASL, as the tests speak neither: {why}")
+def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
+    """A broker that runs already, and how to get in. Raises BrokerMissing: at once for one that lets nobody
+    in so, else when nobody answers there within ten seconds."""
+    if why := why_silent(bootstrap, None, 10, security):
+        wanted = (
+            "that lets in whom --kafka-command-config describes"
+            if security
+            else "without TLS and SASL, as the tests speak neither without --kafka-command-config"
+        )
+        raise BrokerMissing(f"a Kafka at {bootstrap} {wanted}: {why}")
     yield bootstrap
 
 
@@ -230,7 +238,12 @@ def free_port() -> int:
     raise BrokerMissing(f"a free port from {_PORTS[0]} to {_PORTS[-1]}")
 
 
-def why_silent(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: float = 240) -> str:
+def why_silent(
+    bootstrap: str,
+    broker: subprocess.Popen[Any] | None,
+    seconds: float = 240,
+    security: SecurityConfig | None = None,
+) -> str:
     """Waits until the broker answers Metadata with itself in it; returns why it didn't, "" where it did."""
     from consumer import Cluster
 
@@ -239,7 +252,7 @@ def why_silent(bootstrap: str, broker: subprocess.Popen[Any] | None, seconds: fl
     end, why = time.monotonic() + seconds, "nobody answers there"
     while time.monotonic() < end and (broker is None or broker.poll() is None):
         try:
-            with Cluster(bootstrap, request_timeout_ms=2000) as cluster:
+            with Cluster(bootstrap, request_timeout_ms=2000, **(security or {})) as cluster:
                 answer = cluster.request(MetadataRequest(topics=[]))
                 if isinstance(answer, MetadataResponse) and answer.brokers:
                     return ""

@@ -38,6 +38,7 @@ from ..group.subscription import TopicPartition
 
 if TYPE_CHECKING:
     from consumer import AsyncCluster
+    from consumer.security import SecurityConfig
 
     from ..broker.server import Server
 
@@ -51,9 +52,12 @@ __tracebackhide__ = True
 class Kafka:
     """A broker in a test. `bootstrap` is the HOST:PORT for the code under test."""
 
-    def __init__(self, bootstrap: str, server: Server | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, server: Server | None = None, security: SecurityConfig | None = None
+    ) -> None:
         self.bootstrap = bootstrap
         self._server = server
+        self._security: SecurityConfig = security or {}
         self._own = bootstrap  # for the calls here, wherever `bootstrap` leads
         self.created: list[str] = []
         self._cluster: Cluster | None = None
@@ -61,6 +65,10 @@ class Kafka:
 
     def __repr__(self) -> str:
         return f"<Kafka at {self.bootstrap}>"
+
+    def options(self) -> SecurityConfig:
+        """What kproto's own clients need beside `bootstrap` to get in: what --kafka-command-config says."""
+        return {**self._security}
 
     @property
     def server(self) -> Server:
@@ -76,7 +84,7 @@ class Kafka:
         """For everything that has no call here: any request, offsets by time, raw fetches."""
         with self._making:  # calls may come from several threads
             if self._cluster is None:
-                self._cluster = Cluster(self._own)
+                self._cluster = Cluster(self._own, **self._security)
             return self._cluster
 
     @checked
@@ -101,7 +109,7 @@ class Kafka:
         headers: tuple[tuple[str, bytes | None], ...] = (),
     ) -> list[RecordMetadata]:
         """Writes records and returns where they are, when the broker has them; texts become UTF-8."""
-        with Producer(self._own, linger_ms=0) as producer:
+        with Producer(self._own, linger_ms=0, **self._security) as producer:
             sent = [
                 producer.send(
                     topic,
@@ -126,7 +134,11 @@ class Kafka:
         open_ones = {partition: ends[partition].offset or 0 for partition in partitions}
         found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in partitions}
         with Consumer(
-            self._own, auto_offset_reset="earliest", isolation_level=isolation, fetch_max_wait_ms=50
+            self._own,
+            auto_offset_reset="earliest",
+            isolation_level=isolation,
+            fetch_max_wait_ms=50,
+            **self._security,
         ) as consumer:
             consumer.assign(partitions)
             while any(consumer.position(partition) < end for partition, end in open_ones.items()):
@@ -229,6 +241,10 @@ class AsyncKafka:
 
     def __repr__(self) -> str:
         return f"<AsyncKafka at {self.bootstrap}>"
+
+    def options(self) -> SecurityConfig:
+        """As `Kafka.options`."""
+        return self._kafka.options()
 
     @property
     def cluster(self) -> AsyncCluster:

@@ -13,7 +13,9 @@
 
 `pytest --kafka=docker` (testcontainers with apache/kafka), `--kafka=jars` (Java and Maven) and
 `--kafka=HOST:PORT` run the same tests on a real broker, which all tests of the session share: what a test
-made by `create_topic` is deleted after it. A broker that can't be had is an error, not a skip.
+made by `create_topic` is deleted after it. A broker that can't be had is an error, not a skip. With
+`--kafka-command-config=FILE`, Java's client.properties, the kit gets into one that asks for TLS or SASL;
+`kafka.options()` are the same for the code under test.
 
 A test that ends in one of kproto's own errors is shown to the line that made the call, and not what lies
 below it: the error says what was wrong. `--full-trace` shows all.
@@ -29,16 +31,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ..errors import KprotoError
+from ..errors import KprotoError, without_long_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from consumer.security import SecurityConfig
 
     from .certificates import Certificates
     from .kafka import AsyncKafka, Kafka
     from .secured import SecuredKafka
 
 OPTION = "--kafka"
+CONFIG: Final = "--kafka-command-config"
 SETTINGS: Final = {"group.min.session.timeout.ms": "100"}
 """Of the embedded broker: tests are in a hurry."""
 ALLOWED = "embedded, docker, jars or HOST:PORT"
@@ -52,13 +57,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         OPTION, default="embedded", metavar="BROKER", help=f"where the fixture kafka runs: {ALLOWED}"
     )
+    group.addoption(
+        CONFIG,
+        metavar="FILE",
+        help=f"Java's client.properties: how to get into {OPTION}=HOST:PORT (TLS, SASL)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     chosen = str(config.getoption(OPTION))
     host, _, port = chosen.rpartition(":")
-    if chosen not in ("embedded", "docker", "jars") and not (host and port.isdigit()):
-        raise pytest.UsageError(f"{OPTION}={chosen}: allowed are {ALLOWED}")
+    made_here = chosen in ("embedded", "docker", "jars")
+    if not made_here and not (host and port.isdecimal()):
+        raise pytest.UsageError(without_long_words(f"{OPTION}={chosen}: allowed are {ALLOWED}"))
+    if config.getoption(CONFIG) is None:
+        return
+    if made_here:
+        raise pytest.UsageError(f"{CONFIG} says how to get into {OPTION}=HOST:PORT, which is {chosen} here")
+    try:
+        _security(config)
+    except KprotoError as error:
+        raise pytest.UsageError(f"{CONFIG}: {error}") from None
+
+
+def _security(config: pytest.Config) -> SecurityConfig:
+    """How to get into the broker. Raises ConfigError for a file that doesn't say it."""
+    from consumer.security import client_properties
+
+    file: str | None = config.getoption(CONFIG)
+    return {} if file is None else client_properties(file, "cluster")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -90,17 +117,19 @@ def _kafka(request: pytest.FixtureRequest) -> Generator[Kafka]:
         with running(settings=SETTINGS) as server, closing(Kafka(server.bootstrap, server)) as kafka:
             yield kafka  # its topics go with it, whatever the test did to it
     else:
-        with closing(Kafka(request.getfixturevalue("_kafka_bootstrap"))) as kafka:
+        bootstrap: str = request.getfixturevalue("_kafka_bootstrap")
+        with closing(Kafka(bootstrap, security=_security(request.config))) as kafka:
             yield kafka
             kafka.clean()
 
 
-def _real(chosen: str) -> AbstractContextManager[str]:
+def _real(config: pytest.Config) -> AbstractContextManager[str]:
     from . import brokers
 
+    chosen = str(config.getoption(OPTION))
     if chosen == "docker":
         return brokers.docker()
-    return brokers.jars() if chosen == "jars" else brokers.named(chosen)
+    return brokers.jars() if chosen == "jars" else brokers.named(chosen, _security(config))
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +138,7 @@ def _kafka_bootstrap(request: pytest.FixtureRequest) -> Generator[str]:  # pyrig
 
     with ExitStack() as stack:
         try:
-            bootstrap = stack.enter_context(_real(str(request.config.getoption(OPTION))))
+            bootstrap = stack.enter_context(_real(request.config))
         except BrokerMissing as error:  # one sentence for each test, without our own lines above it
             raise pytest.fail.Exception(str(error), pytrace=False) from None
         yield bootstrap

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.secured import secured
+
 ROOT = str(Path(__file__).resolve().parents[2])
 pytest_plugins = ["pytester"]
 
@@ -177,6 +180,71 @@ def test_a_broker_that_is_not_there_is_an_error(
     result = pytester.runpytest_inprocess(*_plugin(pytester), "--kafka=127.0.0.1:1")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*nobody answers there*"])
+
+
+SECURED = """
+def test_the_kit_gets_in_and_the_code_under_test_too(kafka):
+    kafka.create_topic("flights")
+    kafka.produce("flights", "a")
+    assert [record.value for record in kafka.records("flights")] == [b"a"]
+    from kproto import Cluster
+    with Cluster(kafka.bootstrap, **kafka.options()) as cluster:
+        assert "flights" in cluster.topics()
+
+def test_what_was_made_is_gone(kafka):
+    assert kafka.cluster.topics() == {}
+"""
+
+
+def properties(folder: Path, password: str) -> str:
+    file = folder / "client.properties"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    file.write_text(
+        "security.protocol=SASL_SSL\nssl.truststore.type=PEM\nsasl.mechanism=SCRAM-SHA-512\n"
+        f"ssl.truststore.location={folder / 'ca.pem'}\n"
+        f'sasl.jaas.config={module} required username="alice" password="{password}";\n'
+    )
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Made here, as `pytester` unloads whatever is imported first while it is there."""
+    pytest.importorskip("trustme")
+    return certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.mark.parametrize("password", ["s3cr3t", "wr0ng"])
+def test_a_file_says_how_to_get_into_a_broker_of_ones_own(
+    password: str, made: Certificates, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    pytester.makepyfile(SECURED)
+    file = properties(Path(made.ca).parent, password)
+    with secured("SASL_SSL", made, users={"alice": "s3cr3t"}) as broker:
+        result = run(pytester, f"--kafka={broker.bootstrap}", f"--kafka-command-config={file}", "-l")
+    if password == "s3cr3t":
+        result.assert_outcomes(passed=2)
+    else:
+        result.assert_outcomes(errors=2)
+        result.stdout.fnmatch_lines(["*lets in whom --kafka-command-config describes*refuses user 'alice'*"])
+    assert password not in result.stdout.str()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--kafka-command-config=x"], "*says how to get into --kafka=HOST:PORT, which is embedded here*"),
+        (["--kafka=a:1", "--kafka-command-config=/no/such"], "*--kafka-command-config: path='/no/such'*"),
+        ([f"--kafka={'9' * 5000}"], "*... (5009 characters) allowed are embedded*"),
+    ],
+)
+def test_words_about_a_broker_that_are_off_are_told(
+    words: list[str], told: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    pytester.makepyfile("def test(): pass")
+    run(pytester, *words).stderr.fnmatch_lines([told])
 
 
 FAILS = """
