@@ -135,7 +135,8 @@ def test_a_duration_that_no_number_holds_is_refused(name: str, text: str) -> Non
 
 @pytest.mark.parametrize("make", [consumer_options, producer_options])
 @pytest.mark.parametrize(
-    "value", [10**400, -(10**5000), [10**5000], "9" * 5000, "a " * 5000, {"a" * 999: 1}, [0] * 9999, ...],
+    "value",
+    [10**400, -(10**5000), [10**5000], "9" * 5000, "a " * 5000, {"a" * 999: 1}, [0] * 9999, ...],
     ids=range(8),
 )
 def test_no_error_repeats_what_is_long(make: Any, value: object) -> None:
