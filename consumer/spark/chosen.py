@@ -182,8 +182,8 @@ def refuse_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None
     """Raise ConfigError where a batch's `bound` puts some partition at the wrong end of its log."""
     if isinstance(bound, Each):
         way = f"a batch can't {'start' if name.startswith('start') else 'end'} at {edge}"
-        for topic, where in bound.topics.items():
-            if where == edge:
+        for topic, word in bound.topics.items():
+            if word == edge:
                 raise ConfigError(name, f"{topic}: {edge}", way)
         for partition, where in bound.offsets.items():
             if where == edge:
