@@ -220,12 +220,14 @@ class ProducerCalls(Sender):
         """Flushes, within `timeout` seconds, and ends; a second call waits until the first has done that. A
         transaction that is open is aborted, one that is being committed has so long for it.
 
-        Raises what `flush` raises, after the producer has ended: RequestTimedOut for records that stayed
-        behind, NotDelivered for those that failed. Callbacks have been called then.
+        Raises what went wrong, after the producer has ended: what `commit` raises, unless somebody waits for
+        that; what `flush` raises, RequestTimedOut for records that stayed behind, NotDelivered for those that
+        failed. Callbacks have been called then.
         """
         limit = self._milliseconds(timeout)
         deadline = now() + limit
         mine = False  # and not somebody else's, who is at it, or did it
+        failure: KprotoError | None = None
         try:
             while not mine:
                 seen = self._changes
@@ -239,9 +241,13 @@ class ProducerCalls(Sender):
                     return
                 if not await self._wait(seen, deadline):
                     return
-            await self._leave_transaction(limit, deadline)
+            failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)
             await self._flush(limit, deadline)
+        except KprotoError as also:
+            if failure is None:
+                raise
+            log.error("and: %s", also)
         finally:
             if mine:
                 try:
@@ -249,22 +255,32 @@ class ProducerCalls(Sender):
                 finally:  # where Ctrl-C came again, the next one who closes goes on
                     self._closer = None
                     self._change()
+        if failure is not None:
+            raise failure
 
-    async def _leave_transaction(self, limit: int, deadline: int) -> None:
+    async def _leave_transaction(self, limit: int, deadline: int) -> KprotoError | None:
+        """Returns what a commit failed by, if nobody else hears of it. What isn't aborted is no loss: nobody
+        reads it, and the broker aborts it when its time is over."""
         transactions = self._engine.transactions
         if transactions is None:
-            return
+            return None
         with self._locked():
+            last = transactions.wish
+            failure = None if last is None or last.waiting else last.unheard
             wish = transactions.leave()
             self._turn()
         if wish is None:
-            return
+            return failure
+        heard = bool(wish.waiting)
         if wish.what == "abort" and not wish.waiting:
             log.warning("the producer is closed, and aborts the transaction of %r", transactions.id)
         try:
             await self._granted(wish, limit, deadline)
         except KprotoError as error:
+            if wish.what == "commit" and not heard:
+                return error
             log.error("the %s of the transaction of %r did not end: %s", wish.what, transactions.id, error)
+        return failure
 
     def kill(self) -> None:
         """Ends at once; what is still buffered is dropped, and its deliveries end with IllegalState."""

@@ -68,6 +68,11 @@ class Wish(msgspec.Struct):
     waiting: set[object] = msgspec.field(default_factory=set[object])
     told: bool = False
 
+    @property
+    def unheard(self) -> KprotoError | None:
+        """What a commit failed by, if nobody knows."""
+        return self.error if self.what == "commit" and self.done and not self.told else None
+
 
 class Gated(Accumulator):
     """An accumulator that takes records only where `gate`, called with the guard held, doesn't raise."""

@@ -89,7 +89,7 @@ class Transactions:
         self.why = ""
         self._core, self._records, self._fates = core, records, fates
         self._busy, self._queued = busy, queued
-        self._wish: Wish | None = None
+        self.wish: Wish | None = None
         self._identity = Identity(-1, -1)
         self._second = False  # KIP-890's second version
         self._node: int | None = None
@@ -116,7 +116,7 @@ class Transactions:
 
     def call(self, what: str, who: object = None) -> Wish:
         """begin, commit or abort. Raises IllegalState where that can't be, or why it can't any more."""
-        wish = self._wish
+        wish = self.wish
         if wish is not None and wish.what == what and not wish.told:
             if what == "begin" and wish.waiting - {who}:
                 raise IllegalState(f"begin() of {self.id!r}: another begin() is under way; one at a time")
@@ -124,7 +124,7 @@ class Transactions:
             if wish.done or CALLS[self.state].get(what) is self.state:
                 return wish  # else Ctrl-C came before it was begun
         to = self._allowed(what)
-        self._wish = wish = Wish(what)
+        self.wish = wish = Wish(what)
         if to is S.committing:
             self._records.seal_all()
         self.move(to)
@@ -136,7 +136,7 @@ class Transactions:
         if self.state is S.open or self.state is S.spoiled:
             return self.call("abort")
         under_way = self.state is S.committing or self.state is S.aborting
-        return self._wish if under_way else None
+        return self.wish if under_way else None
 
     def send_offsets(self, member: GroupMetadata, offsets: Offsets) -> None:
         """These are committed together with the records."""
@@ -226,7 +226,7 @@ class Transactions:
         self._new.clear()
 
     def _finish(self, error: KprotoError | None = None) -> None:
-        wish = self._wish
+        wish = self.wish
         if wish is not None and not wish.done:
             wish.error, wish.done = error, True
         self._core.wake()

@@ -77,7 +77,7 @@ def test_who_stopped_waiting_calls_again_and_is_told_how_it_ended(
     waiting = State.naming if what == "begin" else machine(producer).state
     if when == "before it ended":
         thread, found = later(call)
-        until(lambda: machine(producer)._wish.waiting)
+        until(lambda: machine(producer).wish.waiting)
         broker.let_go(asks)
         thread.join(20)
         assert found == [None]

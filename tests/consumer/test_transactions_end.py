@@ -18,7 +18,8 @@ import pytest
 
 from consumer import AsyncProducer, Producer
 from consumer.engine.transaction_states import State
-from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.error_codes import ErrorCode
+from kproto.errors import Fenced, IllegalState, KprotoError, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.produce import ProduceRequest
@@ -88,6 +89,49 @@ def test_close_keeps_its_time_before_a_broker_that_says_nothing(
         producer.begin()
 
 
+def test_close_tells_that_a_commit_is_not_over(broker: Coordinator, make: Callable[..., Any]) -> None:
+    """The one who called it went away before: nobody else would hear of it."""
+    producer = make()
+    producer.begin()
+    producer.send("t", b"a", partition=0)
+    broker.held.add(EndTxnRequest)
+    with pytest.raises(RequestTimedOut):
+        producer.commit(0.2)
+    with pytest.raises(RequestTimedOut, match=r"commit\(\).*the transaction is being committed"):
+        producer.close(0.4)
+    with pytest.raises(IllegalState):
+        producer.begin()
+    producer.close()  # once
+
+
+def test_close_tells_what_a_commit_failed_by_meanwhile(broker: Coordinator, make: Callable[..., Any]) -> None:
+    producer = make()
+    producer.begin()
+    producer.send("t", b"a", partition=0)
+    broker.held.add(EndTxnRequest)
+    broker.refusals[EndTxnRequest] = [ErrorCode.PRODUCER_FENCED]
+    with pytest.raises(RequestTimedOut):
+        producer.commit(0.2)
+    broker.let_go(EndTxnRequest)
+    until(lambda: machine(producer).state is State.lost)
+    with pytest.raises(Fenced):
+        producer.close()
+
+
+def test_close_tells_nothing_of_a_commit_that_somebody_waits_for(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make()
+    producer.begin()
+    producer.send("t", b"a", partition=0)
+    broker.held.add(EndTxnRequest)
+    committing, committed = later(producer.commit)
+    broker.was_asked(EndTxnRequest)
+    producer.close(0.4)
+    committing.join(20)
+    assert isinstance(committed[0], IllegalState)
+
+
 def test_two_may_close_in_a_transaction_and_both_come_back(
     broker: Coordinator, make: Callable[..., Any]
 ) -> None:
@@ -154,7 +198,8 @@ def test_a_broker_that_is_killed_in_a_commit_leaves_nobody_waiting(
     broker.down()
     thread.join(20)
     assert isinstance(found[0], RequestTimedOut)
-    producer.close(0.5)
+    with pytest.raises(RequestTimedOut):
+        producer.close(0.5)
     assert sent.done()
     with pytest.raises(KprotoError):
         producer.commit()
@@ -288,8 +333,8 @@ def test_ctrl_c_anywhere_in_a_transaction_leaves_the_producer_open_to_the_next(
                     producer.send("t", b"a", partition=0)
                 interrupted = False
             if machine(producer).state in (State.committing, State.aborting):
-                getattr(producer, machine(producer)._wish.what)()
-            elif machine(producer).state is State.open and machine(producer)._wish.told:
+                getattr(producer, machine(producer).wish.what)()
+            elif machine(producer).state is State.open and machine(producer).wish.told:
                 producer.abort()  # between the block's begin and its first line
             with producer.transaction():
                 last = producer.send("t", b"b", partition=0)
