@@ -23,7 +23,7 @@ from kproto.wire.message import Message
 from .addresses import addresses
 from .arguments import rule_of
 from .calls import waits
-from .clock import now
+from .clock import now, wall
 from .elsewhere import one_address
 from .engine import events as ev
 from .engine import plans
@@ -32,8 +32,9 @@ from .engine.connection import Prepared
 from .engine.metadata import ClusterView
 from .engine.plans import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
 from .engine.requests import CommittedOffset, Offset, triples
+from .records import GroupChange
 from .security.names import SecurityConfig
-from .shell import Shell
+from .shell import Shell, log
 
 if TYPE_CHECKING:
     from .security.options import Security
@@ -64,6 +65,7 @@ class ClusterCalls(Shell):
             client_id=client_id,
             request_timeout_ms=rule_of("request_timeout_ms", "int")("request_timeout_ms", request_timeout_ms),
             security=secured,
+            wall=wall,
         )
         self._timeout: float = rule_of("timeout", "float")("timeout", timeout)
         super().__init__(partial(step, self._engine), self._engine.due, client_id)
@@ -281,6 +283,9 @@ class ClusterCalls(Shell):
     @property
     def _clock(self) -> Any:
         return self._engine.clock
+
+    def _note(self, change: GroupChange) -> None:
+        log.warning("%s %s %s", self._client_id, change.kind, change.reason)
 
     # ---- the end
 

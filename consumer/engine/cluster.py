@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproto.errors import IllegalState
 
+from ..records import GroupChange
 from . import events as ev
 from .backoff import Backoff
 from .events import Action, Event
@@ -39,12 +40,16 @@ class ClusterEngine:
         client_id: str,
         request_timeout_ms: int,
         security: Security | None = None,
+        wall: Callable[[], int] | None = None,
     ) -> None:
         self.network = Network(
             bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, security=security
         )
         self.now = 0
         self.closed = False
+        self.reports: list[Action] = []
+        self._wall = wall or self.clock
+        self.network.throttled = self._throttled
         backoff = Backoff(RETRY_BACKOFF_MS, RETRY_BACKOFF_MAX_MS, random)
         self.runner = Runner(self.network, self.clock, backoff.after)
 
@@ -54,6 +59,9 @@ class ClusterEngine:
 
     def clock(self) -> int:
         return self.now
+
+    def _throttled(self, why: str) -> None:
+        self.reports.append(ev.Report(GroupChange(self._wall(), "throttled", reason=why)))
 
     def happened(self, event: NetworkEvent) -> None:
         self.network.happened(event, self.now)
@@ -102,8 +110,9 @@ def step(engine: ClusterEngine, event: Event, now: int) -> list[Action]:
         finished, network.finished = network.finished, []
         for call in finished:
             call.purpose(call)
-    actions: list[Action] = [*network.actions, *engine.runner.take()]
+    actions: list[Action] = [*network.actions, *engine.reports, *engine.runner.take()]
     network.actions.clear()
+    engine.reports.clear()
     if isinstance(event, ev.Close):
         actions.append(ev.Done(event.token, None, None))
     return actions

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from consumer import AsyncCluster, Cluster
 from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN
 from consumer.engine.refusals import FIRST_GAP_MS
 from consumer.engine.throttling import FROM, Throttles, asked_ms
 from consumer.engine.transport import Data
 from kproto.broker.machine import Throttle
+from kproto.broker.server import running
 from kproto.errors import RequestTimedOut
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.headers import encode_response
@@ -267,6 +270,24 @@ def test_metadata_that_is_throttled_holds_nobody_up_for_long() -> None:
     a = world.consumer(**GROUP_OPTIONS)
     a.subscribe("t")
     assert world.run(10_000, until=lambda: a.values() == ["x"])
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_who_asks_a_cluster_is_told_too(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def ask(bootstrap: str) -> None:
+        async with AsyncCluster(bootstrap, client_id="mine") as cluster:
+            await cluster.topics()
+
+    with running({"t": 1}) as server:
+        server.throttle("Metadata", 1.0)
+        if kind == "asyncio":
+            asyncio.run(ask(server.bootstrap))
+        else:
+            with Cluster(server.bootstrap, client_id="mine") as cluster:
+                cluster.topics()
+    [told] = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert told.startswith("mine throttled Metadata: the broker at 127.0.0.1:")
+    assert "asks for 1.0 s without requests" in told
 
 
 @pytest.mark.parametrize("lane", [MAIN, GROUP, FETCH])
