@@ -199,8 +199,9 @@ class ConsumerCalls(Polling):
 
     @call
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes on at `offset`. The last seek wins, over everything under way; may come before the
-        assignment."""
+        """Goes on at `offset`. The last seek wins, over everything under way. It may come before the
+        assignment, which then begins there; once the group has decided, IllegalState for a partition that
+        isn't this consumer's."""
         self._give_back()
         self._do(ev.Seek(partition, offset))
 

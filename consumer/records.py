@@ -64,6 +64,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     * "coordinator": a coordinator was found (or lost: the reason says why);
     * "reset": `partitions` start at `offset` because of `reason`, not where somebody committed; with
       `before`, a position that the log lacks (now): what is between is passed over, or comes again;
+    * "unsought": a seek waited for these `partitions`, and the group gave them to somebody else: it is over;
     * "truncated": the log was cut where `partitions` were being read (`before`), and they go on at `offset`;
     * "uncommitted": `partitions` were given back and their last offsets could not be committed, or an
       automatic commit was refused: `reason`;

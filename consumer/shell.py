@@ -33,7 +33,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 # Reports that somebody should see without having asked for them.
-WARNED = ("lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable")
+WARNED = ("lost", "missing", "refused", "throttled", "truncated", "uncommitted", "unreachable", "unsought")
 
 # What may be called while another thread or task is inside a method, which ends with IllegalState then, and
 # what does nothing, and needs no permission, in the child of a fork: the client is the parent's.

@@ -245,7 +245,7 @@ class Engine:
         self._seek(event.partitions or frozenset(self.core.partitions), apply)
 
     def _seek(self, partitions: Iterable[TopicPartition], apply: Callable[[PartitionState], None]) -> None:
-        if not self.standing.in_group:
+        if not (self.standing.in_group and self.group.undecided):
             self._assigned(partitions)
         for partition in partitions:
             state = self.core.partitions.get(partition)

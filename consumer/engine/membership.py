@@ -28,6 +28,7 @@ import msgspec
 from kproto.error_codes import RETRIABLE, ErrorCode, describe
 from kproto.errors import KprotoError
 from kproto.group import member as machine
+from kproto.group.assignors import chosen, is_cooperative
 from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -43,6 +44,7 @@ from .events import CallListener
 from .finding import Finder
 from .network import GROUP, MAIN
 from .positions import PartitionState
+from .seeks import Apply, Seeks
 from .standing import Place
 
 # A coordinator that is silent for longer than the session has given the partitions to others by now.
@@ -97,7 +99,7 @@ class Membership:
         self._letting_go: _Callback | None = None
         self._in_poll = False
         self._in_vain: set[str] = set()  # requests that were refused last
-        self._seeks: dict[TopicPartition, Callable[[PartitionState], None]] = {}
+        self._seeks = Seeks(core.options.max_poll_interval_ms)
 
     @property
     def member(self) -> Member | None:
@@ -186,9 +188,14 @@ class Membership:
         waits = self._in_poll and self._running is None and not untold
         self.feed(machine.PollBegan() if waits else machine.PollEnded())
 
-    def later(self, partition: TopicPartition, seek: Callable[[PartitionState], None]) -> None:
-        """A seek for a partition that is not assigned yet; the last one counts."""
-        self._seeks[partition] = seek
+    @property
+    def undecided(self) -> bool:
+        """Whether the group may be about to assign something."""
+        return self.member is None or self.member.state is not MemberState.stable
+
+    def later(self, partition: TopicPartition, seek: Apply) -> None:
+        """A seek for a partition that is not assigned yet."""
+        self._seeks.put(partition, seek)
 
     # ---- callbacks
 
@@ -201,8 +208,7 @@ class Membership:
             self._alive()
         if self._running.kind != "assigned":
             # A seek from before this was told meant what is over now, not the next assignment.
-            for partition in self._running.partitions:
-                self._seeks.pop(partition, None)
+            self._seeks.forget(self._running.partitions)
         return CallListener(self._running.kind, self._running.partitions, self._running.reason)
 
     @property
@@ -372,13 +378,15 @@ class Membership:
         self._finder.first = action.first
         self._finder.existed = action.existed
         owned = set(action.owned)
+        last = not is_cooperative(chosen(core.options.partition_assignment_strategy))
+        if over := self._seeks.over(owned, core.now, last=last):
+            core.report("unsought", over, owned=action.owned, reason="the group gave them to another member")
         for partition in [partition for partition in core.partitions if partition not in owned]:
             core.partitions.drop(partition)
         for partition in action.owned:
             if partition not in core.partitions:
                 state = core.partitions.add(partition, new=partition in action.new)
-                if (seek := self._seeks.pop(partition, None)) is not None:
-                    seek(state)
+                self._seeks.apply(state)
         self._committer.restart_timer()
         core.report("assigned", action.added, owned=action.owned)
         self._call(_Callback("assigned", action.added, ""))
