@@ -25,6 +25,7 @@ _INSTANCE_ID = r"[a-zA-Z0-9._-]{1,249}"  # as Java's Topic.validate, which check
 
 RESETS = ("earliest", "latest", "none")
 _RESETS_ALLOWED = 'allowed: "earliest", "latest", "none" or "by_duration:PT1H" (any ISO 8601 duration)'
+RECOVERIES = ("rebootstrap", "none")
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -60,6 +61,8 @@ class ConsumerConfig(SecurityConfig, total=False):
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
     socket_connection_setup_timeout_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
     policy: str
@@ -110,6 +113,11 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_backoff_ms: int = 50  # The first pause before a broker is connected to again.
     reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
     socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
+    # "rebootstrap": who finds none of the brokers that it knew asks at the bootstrap addresses (KIP-899);
+    # "none": it goes on with those.
+    metadata_recovery_strategy: str = "rebootstrap"
+    # Without metadata for so long it forgets them, and begins at the bootstrap addresses (KIP-1102).
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     # Java creates what it subscribes to; a misspelt name should not make a topic.
     allow_auto_create_topics: bool = False
     exclude_internal_topics: bool = True  # A pattern does not match __consumer_offsets and its kind.
@@ -117,6 +125,10 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = "kproto"
     # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
     security: Any = None  # a consumer.security.Security
+
+    @property
+    def recovers(self) -> bool:
+        return self.metadata_recovery_strategy == "rebootstrap"
 
     @property
     def as_java(self) -> bool:
@@ -148,6 +160,8 @@ class ProducerConfig(SecurityConfig, total=False):
     reconnect_backoff_ms: int
     reconnect_backoff_max_ms: int
     socket_connection_setup_timeout_ms: int
+    metadata_recovery_strategy: str
+    metadata_recovery_rebootstrap_trigger_ms: int
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,8 +195,17 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_backoff_ms: int = 50  # The first pause before a broker is connected to again.
     reconnect_backoff_max_ms: int = 1_000  # The longest of these pauses.
     socket_connection_setup_timeout_ms: int = 10_000  # How long a connection may take to open.
+    # "rebootstrap": who finds none of the brokers that it knew asks at the bootstrap addresses (KIP-899);
+    # "none": it goes on with those.
+    metadata_recovery_strategy: str = "rebootstrap"
+    # Without metadata for so long it forgets them, and begins at the bootstrap addresses (KIP-1102).
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
     # How it gets in: all the options of `SecurityConfig` together; None: by PLAINTEXT.
     security: Any = None  # a consumer.security.Security
+
+    @property
+    def recovers(self) -> bool:
+        return self.metadata_recovery_strategy == "rebootstrap"
 
 
 def consumer_options(given: Mapping[str, Any]) -> ConsumerOptions:
@@ -424,6 +447,8 @@ _CONSUMER_CHECKS: dict[str, Check] = {
     "reconnect_backoff_ms": _number(1),
     "reconnect_backoff_max_ms": _number(1),
     "socket_connection_setup_timeout_ms": _number(1),
+    "metadata_recovery_strategy": _one_of(RECOVERIES),
+    "metadata_recovery_rebootstrap_trigger_ms": _number(0),
     "allow_auto_create_topics": _flag,
     "exclude_internal_topics": _flag,
     "policy": _one_of(("kproto", "java")),
@@ -451,4 +476,6 @@ _PRODUCER_CHECKS: dict[str, Check] = {
     "reconnect_backoff_ms": _number(1),
     "reconnect_backoff_max_ms": _number(1),
     "socket_connection_setup_timeout_ms": _number(1),
+    "metadata_recovery_strategy": _one_of(RECOVERIES),
+    "metadata_recovery_rebootstrap_trigger_ms": _number(0),
 }

@@ -46,6 +46,10 @@ class CommonOptions(Protocol):
     def metadata_max_age_ms(self) -> int: ...
     @property
     def allow_auto_create_topics(self) -> bool: ...
+    @property
+    def metadata_recovery_rebootstrap_trigger_ms(self) -> int: ...
+    @property
+    def recovers(self) -> bool: ...
 
 
 Options = TypeVar("Options", bound=CommonOptions)
@@ -145,7 +149,8 @@ class Core(Generic[Options]):
 
 class MetadataKeeper:
     """Keeps the metadata of the topics of interest fresh: regularly, and soon when somebody misses
-    something; less and less soon when the answers don't help (M197)."""
+    something; less and less soon when the answers don't help (M197). Who has none for long, or is told so,
+    begins again at the bootstrap addresses (KIP-1102)."""
 
     def __init__(
         self, core: Core[Any], changed: Callable[[frozenset[str] | None], None] = lambda asked: None
@@ -167,6 +172,8 @@ class MetadataKeeper:
         self._vain = 0  # answers in a row that somebody needed, and that told nothing new
         self._needed = False
         self._since = 1 << 62  # when it was asked for the first time
+        self._trying_since: int | None = None  # since when it is asked for in vain
+        self._found = False  # there was a cluster
         # Topic -> (error code, how many answers in a row said so).
         self.refusals: dict[str, tuple[int, int]] = {}
         # Topics that are asked for on their own, and when; when they were, and how often one had no leader.
@@ -229,13 +236,31 @@ class MetadataKeeper:
         self._next_at = at if self._next_at is None else min(self._next_at, at)
 
     def due(self) -> int | None:
+        again_at = self._begins_again_at()
         if self._call is not None:
+            return again_at
+        times = [at for at in (again_at, self._next_at) if at is not None]
+        return min([*times, *self._single.values()], default=None)
+
+    def _begins_again_at(self) -> int | None:
+        """When it has been asked for in vain for so long that the known brokers are none any more."""
+        options = self._core.options
+        if self._trying_since is None or not options.recovers or not self._core.view.brokers:
             return None
-        times = [*self._single.values()] if self._next_at is None else [self._next_at, *self._single.values()]
-        return min(times, default=None)
+        trigger: int = options.metadata_recovery_rebootstrap_trigger_ms
+        return self._trying_since + trigger
+
+    def _begin_again(self) -> None:
+        """Forgets the brokers, with their connections: who is asked next is at a bootstrap address."""
+        self._trying_since = self._core.now
+        self._core.view.brokers = {}
+        self._core.network.metadata_changed(self._core.now)
 
     def pump(self) -> None:
         core = self._core
+        again_at = self._begins_again_at()
+        if again_at is not None and again_at <= core.now:
+            self._begin_again()
         if self._call is not None:
             return
         self._whole = self._next_at is not None and self._next_at <= core.now
@@ -252,6 +277,7 @@ class MetadataKeeper:
                 del self._single[topic]
                 self._single_at[topic] = core.now
         self._since = min(self._since, core.now)
+        self._trying_since = core.now if self._trying_since is None else self._trying_since
         request = metadata_request(
             self._asked, allow_auto_topic_creation=core.options.allow_auto_create_topics
         )
@@ -262,21 +288,24 @@ class MetadataKeeper:
         self._call = None
         response = call.response
         needed, self._needed = self._needed, False
-        if not isinstance(response, MetadataResponse):
+        why = self._none_of_it(response) if isinstance(response, MetadataResponse) else ""
+        if not isinstance(response, MetadataResponse) or why:
             if self._whole:
                 self._soon(core.backoff.after(self._fails))
             for topic in () if self._whole else self._asked or ():
                 self._look_later(topic, core.backoff.after(self._fails))
             self._fails += 1
             self._needed = needed
-            if call.error is not None:
-                self._away(str(call.error))
-                # Java would wait for ever; a cluster that was there before is waited for here too.
-                late = not core.view.brokers and core.now - self._since >= BOOTSTRAP_PATIENCE_MS
-                if late or call.how is not How.silent:
-                    core.fail(call.error)
+            if call.error is None:
+                self._away(f"{call.address}: {why}")
+                return
+            self._away(str(call.error))
+            # Java would wait for ever; a cluster that was there before is waited for here too.
+            late = not self._found and core.now - self._since >= BOOTSTRAP_PATIENCE_MS
+            if late or call.how is not How.silent:
+                core.fail(call.error)
             return
-        self._fails = 0
+        self._fails, self._trying_since, self._found = 0, None, True
         if self.trouble:
             away = (core.now - self._away_since) // 1000
             core.report("reachable", reason=f"a broker answers again, after {away} s")
@@ -292,6 +321,13 @@ class MetadataKeeper:
             self._soon(0)
         self._look_at_errors(response)
         self.changed(self._asked)
+
+    def _none_of_it(self, response: MetadataResponse) -> str:
+        """Why an answer is none; "" for one that is."""
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self._core.options.recovers:
+            self._begin_again()
+            return describe(response.error_code)
+        return "" if response.brokers else "the broker knows of no broker yet"
 
     def _away(self, why: str) -> None:
         """Tells that nobody answers; of the same again after growing gaps only."""

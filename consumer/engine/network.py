@@ -11,8 +11,8 @@ Rules that hold here:
 * After a failure a broker is left alone for a while (`peers`). Calls to it fail at once when the connection
   fails, and wait while the broker is being left alone.
 * A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
-  a client whose brokers have all moved finds them again through the bootstrap addresses (KIP-899). A question
-  does so also where the connection breaks under it.
+  a client whose brokers have all moved finds them again there, if it `recovers` (KIP-899). A question does so
+  also where the connection breaks under it.
 * A call for any broker doesn't stand behind a connection that takes long to be made: another address is
   tried meanwhile.
 * A broker that is silent where it should answer (a new connection, or see `silence`) is asked again through a
@@ -87,10 +87,12 @@ class Network:
         reconnect_backoff_ms: int = RECONNECT_BACKOFF_MS,
         reconnect_backoff_max_ms: int = RECONNECT_BACKOFF_MAX_MS,
         connection_setup_timeout_ms: int = CONNECTION_SETUP_TIMEOUT_MS,
+        recovers: bool = True,
         random: Random | None = None,
         security: Security | None = None,
     ) -> None:
         self.bootstrap = list(bootstrap)
+        self._recovers = recovers
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self.view = ClusterView()
@@ -230,11 +232,9 @@ class Network:
         """The least busy broker that answers; else one being tried; else the next one not tried by this
         call."""
         known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
-        places = [
-            address for address in dict.fromkeys([*known, *self.bootstrap]) if address not in call.tried
-        ]
+        places = [address for address in self._addresses() if address not in call.tried]
         if not places:
-            places = [*self.bootstrap]
+            places = [*(self.bootstrap if self._recovers else known)]
         ready = [
             (len(connection.in_flight), address)
             for address in places
@@ -491,7 +491,7 @@ class Network:
 
     def _addresses(self) -> list[Address]:
         known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
-        return list(dict.fromkeys([*known, *self.bootstrap]))
+        return list(dict.fromkeys([*known, *(self.bootstrap if self._recovers or not known else ())]))
 
 
 def _late_at(connection: Connection) -> int:

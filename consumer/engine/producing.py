@@ -76,6 +76,7 @@ class ProducerEngine:
             reconnect_backoff_ms=options.reconnect_backoff_ms,
             reconnect_backoff_max_ms=options.reconnect_backoff_max_ms,
             connection_setup_timeout_ms=options.socket_connection_setup_timeout_ms,
+            recovers=options.recovers,
             random=random,
             security=options.security,
         )

@@ -64,8 +64,6 @@ _LEFT_OUT: Final = frozenset(
         "key.deserializer",
         "key.serializer",
         "metadata.max.idle.ms",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",

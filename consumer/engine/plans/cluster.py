@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import count
 
-from kproto.error_codes import ErrorCode
+from kproto.error_codes import ErrorCode, describe
 from kproto.errors import ConfigError, ConnectionFailed
 from kproto.group.subscription import TopicPartition
 from kproto.messages.find_coordinator import FindCoordinatorResponse
@@ -27,9 +27,17 @@ def read_metadata(
 ) -> Plan[ClusterView]:
     """Asks any broker; every known address is tried before this fails."""
     wanted = None if topics is None else list(topics)
-    [call] = yield [Ask(metadata_request(wanted))]
-    view.update(expect(MetadataResponse, call), clock(), version=call.version, everything=wanted is None)
-    return view
+    while True:
+        [call] = yield [Ask(metadata_request(wanted))]
+        answer = expect(MetadataResponse, call)
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            view.brokers = {}  # KIP-1102: the bootstrap addresses are asked next
+            yield Rest(f"Metadata was answered with {describe(answer.error_code)}")
+        elif not answer.brokers:
+            yield Rest(f"the broker at {call.address} knows of no broker yet")
+        else:
+            view.update(answer, clock(), version=call.version, everything=wanted is None)
+            return view
 
 
 def know_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], int]) -> Plan[None]:
