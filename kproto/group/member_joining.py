@@ -261,7 +261,11 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         met = {tp.topic for tp in assignment.partitions}
         member.topics, member.joined_topics = member.topics | met, member.joined_topics | met
     if member.planned != member.generation:
-        member.planned, member.given_back = member.generation, set()
+        member.planned = member.generation
+        # A plan that was made without a static member goes by what that had when it joined last.
+        if not (member.put_out and member.cooperative):
+            member.given_back = set()
+    member.put_out = False
     nobodys = member.given_back.difference(assignment.partitions)
     gone = set(member.owned).difference(assignment.partitions)
     if gone:

@@ -190,6 +190,7 @@ def fence(member: Member, request: str, out: Out) -> None:
 
 def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
     member.generation, member.protocol = None, None
+    member.put_out = member.config.group_instance_id is not None
     if not keep_id:
         member.member_id = ""
     member.rejoin_needed, member.reason, member.prepared = True, reason, True

@@ -103,6 +103,7 @@ class Member:
         self.last_generation = -1
         self.planned: int | None = None  # the generation of the last plan
         self.given_back: set[TopicPartition] = set()  # revoked or lost since that plan came
+        self.put_out = False  # a static member that has been none since then: the group may not know of it
 
         # Java's Generation: the triple that every request is sent with.
         self.generation: int | None = None

@@ -363,6 +363,41 @@ def test_a_cooperative_member_that_keeps_all_joins_only_once() -> None:
     assert not solo.sends(JoinGroupRequest)
 
 
+@pytest.mark.parametrize(
+    ("instance_id", "finishes", "generation", "again"),
+    [
+        ("i", True, 2, True),
+        ("i", True, 3, True),
+        ("i", False, 2, False),  # Java
+        ("i", False, 3, False),
+        (None, True, 3, False),  # for who is no static member the group divides anew
+    ],
+)
+def test_what_a_static_member_gave_back_before_it_was_put_out_is_divided_again(
+    instance_id: str | None, finishes: bool, generation: int, again: bool
+) -> None:
+    """It is taken back without a rebalance. The group may have had one without it meanwhile, by what it said
+    when it joined last: that it has what it gave back (story 200601)."""
+    options = {"group_instance_id": instance_id, "policy": Policy(finish_revocations=finishes)}
+    solo = Solo(COOPERATIVE, rebalance_timeout_ms=SESSION // 2, **options).stable()
+    solo.poll()
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join(generation=2)
+    solo.answer_sync(*parts("t", 1))
+    assert solo.take(Revoke).partitions == parts("t", 0)
+    solo.wait(SESSION // 2)
+    assert solo.state is MemberState.dropped
+    solo.let_go()
+    solo.poll()
+    solo.answer_join(generation=generation)
+    solo.answer_sync(*parts("t", 1))
+    assert solo.sends(JoinGroupRequest) is again
+    if again:  # once
+        solo.answer_join(generation=generation + 1)
+        solo.answer_sync(*parts("t", 1))
+        assert not solo.sends(JoinGroupRequest)
+
+
 def test_a_loss_takes_the_place_of_an_open_revocation() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))
