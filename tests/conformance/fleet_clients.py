@@ -1,4 +1,4 @@
-"""Those who read and write while an operator works on the brokers, and what they saw.
+"""Those who read, and ask, while an operator works on the brokers, and what they saw.
 
 ledger = Ledger()
 with Readers(bootstrap, "t", ledger, ("blocking", "asyncio"), group_id="g"):
@@ -15,13 +15,26 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import count
 from types import TracebackType
 from typing import Any
 
-from consumer import AsyncConsumer, Consumer, GroupChange, Producer, RebalanceListener
+from consumer import (
+    AsyncCluster,
+    AsyncConsumer,
+    AsyncConsumerGroup,
+    Cluster,
+    Consumer,
+    ConsumerGroup,
+    GroupChange,
+    RebalanceListener,
+)
 from kproto.errors import KprotoError
+from tests.conformance.fleet_threads import CLOSE_S, Closes, InThread
 
+# A handler commits what it marked after so many records.
+MARKED = 50
+# How long a question may take, with its retries.
+ASKED_S = 60.0
 OPTIONS: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
 
 
@@ -102,20 +115,66 @@ class _Assigned(RebalanceListener):
     revoked = assigned
 
 
+class _Numbers:
+    """sarama's handler, of a group by threads."""
+
+    def __init__(self, ledger: Ledger, name: str) -> None:
+        self._ledger, self._name = ledger, name
+
+    def setup(self, session: Any) -> None:
+        pass
+
+    cleanup = setup
+
+    def consume_claim(self, session: Any, claim: Any) -> None:
+        expected: dict[int, int] = {}
+        for count, record in enumerate(claim, 1):
+            self._ledger.note(self._name, expected, [record])
+            session.mark_message(record)
+            if count % MARKED == 0:
+                session.commit()
+                if not claim.ended:  # else nothing was marked
+                    self._ledger.was_committed(expected)
+
+
+class _AsyncNumbers(_Numbers):
+    """The same, in asyncio."""
+
+    async def consume_claim(self, session: Any, claim: Any) -> None:
+        expected: dict[int, int] = {}
+        count = 0
+        async for record in claim:
+            self._ledger.note(self._name, expected, [record])
+            session.mark_message(record)
+            count += 1
+            if count % MARKED == 0:
+                position = dict(expected)
+                await session.commit()
+                if not claim.ended:
+                    self._ledger.was_committed(position)
+
+
 class Readers:
-    """Members of one group, "blocking" or "asyncio", each in a thread of its own."""
+    """Members of one group, each in a thread of its own: "blocking", "asyncio", or sarama's "handler" and
+    "async handler"."""
 
     def __init__(
         self, bootstrap: str, topic: str, ledger: Ledger, kinds: Iterable[str] = ("blocking",), **options: Any
     ) -> None:
         self._over = threading.Event()
         self._ledger = ledger
+        self.closes = Closes()
         self._threads: list[threading.Thread] = []
+        work = {
+            "blocking": self._blocking,
+            "asyncio": self._waiting,
+            "handler": self._handling,
+            "async handler": self._handling_async,
+        }
         for number, kind in enumerate(kinds):
             name = f"{options.get('group_id')}-{number}-{kind}"
             given = {**OPTIONS, "client_id": name, **options}
-            read = self._waiting if kind == "asyncio" else self._blocking
-            thread = threading.Thread(target=read, args=(bootstrap, topic, name, given), daemon=True)
+            thread = threading.Thread(target=work[kind], args=(bootstrap, topic, name, given), daemon=True)
             self._threads.append(thread)
 
     def __enter__(self) -> Readers:
@@ -129,6 +188,9 @@ class Readers:
         self._over.set()
         for thread in self._threads:
             thread.join(60)
+        self._ledger.errors += self.closes.errors
+        late = [thread for thread in self._threads if thread.is_alive()]
+        assert error is not None or not late, f"{len(late)} readers hang"
 
     def _noted(self, name: str) -> Any:
         return lambda change: self._ledger.changes.append((time.monotonic(), name, change))
@@ -138,7 +200,7 @@ class Readers:
 
     def _blocking(self, bootstrap: str, topic: str, name: str, options: dict[str, Any]) -> None:
         expected: dict[int, int] = {}
-        with Consumer(bootstrap, **options) as consumer:
+        with self.closes.closing(Consumer(bootstrap, **options)) as consumer:
             consumer.events(self._noted(name))
             consumer.subscribe([topic], listener=_Assigned(expected))
             while not self._over.is_set():
@@ -157,7 +219,7 @@ class Readers:
 
     async def _wait(self, bootstrap: str, topic: str, name: str, options: dict[str, Any]) -> None:
         expected: dict[int, int] = {}
-        async with AsyncConsumer(bootstrap, **options) as consumer:
+        async with self.closes.closing_async(AsyncConsumer(bootstrap, **options)) as consumer:
             consumer.events(self._noted(name))
             consumer.subscribe([topic], listener=_Assigned(expected))
             while not self._over.is_set():
@@ -171,76 +233,93 @@ class Readers:
                 except KprotoError as error:
                     self._raised(name, error)
 
+    def _handling(self, bootstrap: str, topic: str, name: str, options: dict[str, Any]) -> None:
+        with self.closes.closing(ConsumerGroup(bootstrap, **options)) as group:
+            listening = threading.Thread(target=self._listen, args=(name, group))
+            listening.start()
+            ending = threading.Thread(target=lambda: self._over.wait() and group.close(CLOSE_S))
+            ending.start()
+            while not self._over.is_set():
+                try:
+                    group.consume([topic], _Numbers(self._ledger, name))
+                except KprotoError as error:
+                    if not self._over.is_set():
+                        self._raised(name, error)
+            ending.join()
+            listening.join()
 
-class Writer:
-    """Numbers, `rate` a second, to the partitions in turn, while its block lasts; in transactions of `batch`
-    where the producer has a transactional_id: those that were committed are `sent`."""
+    def _listen(self, name: str, group: ConsumerGroup) -> None:
+        for error in group.errors():
+            self._ledger.errors.append(f"{name}: {type(error).__name__}: {error}")
 
-    def __init__(
-        self,
-        bootstrap: str,
-        topic: str,
-        partitions: int,
-        *,
-        rate: float = 500.0,
-        batch: int = 100,
-        **options: Any,
-    ) -> None:
-        self.sent: list[int] = []
-        self.errors: list[str] = []
+    def _handling_async(self, bootstrap: str, topic: str, name: str, options: dict[str, Any]) -> None:
+        asyncio.run(self._handle(bootstrap, topic, name, options))
+
+    async def _handle(self, bootstrap: str, topic: str, name: str, options: dict[str, Any]) -> None:
+        async with self.closes.closing_async(AsyncConsumerGroup(bootstrap, **options)) as group:
+
+            async def listen() -> None:
+                async for error in group.errors():
+                    self._ledger.errors.append(f"{name}: {type(error).__name__}: {error}")
+
+            async def end() -> None:
+                while not self._over.is_set():
+                    await asyncio.sleep(0.1)
+                await group.close(CLOSE_S)
+
+            beside = [asyncio.create_task(listen()), asyncio.create_task(end())]
+            while not self._over.is_set():
+                try:
+                    await group.consume([topic], _AsyncNumbers(self._ledger, name))
+                except KprotoError as error:
+                    if not self._over.is_set():
+                        self._raised(name, error)
+            await asyncio.gather(*beside)
+
+
+class Asker(InThread):
+    """Asks a cluster about one topic and one group, all the time: "blocking" or "asyncio"."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str, kind: str) -> None:
+        super().__init__()
+        self.answered = 0
         self.longest = 0.0
-        self._given = (bootstrap, topic, partitions, rate, batch, options)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._bootstrap, self._topic, self._group, self._kind = bootstrap, topic, group, kind
 
-    def __enter__(self) -> Writer:
-        self._thread.start()
-        return self
+    def _work(self) -> None:
+        asyncio.run(self._ask_async()) if self._kind == "asyncio" else self._ask()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join(200)
-        assert error is not None or not self._thread.is_alive(), "the writer hangs"
+    def _ask(self) -> None:
+        with Cluster(self._bootstrap, timeout=ASKED_S) as cluster:
+            while not self._over.is_set():
+                began = time.monotonic()
+                partitions = cluster.partitions(self._topic)
+                committed = cluster.committed_offsets(self._group, partitions)
+                ends = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
+                members = cluster.group(self._group).members
+                cluster.groups()
+                self._look(began, committed, ends, members)
+                self._over.wait(0.5)
 
-    def _write(self) -> None:
-        bootstrap, topic, partitions, rate, batch, options = self._given
-        try:
-            with Producer(bootstrap, **options) as producer:
-                if "transactional_id" in options:
-                    self._in_transactions(producer, topic, partitions, rate, batch)
-                    return
-                deliveries: list[Any] = []
-                for number in count():
-                    if self._stop.is_set():
-                        break
-                    deliveries.append(producer.send(topic, b"%d" % number, partition=number % partitions))
-                    if number % 10 == 9:
-                        time.sleep(10 / rate)
-                producer.flush()
-                for number, delivery in enumerate(deliveries):
-                    try:
-                        delivery.result()
-                        self.sent.append(number)
-                    except KprotoError as error:
-                        self.errors.append(f"{number}: {type(error).__name__}: {error}")
-        except KprotoError as error:
-            self.errors.append(f"{type(error).__name__}: {error}")
+    async def _ask_async(self) -> None:
+        async with AsyncCluster(self._bootstrap, timeout=ASKED_S) as cluster:
+            while not self._over.is_set():
+                began = time.monotonic()
+                partitions = await cluster.partitions(self._topic)
+                committed = await cluster.committed_offsets(self._group, partitions)
+                ends, group, _ = await asyncio.gather(
+                    cluster.list_offsets(dict.fromkeys(partitions, "latest")),
+                    cluster.group(self._group),
+                    cluster.groups(),
+                )
+                self._look(began, committed, ends, group.members)
+                await asyncio.sleep(0.5)
 
-    def _in_transactions(
-        self, producer: Producer, topic: str, partitions: int, rate: float, batch: int
-    ) -> None:
-        for first in count(0, batch):
-            if self._stop.is_set():
-                break
-            began = time.monotonic()
-            try:
-                with producer.transaction():
-                    for number in range(first, first + batch):
-                        producer.send(topic, b"%d" % number, partition=number % partitions)
-                self.sent += range(first, first + batch)
-            except KprotoError as error:
-                self.errors.append(f"{first}: {type(error).__name__}: {error}")
-            self.longest = max(self.longest, time.monotonic() - began)
-            time.sleep(max(0.0, batch / rate - (time.monotonic() - began)))
+    def _look(self, began: float, committed: Any, ends: Any, members: Any) -> None:
+        self.longest = max(self.longest, time.monotonic() - began)
+        self.answered += 1
+        for partition, at in committed.items():
+            if at is not None and at.offset > (end := ends[partition].offset):
+                self.errors.append(f"{partition}: {at.offset} is committed, and it ends at {end}")
+        if not members:
+            self.errors.append(f"the group {self._group!r} has no members")

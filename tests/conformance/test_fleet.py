@@ -1,21 +1,18 @@
 """What an operator does to a Kafka of three brokers, while groups read and producers write: nothing is lost,
 nothing comes twice that was committed, and nobody hears of an error.
 
-Each play has readers by blocking and by asyncio, and a transactional producer beside an idempotent one. A run
-draws two of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak), and KPROTO_SEED draws the same two.
+`traffic` says who reads and writes. A run draws two of the plays; KPROTO_ALL_PLAYS=1 plays all (tox -e soak),
+and KPROTO_SEED draws the same two.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -36,85 +33,17 @@ from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kproto.messages.unregister_broker import UnregisterBrokerRequest
 from tests.conformance import judges
 from tests.conformance.fleet import Fleet, until
-from tests.conformance.fleet_clients import Ledger, Readers, Writer
+from tests.conformance.fleet_clients import Ledger, Readers
+from tests.conformance.fleet_traffic import LOOPS, PARTITIONS, SESSION, topic, traffic, whole
 from tests.conformance.plays import SEED
 
 pytestmark = pytest.mark.kafka
-
-PARTITIONS = 6
-SESSION: Final[dict[str, Any]] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1_000}
-BOTH = ("blocking", "asyncio")
-GROUPS: Final[dict[str, dict[str, Any]]] = {
-    "cooperative": {"partition_assignment_strategy": "cooperative-sticky"},
-    "range": {"partition_assignment_strategy": "range"},
-    "committed": {"isolation_level": "read_committed"},
-}
-# Nobody who has a broker left is silent for longer, on a machine that does other work, too.
-LONGEST_SILENCE = 45.0
-_names = count(1)
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with Fleet(tmp_path_factory.mktemp("fleet")) as running:
         yield running
-
-
-def topic(fleet: Fleet, partitions: int = PARTITIONS, replication_factor: int = 3, **configs: str) -> str:
-    name = f"t{next(_names)}"
-    fleet.cluster.create_topics({name: partitions}, replication_factor=replication_factor, configs=configs)
-    until(lambda: fleet.whole(name), "the new topic is whole")
-    return name
-
-
-@dataclass
-class Seen:
-    """One group of readers, what they read, and who wrote it."""
-
-    topic: str
-    group: str
-    book: Ledger
-    writer: Writer
-
-
-@contextmanager
-def traffic(fleet: Fleet) -> Generator[dict[str, Seen]]:
-    """Two groups read what is written, and a third what is committed, until all is read; then all is judged.
-
-    They know one broker only when they begin.
-    """
-    plain, committed = topic(fleet), topic(fleet)
-    first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
-    idempotent = Writer(first, plain, PARTITIONS, rate=400)
-    transactional = Writer(first, committed, PARTITIONS, rate=100, batch=25, transactional_id=committed)
-    seen = {name: Seen(plain, f"{plain}-{name}", Ledger(), idempotent) for name in ("cooperative", "range")}
-    seen["committed"] = Seen(committed, committed, Ledger(), transactional)
-    with ExitStack() as stack:
-        for name, one in seen.items():
-            options: dict[str, Any] = {"group_id": one.group, **SESSION, **GROUPS[name]}
-            kinds = BOTH if name == "committed" else (*BOTH, "blocking")
-            stack.enter_context(Readers(first, one.topic, one.book, kinds, **options))
-        with idempotent, transactional:
-            for one in seen.values():
-                until(partial(_has, one.book, 50), "everybody reads")
-            yield seen
-        for one in seen.values():
-            with suppress(AssertionError):  # `wrong` says more
-                until(partial(_has, one.book, len(one.writer.sent)), "all is read", 60)
-    for name, one in seen.items():
-        print(f"{name}: {one.book.count} read, {one.book.doubled} twice, {one.book.silence:.1f} s of silence")
-        assert (one.writer.errors, one.book.errors) == ([], []), name
-        assert one.book.wrong(one.writer.sent) == [], name
-        assert one.book.silence < LONGEST_SILENCE, name
-
-
-def _has(book: Ledger, count: int) -> bool:
-    return book.count >= count
-
-
-def whole(fleet: Fleet) -> None:
-    until(lambda: fleet.up() == set(fleet.nodes), "all brokers are there")
-    until(lambda: fleet.whole(*fleet.cluster.metadata().topics), "all replicas are in sync")
 
 
 def rolling(fleet: Fleet, away: Callable[[int], None]) -> None:
@@ -167,7 +96,7 @@ def every_broker_dies_once(fleet: Fleet) -> None:
 def partitions_move_to_other_leaders(fleet: Fleet) -> None:
     """The old leaders go on, and say who leads now."""
     with traffic(fleet) as seen:
-        names = sorted(fleet.cluster.topics())[-2:]
+        names = sorted({one.topic for one in seen.values()})
         for replicas in ([1, 2], [3, 2], [2, 3, 1]):
             for name in names:
                 move(fleet, name, replicas)
@@ -225,7 +154,7 @@ def a_topic_is_deleted_and_created_anew(fleet: Fleet) -> None:
     name = topic(fleet)
     book, records = Ledger(), [f"{number}".encode() for number in range(300)]
     options: dict[str, Any] = {"group_id": name, "metadata_max_age_ms": 2_000, **SESSION}
-    with Readers(fleet.bootstrap, name, book, BOTH, **options), Producer(fleet.bootstrap) as producer:
+    with Readers(fleet.bootstrap, name, book, LOOPS, **options), Producer(fleet.bootstrap) as producer:
         for value in records[:120]:
             producer.send(name, value, partition=int(value) % PARTITIONS)
         until(lambda: book.count == 120, "the old records are read")
