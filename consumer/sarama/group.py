@@ -26,9 +26,13 @@ Rules that hold here (sarama's consumer_group.go, where nothing else is said):
   buffered. Partitions that were lost are not committed.
 * Marked is what counts: `mark_message` says that everything up to a record is done, and only marks are
   committed, every auto_commit_interval_ms, at the end of a claim, and by `session.commit()`. What was read
-  and not marked is read again by the next session.
+  and not marked is read again by the next session. With enable_auto_commit=False only `session.commit()`
+  commits, and what was marked behind its last call is read again, too.
+* What a handler raises in `consume_claim` is told by `errors()`, also when its claim had ended, and ends the
+  session. What `setup` raises is raised by `consume`; what `cleanup` raises, is told, too.
 * Errors that don't end a session are told by `errors()`; those of a group that can't be joined are raised by
   `consume`. What fails again and again in the same way is told again after growing gaps only.
+* A partition that is paused stays so, in the next sessions, too, until it is resumed.
 """
 
 from __future__ import annotations
@@ -36,11 +40,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import threading
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import Any, Unpack
-
-import msgspec
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import chosen, is_cooperative
@@ -53,6 +54,7 @@ from ..elsewhere import one_address
 from ..listener import RebalanceListener
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
+from .marks import Marks
 from .outlet import News, Outlet
 from .session import Claim, Handler, Session, check_handler
 
@@ -62,16 +64,11 @@ _OFFSET = rule_of("offset", "int")
 _TEXT = rule_of("reason", "str")
 _TOPICS = rule_of("topics", "Iterable[str] | str")
 _PARTITION = rule_of("partition", "TopicPartition")
+_PARTITIONS = rule_of("partitions", "TopicPartition | Iterable[TopicPartition]")
 
 POLL_S = 0.1  # how soon a session notices that it shall end
 ERROR_PAUSE_S = 0.3
 LAST_S = 2.0  # of close's time what is left for the last commit and for leaving, where handlers don't end
-
-
-class _Mark(msgspec.Struct):
-    offset: int
-    metadata: str
-    dirty: bool = True
 
 
 class AsyncConsumerGroup(AsyncBlock):
@@ -92,11 +89,13 @@ class AsyncConsumerGroup(AsyncBlock):
         self._topics: frozenset[str] = frozenset()
         self._session: Session | None = None
         self._next: Session | None = None
-        self._marks: dict[TopicPartition, _Mark] = {}
+        self._marks = Marks()
+        self._paused: set[TopicPartition] = set()
         # Assigned to us, as far as the callbacks told: the consumer's assignment is ahead of them.
         self._told_of: set[TopicPartition] = set()
-        self._lock = threading.Lock()
         self._committed_at = 0.0
+        self._failure: Exception | None = None  # of a cleanup
+        self._inside: set[asyncio.Task[Any] | None] = set()  # tasks in which a handler works now
         self.told: Outlet[Exception] = Outlet()
         self._news = News()
         self._exit = False
@@ -108,7 +107,11 @@ class AsyncConsumerGroup(AsyncBlock):
     # ---- what one calls
 
     async def consume(self, topics: Iterable[str], handler: Handler[Session, Claim]) -> None:
-        """One session with these topics: see the rules of this module. Returns when it is over."""
+        """One session with these topics: see the rules of this module. Returns when it is over.
+
+        Raises IllegalState when the group was closed, what setup or cleanup raised, and what keeps this
+        member out of the group.
+        """
         names = frozenset(_TOPICS("topics", topics))
         check_handler(handler)
         if self._closing:
@@ -116,7 +119,7 @@ class AsyncConsumerGroup(AsyncBlock):
         if not self._idle.is_set():
             raise IllegalState("consume() is running already; one at a time")
         self._idle.clear()
-        self._handler, self._exit = handler, False
+        self._handler, self._exit, self._failure = handler, False, None
         stays = True  # what this member has, over a change of its topics
         try:
             if names != self._topics or not names:  # which subscribe() refuses
@@ -129,17 +132,41 @@ class AsyncConsumerGroup(AsyncBlock):
             ):
                 self._next = Session(self)
                 for place in kept:
-                    self._next.by_partition[place] = Claim(self.consumer, place)
+                    self._next.by_partition[place] = self._claim(place)
             await self._run()
         finally:
             self._idle.set()
+        if self._failure is not None:
+            raise self._failure
 
     def errors(self) -> AsyncIterator[Exception]:
         """What went wrong beside; ends when the group is closed. The last 256 are kept for who comes late."""
         return aiter(self.told)
 
+    def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Fetches nothing more of these until `resume`; the session goes on, and what waits already is handed
+        out. Those that this member doesn't have are left out, as in sarama.
+        """
+        self._pause(self._told_of.intersection(_PARTITIONS("partitions", partitions)))
+
+    def resume(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Goes on with these."""
+        self._resume(self._paused.intersection(_PARTITIONS("partitions", partitions)))
+
+    def pause_all(self) -> None:
+        """`pause` for all that this member has now."""
+        self._pause(set(self._told_of))
+
+    def resume_all(self) -> None:
+        """Goes on with all that were paused."""
+        self._resume(set(self._paused))
+
     async def close(self, timeout: float = 30.0) -> None:
-        """Ends the session, commits what is marked, leaves the group. Raises a commit's failure."""
+        """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
+        IllegalState in a handler, which it would wait for.
+        """
+        if asyncio.current_task() in self._inside:
+            raise in_a_handler()
         if self._closed:
             return
         self._closing = True
@@ -151,10 +178,11 @@ class AsyncConsumerGroup(AsyncBlock):
                 await self._idle.wait()
         except TimeoutError:
             log.error("the handlers of %s did not end within %g s", sorted(self._topics), patience)
-            try:  # the session can't, as long as they work
-                await self.commit(None, timeout - patience)
-            except KprotoError as error:
-                failure = error
+            if self._auto:
+                try:  # the session can't, as long as they work
+                    await self.commit(None, timeout - patience)
+                except KprotoError as error:
+                    failure = error
         try:
             await self.consumer.close(timeout=max(0.0, end - asyncio.get_running_loop().time()))
         finally:
@@ -194,11 +222,12 @@ class AsyncConsumerGroup(AsyncBlock):
     async def _begin(self, session: Session) -> None:
         self._session, self._next = session, None
         await self._call("setup", session)
+        await self._settle()
         for place, claim in session.by_partition.items():
-            mark = self._marks.get(place)
-            if mark is not None:  # by setup: the claim begins there
+            marked = self._marks.offset(place)
+            if marked is not None:  # by setup: the claim begins there
                 claim.forget()
-                self.consumer.seek(place, mark.offset)
+                self.consumer.seek(place, marked)
             self._start(session, claim)
 
     def _start(self, session: Session, claim: Claim) -> None:
@@ -206,18 +235,25 @@ class AsyncConsumerGroup(AsyncBlock):
 
     async def _handle(self, session: Session, claim: Claim) -> None:
         try:
-            position = await self.consumer.position(claim.place)
-            first = claim.first()
-            claim.start = claim.initial_offset = position if first is None else first
-            await self._call("consume_claim", session, claim)
-        except asyncio.CancelledError:
-            raise
+            if await self._placed(claim):
+                await self._call("consume_claim", session, claim)
         except Exception as error:
-            if not claim.ended:
-                self._tell(error)
+            self._tell(error, f"consume_claim of {claim.place}")
         finally:
             if not claim.ended:
                 self._exit = True  # sarama's rule: a handler that returns ends the session
+
+    async def _placed(self, claim: Claim) -> bool:
+        """Whether it could be found out where the claim begins."""
+        try:
+            position = await self.consumer.position(claim.place)
+        except KprotoError as error:
+            if not claim.ended:
+                self._tell(error)
+            return False
+        first = claim.first()
+        claim.start = claim.initial_offset = position if first is None else first
+        return True
 
     async def _end(self) -> None:
         """The session is over, and this member still has its partitions: what isn't marked is read again."""
@@ -226,21 +262,24 @@ class AsyncConsumerGroup(AsyncBlock):
             return
         await self._release(session, list(session.by_partition), last=True, commit=True)
         for place, claim in session.by_partition.items():
-            mark = self._marks.get(place)
+            done = self._marks.offset(place) if self._auto else self._marks.kept(place)
             if not self._closing and place in self.consumer.assignment():
-                start = claim.start if mark is None else mark.offset
+                start = claim.start if done is None else done
                 if start is not None:  # else nothing was taken of it
                     self.consumer.seek(place, start)
-                self.consumer.resume(place)
+                if place not in self._paused:
+                    self.consumer.resume(place)
+        if not self._auto:
+            self._marks.forget(session.by_partition)
         session.over = True
 
     async def _release(
         self, session: Session, places: Sequence[TopicPartition], *, last: bool, commit: bool
     ) -> None:
-        """Ends claims and waits for their handlers; then commits what they marked."""
+        """Ends claims and waits for their handlers; then commits what they marked, with auto commit."""
         ending = [session.by_partition[place] for place in places if place in session.by_partition]
         if last:
-            session.done.set()
+            session.end()
         for claim in ending:
             claim.start = claim.first() if claim.start is None else claim.start
             claim.end()
@@ -257,8 +296,9 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call("cleanup", session)
             except Exception as error:
-                self._tell(error)
-        if commit:
+                self._failure = error
+                self._tell(error, "cleanup")
+        if commit and self._auto:
             try:
                 await self.commit(set(places))
             except KprotoError as error:
@@ -272,9 +312,9 @@ class AsyncConsumerGroup(AsyncBlock):
         if session is None or session.over:
             session = self._next = self._next or Session(self)
         self._told_of.update(places)
+        self._marks.forget(places)
         for place in places:
-            self._marks.pop(place, None)
-            session.by_partition[place] = claim = Claim(self.consumer, place)
+            session.by_partition[place] = claim = self._claim(place)
             if session is self._session:
                 self._start(session, claim)
 
@@ -292,8 +332,13 @@ class AsyncConsumerGroup(AsyncBlock):
                 self._next = None
             elif last:
                 session.over = True
-        for place in places:
-            self._marks.pop(place, None)
+        self._marks.forget(places)
+
+    def _claim(self, place: TopicPartition) -> Claim:
+        claim = Claim(self.consumer, place)
+        if place in self._paused:
+            claim.hold()
+        return claim
 
     def _spread(self, records: list[ConsumerRecord]) -> None:
         by_place: dict[TopicPartition, list[ConsumerRecord]] = {}
@@ -315,31 +360,25 @@ class AsyncConsumerGroup(AsyncBlock):
         """
         for rule, name, given in ((_OFFSET, "offset", offset), (_TEXT, "metadata", metadata)):
             rule(name, given)
-        with self._lock:
-            claim = session.by_partition.get(place)
-            if claim is None or session.over:
-                _PARTITION("partition", place)
-                return
-            mark = self._marks.get(place)
-            if back or offset > (claim.initial_offset if mark is None else mark.offset):
-                self._marks[place] = _Mark(offset, metadata)
+        claim = session.by_partition.get(place)
+        if claim is None or session.over:
+            _PARTITION("partition", place)
+            return
+        self._marks.mark(place, claim.start, offset, metadata, back=back)
 
     async def commit(self, places: set[TopicPartition] | None, timeout: float | None = None) -> None:
         """Commits what is marked of these partitions, or of all."""
-        with self._lock:
-            dirty = {
-                place: (mark.offset, mark.metadata)
-                for place, mark in self._marks.items()
-                if mark.dirty and (places is None or place in places)
-            }
-        if not dirty:
-            return
-        await self.consumer.commit(dirty, timeout)
-        with self._lock:
-            for place, sent in dirty.items():
-                mark = self._marks.get(place)
-                if mark is not None and (mark.offset, mark.metadata) == sent:  # else marked again meanwhile
-                    mark.dirty = False
+        await self._settle()
+        dirty = self._marks.dirty(places)
+        if dirty:
+            await self.consumer.commit(dirty, timeout)
+            self._marks.committed(dirty)
+
+    async def _settle(self) -> None:
+        """Of marks that setup made only those count that don't go back."""
+        in_doubt = self._marks.in_doubt()
+        if in_doubt:
+            self._marks.settle(await self.consumer.committed(in_doubt))
 
     async def _commit_in_time(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -354,14 +393,51 @@ class AsyncConsumerGroup(AsyncBlock):
     # ---- inside
 
     async def _call(self, name: str, *arguments: Any) -> None:
-        answer = getattr(self._handler, name)(*arguments)
-        if inspect.isawaitable(answer):
-            await answer
+        task = asyncio.current_task()
+        self._inside.add(task)
+        try:
+            answer = getattr(self._handler, name)(*arguments)
+            if inspect.isawaitable(answer):
+                await answer
+        finally:
+            self._inside.discard(task)
 
-    def _tell(self, error: Exception) -> None:
-        if not self.told.kept or str(self.told.kept[-1]) != str(error):
+    def _pause(self, places: set[TopicPartition]) -> None:
+        self._paused |= places
+        for claim in self._claims_of(places):
+            claim.hold()
+
+    def _resume(self, places: set[TopicPartition]) -> None:
+        self._paused -= places
+        for claim in self._claims_of(places):
+            claim.go_on()
+
+    def _claims_of(self, places: set[TopicPartition]) -> list[Claim]:
+        sessions = [one for one in (self._session, self._next) if one is not None and not one.over]
+        return [one.by_partition[place] for one in sessions for place in places & one.by_partition.keys()]
+
+    def _tell(self, error: Exception, whose: str = "") -> None:
+        """An error, and which of the handler's methods raised it, if one did."""
+        if whose and whose not in getattr(error, "__notes__", ()):
+            error.add_note(whose)
+        if self.told.kept and _words(self.told.kept[-1]) == _words(error):
+            return
+        if whose:
+            log.error("%s: %s: %s", self.consumer.options.client_id, whose, error, exc_info=error)
+        else:
             log.warning("%s: %s", self.consumer.options.client_id, error)
-            self.told.put(error)
+        self.told.put(error)
+
+
+def in_a_handler() -> IllegalState:
+    """What close says to a handler."""
+    return IllegalState(
+        "close() in a handler would wait for that handler: return from it, and close elsewhere"
+    )
+
+
+def _words(error: Exception) -> tuple[str, ...]:
+    return (str(error), *getattr(error, "__notes__", ()))
 
 
 class _Listener(RebalanceListener):

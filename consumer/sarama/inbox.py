@@ -97,6 +97,18 @@ class Inbox:
             with contextlib.suppress(KprotoError):
                 self._consumer.pause(self.place)
 
+    def hold(self) -> None:
+        """Fetches nothing more, until `go_on`. What waits already is handed out."""
+        self._held = True
+        if not self.ended:
+            self._consumer.pause(self.place)
+
+    def go_on(self) -> None:
+        """Fetches again."""
+        self._held = False
+        if not self.ended and not self._full:
+            self._consumer.resume(self.place)
+
     def end(self, *, drop: bool = True) -> None:
         """Nothing more comes; with `drop`, nothing more is handed out."""
         self.ended = True

@@ -55,6 +55,14 @@ class LoopThread(Generic[T]):
                 future.cancel()
             raise
 
+    def there(self, what: Callable[[], R]) -> R:
+        """Calls it there."""
+
+        async def work() -> R:
+            return what()
+
+        return self.do(work())
+
     def iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
         """What comes there, here; ends when that does, or the loop."""
 

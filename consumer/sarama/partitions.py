@@ -86,15 +86,11 @@ class AsyncPartitionConsumer(Inbox):
 
     def pause(self) -> None:
         """Fetches nothing more, until `resume`. What waits already is handed out."""
-        self._held = True
-        if not self.ended:
-            self._consumer.pause(self.place)
+        self.hold()
 
     def resume(self) -> None:
         """Goes on."""
-        self._held = False
-        if not self.ended and not self._full:
-            self._consumer.resume(self.place)
+        self.go_on()
 
     def async_close(self) -> None:
         """Ends it; what waits is still handed out, then messages and errors end."""

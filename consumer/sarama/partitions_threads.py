@@ -8,7 +8,7 @@ with PartitionConsumers("localhost:9092") as consumers:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar, Unpack
+from typing import Unpack
 
 from kproto.errors import IllegalState
 from kproto.group.subscription import TopicPartition
@@ -19,8 +19,6 @@ from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .loop_thread import LoopThread
 from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers, Start
-
-T = TypeVar("T")
 
 
 class PartitionConsumer:
@@ -60,16 +58,16 @@ class PartitionConsumer:
 
     def pause(self) -> None:
         """Fetches nothing more, until `resume`. What waits already is handed out."""
-        _there(self._loop, self._made.pause)
+        self._loop.there(self._made.pause)
 
     def resume(self) -> None:
         """Goes on."""
-        _there(self._loop, self._made.resume)
+        self._loop.there(self._made.resume)
 
     def async_close(self) -> None:
         """Ends it; what waits is still handed out, then messages and errors end."""
         if not self._loop.ended:
-            _there(self._loop, self._made.async_close)
+            self._loop.there(self._made.async_close)
 
     def close(self) -> None:
         """Ends it, and drops what waits."""
@@ -103,21 +101,14 @@ class PartitionConsumers(Block):
 
     def high_water_marks(self) -> dict[TopicPartition, int]:
         """`high_water_mark_offset` of each partition that is consumed."""
-        return _there(self._loop, self._loop.made.high_water_marks)
+        return self._loop.there(self._loop.made.high_water_marks)
 
     def pause_all(self) -> None:
-        _there(self._loop, self._loop.made.pause_all)
+        self._loop.there(self._loop.made.pause_all)
 
     def resume_all(self) -> None:
-        _there(self._loop, self._loop.made.resume_all)
+        self._loop.there(self._loop.made.resume_all)
 
     def close(self, timeout: float = 30.0) -> None:
         """Ends all of them and the client."""
         self._loop.close(self._loop.made.close(timeout))
-
-
-def _there(loop: LoopThread[AsyncPartitionConsumers], what: Callable[[], T]) -> T:
-    async def work() -> T:
-        return what()
-
-    return loop.do(work())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import threading
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kproto.errors import ConfigError
@@ -32,16 +34,27 @@ class Handler(Protocol[S, C]):
         """Handles one partition, until its records end. When it returns earlier, the session ends."""
 
     def cleanup(self, session: S) -> Any:
-        """All claims have ended; what was marked is committed after this."""
+        """All claims have ended; what was marked is committed after this, with enable_auto_commit."""
+
+
+HANDLER = ("setup", "consume_claim", "cleanup")
 
 
 def check_handler(handler: object) -> None:
     """Raises ConfigError for an object that lacks one of a handler's methods, and for a class."""
     if isinstance(handler, type):
         raise ConfigError("handler", handler, f"an object, as {handler.__name__}(), and not its class")
-    for name in ("setup", "consume_claim", "cleanup"):
+    for name in HANDLER:
         if not callable(getattr(handler, name, None)):
             allowed = f"an object with setup, consume_claim and cleanup; it has no {name}"
+            raise ConfigError("handler", handler, allowed)
+
+
+def check_plain(handler: object) -> None:
+    """Raises ConfigError for coroutines where threads run the methods: nobody would await them."""
+    for name in HANDLER:
+        if inspect.iscoroutinefunction(getattr(handler, name)):
+            allowed = f"plain methods, and {name} is a coroutine: AsyncConsumerGroup runs those"
             raise ConfigError("handler", handler, allowed)
 
 
@@ -64,7 +77,14 @@ class Session:
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
         """Set when the session ends: for handlers that wait for something else than records."""
+        self.thread_done = threading.Event()
+        """The same for threads; a ThreadSession has it as `done`."""
         self.over = False
+
+    def end(self) -> None:
+        """Tells who waits for it."""
+        self.done.set()
+        self.thread_done.set()
 
     @property
     def claims(self) -> dict[str, list[int]]:
@@ -93,15 +113,15 @@ class Session:
         self.mark_offset(topic, partition, offset + 1, metadata)
 
     def mark_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
-        """The next record to read is `offset`. Lower than what is marked already, or than where the claim
-        began: ignored; so is a partition that this session doesn't claim (any more), as in sarama: whoever
-        has it now says how far it is.
+        """The next record to read is `offset`. Ignored where that is lower than what is marked already, than
+        where the claim began, or, in `setup`, than what is committed; and for a partition that this session
+        doesn't claim (any more), as in sarama: whoever has it now says how far it is.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, back=False)
 
     def reset_offset(self, topic: str, partition: int, offset: int, metadata: str = "") -> None:
         """Like `mark_offset`, and also back: what was marked is read again by whoever begins next; in `setup`
-        that is this session.
+        that is this session. sarama's goes back only.
         """
         self._group.mark(self, TopicPartition(topic, partition), offset, metadata, back=True)
 
