@@ -15,7 +15,8 @@ Rules that hold here:
 * Through TLS a connection is `Reached` first, and `Opened` when the broker has shown its certificate. Tokens
   are asked for in a thread of their own: one at a time, for all connections that want one.
 
-`wake` may be called from any thread; everything else belongs to one thread at a time.
+`wake` may be called from any thread, and `write_at_once` beside a thread that is in `wait`; everything else
+belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ class Sockets:
         self._asking = False
         self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
         self._failures = Failures()
+        # Held while a socket is closed, or written to by another thread: its number is soon another's.
+        self._closing = threading.Lock()
         self._resolver = Resolver(self.wake)
         self._selector = selectors.DefaultSelector()
         try:
@@ -139,6 +142,22 @@ class Sockets:
                 self._shut(key)
             case GetToken(key=key, source=source):
                 self._get_token(key, source)
+
+    def write_at_once(self, action: NetworkAction) -> int:
+        """Writes here and now, while another thread is in `wait`; returns how many bytes. What is left has to
+        come through `perform`: then this connection is not ready, or there is more to do than to write."""
+        if not isinstance(action, Write):
+            return 0
+        with self._closing:
+            known = self._sockets.get(action.key)
+            if known is None or known.sock is None or known.tls is not None:
+                return 0
+            if not known.connected or known.pending:
+                return 0
+            try:
+                return known.sock.send(action.data)
+            except OSError:  # it comes again, and is told then
+                return 0
 
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
         """What happened, after at most `timeout` seconds (None: until something does). Parts of answers are
@@ -449,7 +468,8 @@ class Sockets:
             self._let_go(known)
 
     def _let_go(self, known: _Socket) -> None:
-        sock, known.sock = known.sock, None
+        with self._closing:
+            sock, known.sock = known.sock, None
         if sock is not None:
             with contextlib.suppress(KeyError, ValueError, OSError):
                 self._selector.unregister(sock)

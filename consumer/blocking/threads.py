@@ -19,7 +19,7 @@ from kproto.errors import IllegalState
 from .. import lifetimes
 from ..clock import now
 from ..engine import events as ev
-from ..engine.transport import NetworkAction, NetworkEvent
+from ..engine.transport import NetworkAction, NetworkEvent, Write
 from ..shell import ENDS, Shell, log
 from .sockets import Sockets
 from .waiting import InThreads
@@ -121,10 +121,20 @@ class Threaded(InThreads, Shell):
             self._tell_others()
 
     def _rouse(self) -> None:
-        """Wakes the engine's thread if it sleeps longer than it may now."""
+        """Wakes the engine's thread if it sleeps longer than it may now. What is to be written is written
+        here, where that is all: that thread would be woken for nothing else."""
         until = self._sleeps_until
         if until == 0:
             return
+        while self._todo:
+            action = self._todo.popleft()
+            sent = self._sockets.write_at_once(action)
+            if isinstance(action, Write) and sent == len(action.data):
+                continue
+            if isinstance(action, Write) and sent:
+                action = Write(action.key, action.data[sent:])
+            self._todo.appendleft(action)
+            break
         if not self._todo:
             due = self._due()
             if due is None or (until is not None and until <= due):

@@ -419,6 +419,65 @@ def test_what_is_written_to_a_peer_that_is_gone_breaks_the_connection_once() -> 
     assert [type(event) for event in events if not isinstance(event, Opened)] == [Broken]
 
 
+def received(sock: socket.socket, into: list[bytes], size: int) -> None:
+    while sum(map(len, into)) < size and (data := sock.recv(1 << 20)):
+        into.append(data)
+
+
+def test_another_thread_writes_at_once_and_says_how_much() -> None:
+    data = os.urandom(30_000_000)  # more than a socket takes at once
+    read: list[bytes] = []
+    go = threading.Event()
+
+    def slow(sock: socket.socket) -> None:
+        go.wait(10)
+        received(sock, read, len(data) + 3)
+
+    with serving(slow) as place:
+        sockets = Sockets()
+        sockets.perform(Open(1, "127.0.0.1", int(place.rpartition(":")[2])))
+        assert sockets.write_at_once(Write(1, b"abc")) == 0  # it is not open yet
+        while not sockets.wait(0.1):
+            pass
+        assert sockets.write_at_once(Write(2, b"abc")) == 0  # nobody knows it
+        assert sockets.write_at_once(Shut(1)) == 0
+        assert sockets.write_at_once(Write(1, b"abc")) == 3
+        sent = sockets.write_at_once(Write(1, data))
+        assert 0 < sent < len(data)
+        sockets.perform(Write(1, data[sent:-1]))
+        assert sockets.write_at_once(Write(1, data[-1:])) == 0  # not before what is pending
+        sockets.perform(Write(1, data[-1:]))
+        go.set()
+        end = time.monotonic() + 20
+        while sum(map(len, read)) < len(data) + 3 and time.monotonic() < end:
+            sockets.wait(0.05)
+        sockets.perform(Shut(1))
+        assert sockets.write_at_once(Write(1, b"abc")) == 0
+        sockets.close()
+    assert b"".join(read) == b"abc" + data
+
+
+@pytest.mark.parametrize("sent", [0, 1, 40])
+def test_what_a_call_could_not_write_goes_out_all_the_same(
+    broker: Server, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    with Consumer(broker.bootstrap, group_id="g") as consumer:
+        at_once = consumer._sockets.write_at_once
+
+        def partly(action: Any) -> int:
+            return at_once(Write(action.key, action.data[:sent])) if isinstance(action, Write) else 0
+
+        place = TopicPartition("t", 0)
+        consumer.assign([place])
+        consumer.commit({place: 1})
+        monkeypatch.setattr(consumer._sockets, "write_at_once", partly)
+        for offset in range(2, 12):
+            consumer.commit({place: offset})
+            committed = consumer.committed([place])[place]
+            assert committed is not None
+            assert committed.offset == offset
+
+
 # ---- large answers
 
 
