@@ -13,6 +13,8 @@ the broker (KIP-511).
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -42,6 +44,9 @@ class ResponseHeader(Message, versions="0-1", flexible="1+"):
 R = TypeVar("R", bound=Message)
 
 API_VERSIONS = 18
+
+_STARTS, _START_SIZE = struct.Struct(">hhi").pack, 8  # as `_Start`
+_ID, _ID_SIZE = struct.Struct(">i").unpack_from, 4
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -89,13 +94,26 @@ def request_pieces(request: Message, version: int, correlation_id: int, client_i
     api_key = request.__api_key__
     if api_key is None:
         raise EncodeError(type(request).__name__, version, "", "not a request: it has no API key")
+    header_version = request_header_version(type(request), version)
+    try:
+        header = _STARTS(api_key, version, correlation_id) + _client(client_id, header_version)
+    except (struct.error, TypeError):  # which says what it is
+        header = RequestHeader(
+            request_api_key=api_key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=client_id,
+        ).encode(header_version)
+    return [header, *encode_pieces(request, version)]
+
+
+@lru_cache(64)
+def _client(client_id: str | None, header_version: int) -> bytes:
+    """What of a request's header is the same for all requests of a client."""
     header = RequestHeader(
-        request_api_key=api_key,
-        request_api_version=version,
-        correlation_id=correlation_id,
-        client_id=client_id,
-    )
-    return [header.encode(request_header_version(type(request), version)), *encode_pieces(request, version)]
+        request_api_key=0, request_api_version=0, correlation_id=0, client_id=client_id
+    ).encode(header_version)
+    return header[_START_SIZE:]
 
 
 def decode_request(frame: bytes | bytearray | memoryview) -> Envelope:
@@ -134,18 +152,25 @@ def decode_response(frame: bytes | bytearray | memoryview, response: type[R], ve
     The broker says nowhere which request it answers but by the order and the correlation id, so the
     caller has to know the class. Raises DecodeError for broken bytes.
     """
-    header, end = decode_from(ResponseHeader, frame, 0, response_header_version(response, version))
+    correlation_id, end = _answers(frame, response, version)
     body, _ = decode_from(response, frame, end, version)
-    return header.correlation_id, body
+    return correlation_id, body
 
 
 def decode_response_views(frame: bytes | bytearray, response: type[R], version: int) -> tuple[int, R]:
     """`decode_response`, whose records fields may be views into `frame`: see `decode_views`."""
-    header, end = decode_from(
-        ResponseHeader, bytes(frame[:64]), 0, response_header_version(response, version)
-    )
+    correlation_id, end = _answers(frame, response, version)
     body, _ = decode_views(response, frame, end, version)
-    return header.correlation_id, body
+    return correlation_id, body
+
+
+def _answers(frame: bytes | bytearray | memoryview, response: type[Message], version: int) -> tuple[int, int]:
+    """The correlation id in front of a response, and where its body begins."""
+    header_version = response_header_version(response, version)
+    if len(frame) > _ID_SIZE and not (header_version and frame[_ID_SIZE]):  # nobody tags anything yet
+        return _ID(frame)[0], _ID_SIZE + header_version
+    header, end = decode_from(ResponseHeader, frame, 0, header_version)
+    return header.correlation_id, end
 
 
 class _Start(Message, versions="0"):
