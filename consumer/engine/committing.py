@@ -91,7 +91,7 @@ class _Commit(msgspec.Struct, eq=False):
 class Committer:
     """The queue of commits, and the clock of the automatic ones.
 
-    `answered(code, identity)` is called for each answer to a member's commit: the member has to know.
+    `answered(code, identity)` is called for each refusal of a member's commit: the member has to know.
     """
 
     def __init__(
@@ -427,9 +427,11 @@ class Committer:
                     state.find_committed()  # it has one now
         bad = {partition: code for partition, code in codes.items() if code}
         sent_as = commit.sent_as
-        overtaken = ErrorCode.ILLEGAL_GENERATION in bad.values() and self._standing.identity != sent_as
+        overtaken = (
+            bool(bad) and ErrorCode.ILLEGAL_GENERATION in bad.values() and self._standing.identity != sent_as
+        )
         first = next(iter(bad.values()), 0)
-        if sent_as is not None and not overtaken and not self._doubts(first):
+        if first and sent_as is not None and not overtaken and not self._doubts(first):
             self._answered(first, sent_as)
         if overtaken and self._standing.in_group and commit.only_as is None:
             self._again(commit, REBALANCING)

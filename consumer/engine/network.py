@@ -401,10 +401,17 @@ class Network:
                 self._parked.append((call, address))
 
     def next_deadline(self) -> int | None:
-        times = [at for c in self._connections.values() if (at := c.next_deadline()) is not None]
-        times += [at for c in self._connections.values() if (at := self._silence.at(c)) is not None]
-        times += [at for c in self._connections.values() if (at := self._hurried_at(c)) is not None]
-        times += self._renewals.values()
+        times = list(self._renewals.values())
+        for connection in self._connections.values():
+            if connection.ready and not connection.in_flight and not connection.waiting:
+                continue  # it waits for nothing
+            for at in (
+                connection.next_deadline(),
+                self._silence.at(connection),
+                self._hurried_at(connection),
+            ):
+                if at is not None:
+                    times.append(at)
         for call, address in self._parked:
             times.append(min(call.deadline, self._peers.free_at(address)))
         return min(times, default=None)
