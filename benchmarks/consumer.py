@@ -61,7 +61,11 @@ cost what one alone does. So records come at one pace here, every 30 ms.
 `(a socket)` fetches the same and throws it away: what no client that has one connection is faster than. In
 one round on a busy machine it got 475,000 records of 1 KB a second, confluent 458,000, we 255,000.
 
-A poll of few records from columns makes 64 at once: one record at a time takes 45 us of CPU instead of 53.
+One record at a time: a poll makes 64 records of columns at once, and as long as some are left a poll is one
+step in which nobody looks at anything: 17 us of CPU instead of 60 (aiokafka 5, confluent 1). A commit after
+each of an iteration looks at what is held once, not each time; the thread that calls writes it to the socket
+itself: 254 us instead of 412, in asyncio 198 instead of 231 (aiokafka 148, confluent 66). The medians of five
+interleaved rounds on a busy machine.
 
 Tried and lost: slices of the bytes for values, 0.25 to 0.35 us each where Arrow's views take 0.04 (0.15 for 1
 KB); columns from 600 records on instead of 1000, no difference.

@@ -15,11 +15,12 @@ Rules that hold here:
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Iterable, Iterator
 from functools import partial
 from math import inf
-from operator import length_hint
+from operator import itemgetter, length_hint
 from time import time
 from typing import Any
 
@@ -59,9 +60,11 @@ class Polling(Shell):
         self._listener: RebalanceListener | None = None
         self._callbacks: list[EventCallback] = []
         self._reports: deque[GroupChange] = deque()
-        # What an iteration was given, and what of it is left.
+        # What an iteration was given, and what of it is left; where each partition's part of it begins, once
+        # somebody has asked.
         self._rows: list[ConsumerRecord] = []
         self._rest: Iterator[ConsumerRecord] = iter(())
+        self._parts: Parts | None = None
         # Between these moments (`time.time()`) that is certainly still this consumer's. The wall clock goes
         # on while the machine sleeps, and is the cheapest that does; it may jump, so both ends are looked at.
         self._ours_from = self._ours_until = 0.0
@@ -83,6 +86,7 @@ class Polling(Shell):
             delivered = await self._poll(ev.Take(self.options.max_poll_records), _ITERATION_S)
             if delivered is not None:
                 self._rows, self._rest, self._losses = delivered.rows, iter(delivered.rows), delivered.losses
+                self._parts = None
                 self._still_ours()
                 return next(self._rest)
 
@@ -123,6 +127,11 @@ class Polling(Shell):
             raise
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
+        if not take.columns:
+            for action in self._do(ev.Poll(take.limit)):
+                if isinstance(action, ev.Deliver):
+                    self._tell()
+                    return action
         began: tuple[ev.Event, ...] = (ev.PollBegan(),)
         while True:
             seen = self._changes
@@ -159,16 +168,22 @@ class Polling(Shell):
         if not self._rows or not self._mine():
             return False
         came = len(self._rows) - length_hint(self._rest)
-        rest, self._rows, self._rest = self._rows[max(0, came - 1) if also_last else came :], [], iter(())
-        offsets = _firsts(rest)
+        offsets = self._from(max(0, came - 1) if also_last else came)
+        self._rows, self._rest, self._parts = [], iter(()), None
         if offsets:
             self._do(ev.GiveBack(offsets))
         return bool(offsets)
 
     def _held(self) -> dict[TopicPartition, int]:
         """Of each partition the first record that an iteration was given, and hasn't come to."""
-        rows = self._rows
-        return _firsts(rows[len(rows) - length_hint(self._rest) :]) if rows else {}
+        return self._from(len(self._rows) - length_hint(self._rest)) if self._rows else {}
+
+    def _from(self, row: int) -> dict[TopicPartition, int]:
+        """Of each partition the first offset from this row on. The rows are looked through once, and not each
+        time."""
+        if self._parts is None:
+            self._parts = parts(self._rows)
+        return firsts(self._rows, self._parts, row)
 
     # ---- callbacks
 
@@ -242,12 +257,26 @@ class Polling(Shell):
         return failures
 
 
-def _firsts(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, int]:
-    """The first offset of each partition; records of one stand together, mostly."""
-    found: dict[TopicPartition, int] = {}
+Parts = list[tuple[int, TopicPartition]]
+
+
+def parts(records: Iterable[ConsumerRecord]) -> Parts:
+    """Where the records of another partition begin; those of one stand together, mostly."""
+    found: Parts = []
     last: tuple[str, int] | None = None
-    for record in records:
+    for row, record in enumerate(records):
         if (place := (record.topic, record.partition)) != last:
-            found.setdefault(TopicPartition(*place), record.offset)
+            found.append((row, TopicPartition(*place)))
             last = place
+    return found
+
+
+def firsts(records: list[ConsumerRecord], parts: Parts, row: int) -> dict[TopicPartition, int]:
+    """Of each partition the first offset from this row on."""
+    found: dict[TopicPartition, int] = {}
+    for at in range(max(0, bisect_right(parts, row, key=itemgetter(0)) - 1), len(parts)):
+        start, partition = parts[at]
+        first = max(start, row)
+        if first < (parts[at + 1][0] if at + 1 < len(parts) else len(records)):
+            found.setdefault(partition, records[first].offset)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,12 +14,16 @@ from ..calls import waits
 from ..clock import now
 from ..waiting import Waiting
 
+BREATH_S = 0.001
+"""So long, in seconds, others may have to wait for their turn while calls find all that they want."""
+
 
 class InTasks(Waiting):
     """A client whose methods are awaited."""
 
     def _nobody_waits(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
+        self._breathes_at = 0.0
 
     async def _wait(self, seen: int, deadline: int) -> bool:
         loop = asyncio.get_running_loop()
@@ -44,7 +49,9 @@ class InTasks(Waiting):
             return None
 
     async def _breathe(self) -> None:
-        await asyncio.sleep(0)
+        if time.monotonic() >= self._breathes_at:
+            await asyncio.sleep(0)
+            self._breathes_at = time.monotonic() + BREATH_S
 
     def _locked(self) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()

@@ -129,6 +129,10 @@ class Chunk:
             return self._from_columns(self._columns, topic, partition, limit)
         return self._from_batches(topic, partition, limit)
 
+    def holds(self, limit: int) -> bool:
+        """Whether more than `limit` records are decoded already."""
+        return self._at + limit < len(self._rows if self._columns is None else self._columns)
+
     def _begin(self) -> None:
         """Chooses the way; what isn't wholly sound is read batch by batch, up to where it breaks."""
         if self._together(lent=True):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from random import Random
 from typing import Any
 
@@ -96,6 +97,8 @@ class Engine:
         self._topic_ids: dict[str, object] = {}
         self._leaderless: set[TopicPartition] = set()
         self._raised = False  # the last poll that brought something raised
+        # Before this moment nothing is to be done unless something happens; 0 when that isn't known.
+        self.calm_until: float = 0
 
     # ---- to look at
 
@@ -190,6 +193,22 @@ class Engine:
         if error is not None:
             self._raised = True
             core.actions.append(Raise(error))
+
+    def poll(self, event: ev.Poll, now: int) -> None:
+        """A poll that changes nothing but where the application is: nobody has to look at anything."""
+        core = self.core
+        if now >= self.calm_until or not self.group.steady or core.errors:
+            return
+        if not self.deliveries.holds(event.limit):
+            return
+        core.now = now
+        core.partitions.mark_processed()
+        core.actions.append(Deliver(self.deliveries.held(event.limit), [], core.partitions.losses))
+        self._raised = False
+        self.group.poll_ended()
+        if core.partitions.touched or core.network.actions or len(core.actions) > 1:
+            self.calm_until = 0
+            self.settle()
 
     def _error(self, *, again: bool) -> KprotoError | None:
         """What wasn't told yet, or (`again`) still stands in the way."""
@@ -358,6 +377,11 @@ class Engine:
         """Lets every part do what it can now, until nothing changes any more."""
         core = self.core
         while not self.closed:
+            if core.network.finished:  # before anything is done because of the time
+                finished, core.network.finished = core.network.finished, []
+                for call in finished:
+                    if call.purpose is not None and not self.closed:
+                        call.purpose(call)
             self.group.tick()
             if self.options.group_id is not None:
                 self.committer.pump()
@@ -369,14 +393,8 @@ class Engine:
             self.coordinator.pump()
             self.metadata.pump()
             self.runner.pump()
-            if not core.network.finished:
-                if not core.partitions.touched:
-                    break
-                continue
-            finished, core.network.finished = core.network.finished, []
-            for call in finished:
-                if call.purpose is not None and not self.closed:
-                    call.purpose(call)
+            if not core.network.finished and not core.partitions.touched:
+                break
         core.network.finished.clear()
         self.leaving.look()
 
@@ -399,6 +417,12 @@ class Engine:
         self.leaving.look_at_clock()
 
     def due(self) -> int | None:
+        if not self.calm_until:
+            due = self._due()
+            self.calm_until = inf if due is None else due
+        return None if self.calm_until == inf else int(self.calm_until)
+
+    def _due(self) -> int | None:
         core = self.core
         times: list[int | None] = [core.network.next_deadline(), self.leaving.close_at, self.runner.due()]
         if not self.closed:
@@ -411,6 +435,15 @@ class Engine:
                 self.fetcher.due(),
             ]
         return min((at for at in times if at is not None), default=None)
+
+    def take_actions(self) -> list[Action]:
+        core = self.core
+        if core.network.actions:
+            core.actions.extend(core.network.actions)
+            core.network.actions.clear()
+        core.actions.extend(self.runner.take())
+        actions, core.actions = core.actions, []
+        return actions
 
 
 def _must_be_offset(partition: TopicPartition, offset: object, what: str = "offset") -> None:
@@ -483,9 +516,12 @@ def step(engine: Engine, event: Event, now: int) -> list[Action]:
     the event has changed nothing then.
     """
     core = engine.core
-    core.now = now
     if engine.closed and not isinstance(event, AFTER_THE_END):
         raise IllegalState("this consumer is closed; make a new one")
+    if isinstance(event, ev.Poll):
+        engine.poll(event, now)
+        return engine.take_actions()
+    core.now, engine.calm_until = now, 0
     engine.time_passes()
     TABLE[type(event)](engine, event)
     # Bytes that complete no answer change nothing that the parts could act on. Nor does the end of a poll; a
@@ -493,11 +529,7 @@ def step(engine: Engine, event: Event, now: int) -> list[Action]:
     quiet = isinstance(event, QUIET) and not core.network.finished and core.network.connected()
     if not quiet or core.partitions.touched:
         engine.settle()
-    core.actions.extend(core.network.actions)
-    core.network.actions.clear()
-    core.actions.extend(engine.runner.take())
-    actions, core.actions = core.actions, []
-    return actions
+    return engine.take_actions()
 
 
 def next_deadline(engine: Engine) -> int | None:

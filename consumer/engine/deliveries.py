@@ -51,6 +51,23 @@ class Deliveries:
             self._rows_of(self._next(), limit, found)
         return found
 
+    def holds(self, limit: int) -> bool:
+        """Whether the partition whose turn it is has more than `limit` records made, and nothing is wrong."""
+        if self._untold or limit < 1:
+            return False
+        state = next(iter(self._loaded.values()), None)
+        return state is not None and state.chunks[0].holds(limit)
+
+    def held(self, limit: int) -> list[ConsumerRecord]:
+        """These; of what was fetched nothing is used up, so nobody has to look at the partition."""
+        partition, state = next(iter(self._loaded.items()))
+        del self._loaded[partition]
+        self._loaded[partition] = state
+        chunk = state.chunks[0]
+        found = chunk.rows(partition.topic, partition.partition, limit)
+        state.moved(chunk)
+        return found
+
     def _next(self) -> PartitionState:
         """The partition whose turn it is; it goes to the end of the line if something is left of it."""
         partition = next(iter(self._loaded))

@@ -61,6 +61,16 @@ class Take(msgspec.Struct, frozen=True):
     columns: bool = False
 
 
+class Poll(msgspec.Struct, frozen=True):
+    """A whole poll, where at most `limit` records are made already and nothing else is to be done: what
+    PollBegan, Take and PollEnded do, at once.
+
+    Answered by `Deliver`; or by nothing: then nothing has happened, and the three have to come.
+    """
+
+    limit: int
+
+
 class ServeListener(msgspec.Struct, frozen=True):
     """Like Take, but only a waiting callback is wanted: during close and unsubscribe."""
 
@@ -152,6 +162,7 @@ Event = (
     | PollBegan
     | PollEnded
     | Take
+    | Poll
     | ServeListener
     | ListenerReturned
     | GiveBack

@@ -30,6 +30,7 @@ from kproto.errors import KprotoError
 from kproto.group import member as machine
 from kproto.group.assignors import chosen, is_cooperative
 from kproto.group.member import Identity, Member, MemberConfig, MemberState
+from kproto.group.member_state import STABLE
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -98,6 +99,9 @@ class Membership:
         self._failure: KprotoError | None = None  # why the membership ended last
         self._letting_go: _Callback | None = None
         self._in_poll = False
+        # The member's next deadline, as long as nothing has happened to it since it was asked.
+        self._due_at: int | None = None
+        self._due_known = False
         self._in_vain: set[str] = set()  # requests that were refused last
         self._seeks = Seeks(core.options.max_poll_interval_ms)
 
@@ -217,6 +221,12 @@ class Membership:
         return self._running is not None or bool(self._callbacks)
 
     @property
+    def steady(self) -> bool:
+        """Nothing waits for the application, and a poll means no more to the member than that it is alive."""
+        member = self.member
+        return not self.busy and (member is None or member.state is STABLE)
+
+    @property
     def losing(self) -> bool:
         """True until the application was told of a loss. Thread-safe."""
         return any(one is not None and one.kind == "lost" for one in (self._running, *self._callbacks))
@@ -321,6 +331,7 @@ class Membership:
     def feed(self, event: machine.Event) -> None:
         if self.member is None:
             return
+        self._due_known = False
         actions = machine.step(self.member, event, self._core.now)
         for action in actions:
             self._do(action)
@@ -328,10 +339,9 @@ class Membership:
             self._watch()
 
     def tick(self) -> None:
-        if self.member is not None:
-            at = machine.next_deadline(self.member)
-            if at is not None and at <= self._core.now:
-                self.feed(machine.Tick())
+        at = self.due()
+        if at is not None and at <= self._core.now:
+            self.feed(machine.Tick())
 
     def lost_at(self) -> int | None:
         """When the partitions are lost if neither the coordinator nor the application is heard of again."""
@@ -342,7 +352,10 @@ class Membership:
         return min((at for at in (session_at, member.poll_at) if at is not None), default=None)
 
     def due(self) -> int | None:
-        return machine.next_deadline(self.member) if self.member is not None else None
+        """Asked several times in each step, and another one only after `feed`."""
+        if not self._due_known and self.member is not None:
+            self._due_at, self._due_known = machine.next_deadline(self.member), True
+        return self._due_at
 
     def _do(self, action: machine.Action) -> None:
         core = self._core

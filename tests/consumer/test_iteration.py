@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import consumer.aio.consumer
 import consumer.blocking.consumer
@@ -19,7 +21,16 @@ import consumer.blocking.threads
 import consumer.consuming
 import consumer.polling
 import consumer.shell
-from consumer import AsyncConsumer, Consumer, Producer, RebalanceListener, TopicPartition, clock
+from consumer import (
+    AsyncConsumer,
+    Consumer,
+    ConsumerRecord,
+    Producer,
+    RebalanceListener,
+    TopicPartition,
+    clock,
+)
+from consumer.polling import firsts, parts
 from kproto.broker.server import running
 from kproto.errors import IllegalState
 from tests.consumer.test_lifetimes import said_in_a_child
@@ -173,6 +184,15 @@ def test_a_commit_in_an_iteration_says_what_it_came_to_and_keeps_what_is_held(br
             assert committed.offset == consumer.position(place) == offset + 1
             assert consumer.lag(place) == 200 - offset - 1
         assert consumer._engine.partitions[place].epoch == fetched_in  # else all is fetched again
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(0, 31))
+def test_of_each_partition_the_first_offset_from_a_row_on_is_known(topics: list[str], row: int) -> None:
+    rows = [ConsumerRecord(one, 0, 10 + at, 0, "CreateTime", None, None, ()) for at, one in enumerate(topics)]
+    found: dict[TopicPartition, int] = {}
+    for record in rows[row:]:
+        found.setdefault(record.topic_partition, record.offset)
+    assert firsts(rows, parts(rows), row) == found
 
 
 def test_who_commits_in_an_iteration_and_leaves_it_reads_the_rest_next(broker: str) -> None:

@@ -426,6 +426,34 @@ def test_an_asyncio_poll_may_wait_longer_than_max_poll_interval(broker: str) -> 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("breath", "turns"), [(0.0, 20), (3600.0, 0)])
+def test_polls_that_find_all_they_want_let_others_have_their_turn_in_time(
+    broker: str, monkeypatch: pytest.MonkeyPatch, breath: float, turns: int
+) -> None:
+    async def run() -> None:
+        async with AsyncProducer(broker) as producer:
+            for number in range(100):
+                await producer.send("t", b"%d" % number, partition=0)
+        monkeypatch.setattr("consumer.aio.waiting.BREATH_S", breath)
+        async with AsyncConsumer(broker, auto_offset_reset="earliest") as consumer:
+            consumer.assign([TopicPartition("t", 0)])
+            assert len(await consumer.poll(10, 1)) == 1
+            had: list[int] = []
+
+            async def other() -> None:
+                while True:
+                    had.append(len(had))
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(other())
+            for _ in range(20):
+                assert len(await consumer.poll(10, 1)) == 1
+            task.cancel()
+            assert len(had) == turns
+
+    asyncio.run(run())
+
+
 def test_a_cancelled_poll_loses_nothing(broker: str) -> None:
     fill(broker, 10)
 

@@ -1,8 +1,8 @@
 """kproto's whole consumer in a world: its engine, and an application around it that polls, works and is
 called.
 
-The application is what the shells are: `PollBegan`, `Take` as often as the engine says `Wake`,
-`PollEnded`. It never looks without being woken, so an engine that forgets to say so is found out.
+The application is what the shells are: `Poll`, or else `PollBegan`, `Take` as often as the engine says
+`Wake`, `PollEnded`. It never looks without being woken, so an engine that forgets to say so is found out.
 """
 
 from __future__ import annotations
@@ -234,6 +234,8 @@ class Consumer(Client):
         self.polling = True
         self._round += 1
         try:
+            if not self.columns and self._polled_at_once():
+                return
             self.do(ev.PollBegan())
         except IllegalState:  # unsubscribed or closed meanwhile
             self.polling = False
@@ -244,6 +246,16 @@ class Consumer(Client):
                 self.world.push(self.world.now + timeout_ms, self.guarded, self._over, self._round)
             else:
                 self._over(self._round)
+
+    def _polled_at_once(self) -> bool:
+        """Whether there was nothing to do but to hand out what is made already."""
+        before = len(self.records)
+        self.do(ev.Poll(self.limit))
+        if len(self.records) == before:
+            return False
+        self._raised = ""
+        self._over(self._round, self.works_ms, ended=True)
+        return True
 
     def _look_soon(self) -> None:
         """Something may be there: look when this event is over."""
@@ -296,7 +308,7 @@ class Consumer(Client):
         self.owned.clear()
         self.saw("closed")
 
-    def _over(self, round_: int, away_ms: int = 0) -> None:
+    def _over(self, round_: int, away_ms: int = 0, *, ended: bool = False) -> None:
         """The poll returns, and the application comes back after its work."""
         if not self.polling or round_ != self._round:
             return
@@ -305,7 +317,7 @@ class Consumer(Client):
             return
         self._returning = False
         self.polling = False
-        if not self.engine.closed:
+        if not self.engine.closed and not ended:
             self.do(ev.PollEnded())
         if self._wanted:
             self._come_back(away_ms)
