@@ -223,7 +223,10 @@ class AsyncConsumerGroup(AsyncBlock):
         self._session, self._next = session, None
         await self._call("setup", session)
         await self._settle()
+        has = self.consumer.assignment()
         for place, claim in session.by_partition.items():
+            if place not in has:  # lost in setup: the next poll tells
+                continue
             marked = self._marks.offset(place)
             if marked is not None:  # by setup: the claim begins there
                 claim.forget()

@@ -11,7 +11,7 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from ..aio.consumer import AsyncConsumer
-from ..records import ConsumerRecord
+from ..records import ConsumerRecord, GroupMetadata
 from .inbox import Inbox
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Session:
 
     def __init__(self, group: AsyncConsumerGroup) -> None:
         self._group = group
+        self._last = group.consumer.group_metadata()
         self.by_partition: dict[TopicPartition, Claim] = {}
         self.done = asyncio.Event()
         """Set when the session ends: for handlers that wait for something else than records."""
@@ -96,13 +97,19 @@ class Session:
 
     @property
     def member_id(self) -> str:
-        """This member's id, as the broker gave it."""
-        return self._group.consumer.group_metadata().member_id
+        """This member's id, as the broker gave it; behind the session's end the one that it had."""
+        return self._as().member_id
 
     @property
     def generation_id(self) -> int:
         """The group's generation; a cooperative session lives through several."""
-        return self._group.consumer.group_metadata().generation
+        return self._as().generation
+
+    def _as(self) -> GroupMetadata:
+        now = self._group.consumer.group_metadata()
+        if now.generation >= 0 and not self.done.is_set():
+            self._last = now
+        return self._last
 
     def mark_message(self, record: ConsumerRecord, metadata: str = "") -> None:
         """Everything up to this record is done. Thread-safe; see `mark_offset`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,6 +107,32 @@ def test_a_mark_of_setup_does_not_go_back_behind_the_commit(server: Server) -> N
             read.append(notes.records[0].offset)
             assert committed(server)[0] == read[-1] + 1
     assert read == [5, 8]
+
+
+def test_claims_that_were_lost_in_setup_do_not_begin(server: Server) -> None:
+    """Each was told as an error. Cleanup knows as whom it worked, and what was marked is over."""
+    fill(server, 10)
+    with Cluster(server.bootstrap) as cluster:
+        cluster.commit_offsets("g", {T0: 8})
+    seen: list[tuple[str, int]] = []
+
+    class Slow(Once):
+        def setup(self, session: Any) -> None:
+            seen.append((session.member_id, session.generation_id))
+            if len(seen) == 1:
+                session.reset_offset("t", 0, 2)
+                while session._group.consumer.group_metadata().generation >= 0:
+                    time.sleep(0.02)
+
+        def cleanup(self, session: Any) -> None:
+            seen.append((session.member_id, session.generation_id))
+
+    notes = Slow()
+    with Loop(server, notes, max_poll_interval_ms=300) as loop:
+        notes.until(lambda: bool(notes.records))
+        assert not loop.group._group.told.kept
+    assert [record.offset for record in notes.records][:1] == [8]
+    assert seen[0] == seen[1] != seen[2]
 
 
 # ---- errors
