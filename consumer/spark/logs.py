@@ -216,22 +216,14 @@ class Logs:
             found[partition] = ends[partition] if at.offset is None else at.offset
         return found
 
-    def begin(self, bound: Bound, view: View) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """Where a new query begins, and for which partitions this would change by waiting (see `advance`)."""
+    def begin(self, bound: Bound, view: View) -> dict[TopicPartition, int]:
+        """Where a new query begins."""
         starts = self.resolve(bound, "starting", view.ends)
         if isinstance(bound, Each):
-            each = bound.of(view.ends)
-            movable = frozenset(p for p, where in each.items() if where == "latest")
-            given = {p: starts[p] for p, where in each.items() if isinstance(where, int)}
+            given = {p: starts[p] for p, where in bound.of(view.ends).items() if isinstance(where, int)}
             fail = self.options.fail_on_data_loss
-            within = inside("startingOffsets", given, self.starts(given), view.ends, fail=fail)
-            movable |= {p for p, start in within.items() if start != given[p]}
-            starts.update(within)
-        elif isinstance(bound, Everywhere) and bound.edge == "earliest":
-            movable = frozenset[TopicPartition]()
-        else:
-            movable = frozenset(starts)
-        return starts, movable
+            starts.update(inside("startingOffsets", given, self.starts(given), view.ends, fail=fail))
+        return starts
 
     # ---- asking
 

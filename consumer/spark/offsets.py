@@ -20,8 +20,8 @@ Rules:
   end)`` needs nothing else, and the replay of a batch after a crash reads the same range, the first one
   included, although Spark doesn't keep an initial offset and `latest` or a time would by then mean
   something else.
-* Pin only what can move. Newcomers without records make a batch, an empty one, only if their start would
-  change by waiting (`latest`, a time). At `earliest` or an explicit offset they wait for company.
+* A new query settles in its first end where every partition begins, also where nothing is to be read: Spark
+  makes a batch of that end in any case, and what the options mean or say later is not asked again.
 * A query that has begun stays begun: without any partition its offset is `{"@": {}}`, not the `{}` of a query
   that is new. A topic that comes later is read from its beginning, whatever `startingOffsets` says.
 * A position never goes back, but to where a log was cut off, or to the start of a log made anew; both are
@@ -179,9 +179,9 @@ def changes(start: Offsets, view: View, asked: Callable[[TopicPartition], bool] 
         topic, number = partition
         before, now = start.ids.get(topic), view.ids.get(topic)
         if before is not None and now is not None and before != now:
-            if topic not in anew:
+            if position and topic not in anew:  # at 0 nothing of it was there to lose, as far as is known
                 losses.append(f"topic {topic} was deleted and made anew (its id was {before}, and is {now})")
-            anew.add(topic)
+                anew.add(topic)
             (remade if partition in view.ends else gone).append(partition)
         elif partition not in view.ends:
             gone.append(partition)
@@ -218,19 +218,15 @@ def advance(
     view: View,
     starts: Positions,
     *,
-    pinned: Iterable[TopicPartition] = (),
-    pin_none: bool = False,
     limit: int | None = None,
     ceiling: View | None = None,
 ) -> Offsets:
     """The end of the next batch; `start` itself, the very object, if there is nothing to do.
 
     `starts` gives a first position to every partition that needs one (see `changes`): those new, made anew
-    or cut off. Those in `pinned` make a batch also without records; with `pin_none` so does a new query that
-    finds no partition. `limit` is the greatest number of offsets in the batch; it is shared in proportion to
+    or cut off. `limit` is the greatest number of offsets in the batch; it is shared in proportion to
     what waits in each partition. `ceiling` holds the ends that may not be passed.
     """
-    pins = set(pinned)
     ends = dict(view.ends)
     if ceiling is not None:
         same = {name for name, id_ in ceiling.ids.items() if view.ids.get(name) == id_}
@@ -250,8 +246,7 @@ def advance(
 
     restarted = any(p in starts for p in start.positions)
     gone = any(p not in base for p in start.positions)
-    settled = pin_none and start.new and not base
-    if not (taken or restarted or gone or settled or pins.intersection(base)):
+    if not (taken or restarted or gone or start.new):
         return start
     positions = {p: position + taken.get(p, 0) for p, position in base.items()}
     began = {p: position for p, position in base.items() if p in starts}

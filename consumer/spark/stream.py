@@ -160,9 +160,6 @@ class Planner:
         self._ids: Mapping[str, str] = {}
         self._topics_at = float("-inf")
         self._ceiling: View | None = None
-        self._first: dict[TopicPartition, int] | None = None
-        self._first_ids: Mapping[str, str] = {}
-        self._movable: frozenset[TopicPartition] = frozenset()
         self._told: set[str] = set()
         self._asked = None if options.choice is None else asks(options.choice)
         self._batch_at: float | None = None
@@ -174,9 +171,8 @@ class Planner:
         """The end of the next batch; the very `start` if there is none. `patient` heeds
         minOffsetsPerTrigger.
         """
-        view, starts, movable = self._looked(start)
-        later = not isinstance(self.options.starting, Everywhere) or self.options.starting.edge == "latest"
-        end = advance(start, view, starts, pinned=movable, pin_none=later, limit=most, ceiling=self._ceiling)
+        view, starts = self._looked(start)
+        end = advance(start, view, starts, limit=most, ceiling=self._ceiling)
         if end is start:
             return start
         if patient and self._ceiling is None:
@@ -187,14 +183,14 @@ class Planner:
         self._batch_at = self._clock()
         return end
 
-    def _looked(self, start: Offsets) -> tuple[View, dict[TopicPartition, int], frozenset[TopicPartition]]:
+    def _looked(self, start: Offsets) -> tuple[View, dict[TopicPartition, int]]:
         """The logs, and from where those are read that need a start. Topics may come and go meanwhile."""
         for left in reversed(range(LOOKS)):
             try:
                 view, found = self._changes(start)
-                return view, *self._starts(start, view, found)
+                return view, self._starts(start, view, found)
             except UnknownTopic:
-                if not left or (start.new and self._first is None):
+                if not left or start.new:
                     raise
                 self._topics_at = float("-inf")
         raise AssertionError("the last look returns or raises")
@@ -222,7 +218,7 @@ class Planner:
             with suppress(UnknownTopic):  # then it is high time to look for topics
                 view = self.logs.look(self._partitions, self._ids)
         if view is None:
-            if start.new and self._first is None:
+            if start.new:
                 view = self.logs.view()
             else:
                 view = self.logs.view({p.topic for p in start.positions}, strict=False)
@@ -274,31 +270,21 @@ class Planner:
         self._whole.update({p: asked[p] for p in unknown if p not in cuts})
         return replace(view, cuts=cuts)
 
-    def _starts(
-        self, start: Offsets, view: View, found: Changes
-    ) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """A first position for every partition that needs one, and which of them can't wait for records."""
+    def _starts(self, start: Offsets, view: View, found: Changes) -> dict[TopicPartition, int]:
+        """A first position for every partition that needs one."""
+        if start.new:
+            return self.logs.begin(self.options.starting or Everywhere("latest"), view)
         starts: dict[TopicPartition, int] = {p: view.ends[p] for p in found.cut}
         if view.cuts:
             first = self.logs.starts(view.cuts)
             starts.update({p: min(view.ends[p], max(first[p], at)) for p, at in view.cuts.items()})
-        movable: frozenset[TopicPartition] = frozenset()
-        new = list(found.new)
-        if start.new:
-            if self._first is None:
-                bound = self.options.starting or Everywhere("latest")
-                self._first, self._movable = self.logs.begin(bound, view)
-                self._first_ids = view.ids
-            same = {p for p in new if self._first_ids.get(p.topic) == view.ids.get(p.topic)}
-            starts.update({p: self._first[p] for p in same if p in self._first})
-            movable = self._movable
         # What came later is read from its beginning, whatever startingOffsets says: nothing of it was seen.
-        late = [p for p in [*new, *found.remade] if p not in starts]
+        late = [p for p in [*found.new, *found.remade] if p not in starts]
         if late:
             begin = self.logs.starts(late)
-            self._lose(tuple(trimmed({p: begin[p] for p in new if p in begin})))
+            self._lose(tuple(trimmed({p: begin[p] for p in found.new if p in begin})))
             starts.update(begin)
-        return starts, movable
+        return starts
 
 
 class Group:

@@ -192,9 +192,9 @@ def test_the_first_batch_reads_without_an_initial_offset() -> None:
     assert ranges(Offsets(), end) == [Range("a", 0, 2, 9, "id-a")]
 
 
-def test_newcomers_without_records_that_can_not_move_make_no_batch() -> None:
-    empty = Offsets()
-    assert advance(empty, view({A0: 0, A1: 5}), {A0: 0, A1: 5}) is empty
+def test_newcomers_without_records_make_no_batch() -> None:
+    seen = View({A0: 5, A1: 7, B0: 3}, {"a": "id-a", "b": "id-b"})
+    assert advance(START, seen, {B0: 3}) is START
 
 
 def test_a_newcomer_without_records_joins_the_batch_of_another() -> None:
@@ -203,16 +203,16 @@ def test_a_newcomer_without_records_joins_the_batch_of_another() -> None:
     assert end.began == {A0: 0, A1: 5}
 
 
-def test_a_newcomer_without_records_that_can_move_is_pinned_by_an_empty_batch() -> None:
-    end = advance(Offsets(), view({A0: 9}), {A0: 9}, pinned=[A0])
+def test_a_new_query_settles_where_it_begins_also_without_records() -> None:
+    end = advance(Offsets(), view({A0: 9}), {A0: 9})
     assert end.positions == {A0: 9}
     assert ranges(Offsets(), end) == []
 
 
-def test_rows_after_a_pin_are_read_by_the_next_batch() -> None:
-    pinned = advance(Offsets(), view({A0: 9}), {A0: 9}, pinned=[A0])
-    end = advance(pinned, view({A0: 14}), {})
-    assert ranges(pinned, end) == [Range("a", 0, 9, 14, "id-a")]
+def test_rows_after_that_are_read_by_the_next_batch() -> None:
+    settled = advance(Offsets(), view({A0: 9}), {A0: 9})
+    end = advance(settled, view({A0: 14}), {})
+    assert ranges(settled, end) == [Range("a", 0, 9, 14, "id-a")]
     assert end.began == {}
 
 

@@ -37,6 +37,24 @@ def test_a_topic_made_anew_with_more_records_is_noticed(filled: Filled) -> None:
         run.poll()
 
 
+@pytest.mark.parametrize("begins", ["earliest", "latest"])
+def test_a_topic_made_anew_that_had_no_record_yet_is_no_loss(filled: Filled, begins: str) -> None:
+    filled.topic("t", 0, 0)
+    run = Run(filled, startingOffsets=begins)
+    assert run.batch() == {}
+    remake(filled, 2, 0, 1)
+    assert run.batch() == {"t-0": [0, 1], "t-2": [0]}
+
+
+def test_a_topic_made_anew_of_which_one_partition_had_records_is_a_loss(filled: Filled) -> None:
+    filled.topic("t", 0, 1)
+    run = Run(filled, startingOffsets="earliest")
+    run.batch()
+    remake(filled, 2, 2)
+    with pytest.raises(DataLoss, match="topic t was deleted and made anew"):
+        run.poll()
+
+
 @pytest.mark.parametrize("records", [2, 9])
 def test_a_topic_made_anew_is_read_from_its_start_when_loss_is_allowed(filled: Filled, records: int) -> None:
     filled.topic("t", 5)
