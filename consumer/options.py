@@ -164,6 +164,9 @@ class ProducerConfig(SecurityConfig, total=False):
     metadata_recovery_rebootstrap_trigger_ms: int
 
 
+_BATCH = 512 * 1024
+
+
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A producer's options with their defaults: Java's, but for those that are explained here."""
 
@@ -174,11 +177,12 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     compression_level: int | None = None  # None: the codec's own.
     # Java's 16 KiB dates from one request per batch; larger batches cost nothing until they fill, and brokers
     # less than small ones. Two fit into a request, and into what is fetched of a partition at once.
-    batch_size: int = 512 * 1024
+    batch_size: int = _BATCH  # No more than buffer_memory, if only that is given.
     linger_ms: int = 5  # How long a batch waits for more, unless it is full.
     buffer_memory: int = 32 * 1024 * 1024  # Bytes that may wait in this process; `send` waits for room.
     max_block_ms: int = 60_000  # How long `send` may wait, for room or to know the topic.
-    delivery_timeout_ms: int = 120_000  # From `send` to the end: then the delivery fails.
+    # From `send` to the end: then the delivery fails. Not below linger_ms + request_timeout_ms.
+    delivery_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000  # How long one request may be open.
     max_request_size: int = 1024 * 1024  # Bytes of one request, and of one record.
     max_in_flight_requests_per_connection: int = 5  # Requests that wait for an answer at once, in order.
@@ -261,7 +265,14 @@ def producer_options(given: Mapping[str, Any]) -> ProducerOptions:
         raise ConfigError(name, given[name], 'transactions need enable_idempotence and acks="all"')
     if acks != -1:
         values["enable_idempotence"] = False
+    if values.get("buffer_memory", _BATCH) < _BATCH:
+        values.setdefault("batch_size", values["buffer_memory"])
     options = ProducerOptions(**values)
+    if "delivery_timeout_ms" not in values:  # as Java's producer does
+        least = options.linger_ms + options.request_timeout_ms
+        options = msgspec.structs.replace(
+            options, delivery_timeout_ms=max(options.delivery_timeout_ms, least)
+        )
     if options.enable_idempotence and options.max_in_flight_requests_per_connection > 5:
         raise ConfigError(
             "max_in_flight_requests_per_connection",

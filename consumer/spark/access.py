@@ -116,6 +116,11 @@ class Access:
 
         return from_java(dict(self.given))
 
+    @property
+    def protocol(self) -> str:
+        """``PLAINTEXT`` where nothing is said."""
+        return dict(self.given).get("security.protocol", "PLAINTEXT").upper()
+
     def __repr__(self) -> str:
         return f"Access({dict(self.given).get('security.protocol', 'PLAINTEXT')})"
 

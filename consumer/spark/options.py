@@ -26,9 +26,10 @@ from typing import Any, Literal
 
 from kproto.errors import ConfigError
 
+from ..addresses import addresses
 from ..security.names import shown
 from . import values as decoding
-from .access import PLAINTEXT, PREFIXES, Access
+from .access import PLAINTEXT, PREFIXES, Access, in_kafkas_words
 from .chosen import Bound, Choice, Everywhere, Topics, bound_of, choice_of, refuse_backwards, refuse_edge
 from .texts import boolean, duration_ms, one_of, text, whole
 
@@ -165,12 +166,16 @@ def parse(options: Mapping[str, str]) -> Options:
     values: dict[str, Any] = {
         attribute: read(name, given[name]) for name, (attribute, read) in _PLAIN.items() if name in given
     }
-    access = {name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)}
+    access = Access.read({name: client.pop(name) for name in list(client) if name.startswith(PREFIXES)})
+    try:
+        addresses(servers, access)
+    except ConfigError as error:
+        raise in_kafkas_words(error, ("bootstrap_servers", "security_protocol")) from None
     choice = choice_of(given)
     return Options(
         bootstrap_servers=servers.strip(),
         client=_client(client),
-        access=Access.read(access),
+        access=access,
         given=frozenset([*given, *(["path"] if "path" in map(str.lower, options) else [])]),
         choice=choice,
         formats=decoding.asked(given, choice.names if isinstance(choice, Topics) else ()),
@@ -208,6 +213,8 @@ def _client(given: Mapping[str, str]) -> dict[str, object]:
         name = f"kafka.{key}"
         if key in _REFUSED:
             raise ConfigError(name, value, _REFUSED[key])
+        if key in _MAY_BE_EMPTY and not value.strip():
+            continue  # Java's own default
         if key in _CLIENT:
             client[key] = _CLIENT[key](name, value)
         elif key not in _WITHOUT_EFFECT:
@@ -259,6 +266,13 @@ def _acks(name: str, value: str) -> str:
 
 
 _INT32 = (1 << 31) - 1
+_MAY_BE_EMPTY = ("client.id", "client.rack")
+
+
+def _from_zero(name: str, value: str) -> int:
+    """A number that Java's clients let be 0, and ours not: 1 does as well."""
+    return max(1, whole(0, _INT32)(name, value))
+
 
 _CLIENT: dict[str, Callable[[str, str], object]] = {
     "client.id": text,
@@ -271,20 +285,20 @@ _CLIENT: dict[str, Callable[[str, str], object]] = {
     "max.partition.fetch.bytes": whole(1, _INT32),
     "request.timeout.ms": whole(1, _INT32),
     "default.api.timeout.ms": whole(1, _INT32),
-    "retry.backoff.ms": whole(1, _INT32),
-    "retry.backoff.max.ms": whole(1, _INT32),
-    "reconnect.backoff.ms": whole(1, _INT32),
-    "reconnect.backoff.max.ms": whole(1, _INT32),
+    "retry.backoff.ms": _from_zero,
+    "retry.backoff.max.ms": _from_zero,
+    "reconnect.backoff.ms": _from_zero,
+    "reconnect.backoff.max.ms": _from_zero,
     "socket.connection.setup.timeout.ms": whole(1, _INT32),
     "allow.auto.create.topics": boolean,
-    "metadata.max.age.ms": whole(1, _INT32),
+    "metadata.max.age.ms": _from_zero,
     "acks": _acks,
     "compression.type": one_of("none", "gzip", "snappy", "lz4", "zstd"),
     "compression.gzip.level": whole(-1, 9),
     "compression.lz4.level": whole(1, 17),
     "compression.zstd.level": whole(-131072, 22),
     "linger.ms": whole(0, _INT32),
-    "batch.size": whole(0, _INT32),
+    "batch.size": _from_zero,
     "enable.idempotence": boolean,
     "transaction.timeout.ms": whole(1, _INT32),
     "delivery.timeout.ms": whole(1, _INT32),

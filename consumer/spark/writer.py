@@ -53,6 +53,8 @@ _TYPES: dict[str, tuple[DataType, ...]] = {
 # kafka.* options that are the producer's, by Kafka's names; ours have underscores.
 _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annotations__)
 
+_IN_FLIGHT = "max_in_flight_requests_per_connection"
+
 # So many batches may be open before they are looked through for failures.
 _OPEN = 1_000
 
@@ -119,6 +121,9 @@ class Rows:
         level = self.options.client.get(f"compression.{given.get('compression_type', 'none')}.level")
         if level is not None:
             given["compression_level"] = level
+        if "enable_idempotence" not in given and given.get("acks", "all") == "all":
+            # Java's producer gives idempotence up for more; the order of records is worth more.
+            given[_IN_FLIGHT] = min(5, self.options.number("max.in.flight.requests.per.connection", 5))
         if self.options.transactional_id_prefix is not None:
             given.setdefault("transaction_timeout_ms", TIMEOUT_MS)
         access = self.options.access.options

@@ -78,6 +78,14 @@ def test_a_wrong_producer_option_is_named_with_what_is_allowed(given: dict[str, 
     assert caught.value.option in given
 
 
+def test_what_is_not_given_gives_way_to_what_is() -> None:
+    """Who asks for a small buffer, or for slow requests, did not say that a batch is larger, or less time."""
+    assert producer_options({"buffer_memory": 16384}).batch_size == 16384
+    assert producer_options({"buffer_memory": 2**26}).batch_size == 2**19
+    assert producer_options({"request_timeout_ms": 300_000, "linger_ms": 7}).delivery_timeout_ms == 300_007
+    assert producer_options({"request_timeout_ms": 1_000}).delivery_timeout_ms == 120_000
+
+
 def test_a_consumer_without_a_group_commits_nothing() -> None:
     assert not consumer_options({}).enable_auto_commit
     assert consumer_options({"group_id": "g"}).enable_auto_commit

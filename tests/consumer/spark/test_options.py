@@ -38,6 +38,24 @@ def test_options_survive_the_trip_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(sent)) == sent
 
 
+@pytest.mark.parametrize("servers", ["a:b", "a:1:2", "SSL://a:1", "ftp://a:1"])
+def test_servers_that_are_no_addresses_are_refused_at_once_by_the_name_that_was_given(servers: str) -> None:
+    with pytest.raises(ConfigError, match=r"^kafka\.bootstrap\.servers='"):
+        parse({"kafka.bootstrap.servers": servers, "subscribe": "t"})
+
+
+def test_what_stands_in_front_of_servers_may_be_what_is_said_anyway() -> None:
+    given = {"kafka.bootstrap.servers": "SSL://a:1", "kafka.security.protocol": "ssl", "subscribe": "t"}
+    assert parse(given).bootstrap_servers == "SSL://a:1"
+
+
+def test_what_java_takes_as_its_own_default_is_taken() -> None:
+    empty = options(kafka_client_id="", kafka_client_rack=" ")
+    assert empty.text("client.id", "ours") == "ours"
+    nothing = options(kafka_metadata_max_age_ms="0", kafka_retry_backoff_ms="0", kafka_batch_size="0")
+    assert set(nothing.client.values()) == {1}
+
+
 def test_without_bootstrap_servers_says_how_they_look() -> None:
     with pytest.raises(ConfigError, match=r"kafka\.bootstrap\.servers.*HOST:PORT"):
         parse({"subscribe": "flights"})

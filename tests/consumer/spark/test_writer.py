@@ -71,6 +71,32 @@ def test_all_columns_arrive(filled: Filled) -> None:
     assert record.headers == (("h", b"1"), ("h", None))
 
 
+def test_a_buffer_that_holds_one_row_at_a_time_holds_up_the_rows_and_loses_none(filled: Filled) -> None:
+    filled.topic("t", 0)
+    rows = [{"value": f"{i}" * 5_000} for i in range(100, 160)]
+    write(filled, plain(), rows, topic="t", kafka_buffer_memory="16384")
+    place = TopicPartition("t", 0)
+    assert filled.cluster.list_offsets({place: "latest"})[place].offset == 60
+
+
+def test_more_in_flight_than_idempotence_allows_is_as_many_as_it_does(filled: Filled) -> None:
+    def flight(**more: str) -> object:
+        options = parse(sink(filled, topic="t", kafka_max_in_flight_requests_per_connection="9", **more))
+        return Rows(plain(), options).config["max_in_flight_requests_per_connection"]
+
+    assert flight() == 5
+    assert flight(kafka_enable_idempotence="false") == 9
+    assert flight(kafka_acks="1") == 9
+    assert "at most 5 with kafka.enable.idempotence" in refused(
+        plain(),
+        **{
+            "topic": "t",
+            "kafka.max.in.flight.requests.per.connection": "9",
+            "kafka.enable.idempotence": "true",
+        },
+    )
+
+
 def test_strings_are_written_as_utf_8_and_null_is_a_tombstone(filled: Filled) -> None:
     filled.topic("t", 0)
     schema = StructType().add("key", "string").add("value", "string")
