@@ -62,7 +62,7 @@ def _member(options: argparse.Namespace) -> int:
 def _json(text: str) -> dict[str, Any]:
     try:
         found: object = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise argparse.ArgumentTypeError(f'{text!r} is not an object such as {{"reset": "earliest"}}')

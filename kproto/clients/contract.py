@@ -47,7 +47,10 @@ def _texts(value: object) -> bool:
 
 _RULES: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "bool": (lambda value: isinstance(value, bool), "true or false"),
-    "int": (lambda value: type(value) is int and value >= 0, "a whole number, 0 or more"),
+    "int": (
+        lambda value: type(value) is int and 0 <= value < 2**31,
+        "a whole number, 0 or more, and an int32",
+    ),
     "str": (lambda value: isinstance(value, str), "a text"),
     "tuple[str, ...]": (_texts, "a list of names"),
 }

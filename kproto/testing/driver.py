@@ -31,6 +31,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from itertools import cycle
 from queue import Empty, SimpleQueue
 from random import Random
@@ -72,7 +73,8 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 
 
 def configuration(client_id: str, group: str, conf: Mapping[str, Any]) -> c.Config:
-    """The drivers' JSON as a machine's configuration: what it doesn't know goes to `extra`."""
+    """The drivers' JSON as a machine's configuration: what it doesn't know goes to `extra`. ConfigError: what
+    is almost a name that it knows."""
     known = {one.name for one in fields(c.Config)} - {"client_id", "group_id", "random", "extra"}
     said = {key: value for key, value in conf.items() if key in known and value is not None}
     if isinstance(said.get("assignors"), list):
@@ -80,6 +82,9 @@ def configuration(client_id: str, group: str, conf: Mapping[str, Any]) -> c.Conf
     if "wait_ms" in conf:
         said["fetch_wait_ms"] = conf["wait_ms"]
     extra = {key: value for key, value in conf.items() if key not in known and key not in DRIVERS_OWN}
+    for key, value in extra.items():
+        if near := get_close_matches(key, sorted(known | DRIVERS_OWN), 1, 0.8):
+            raise ConfigError(key, value, f"did you mean {near[0]}?")
     return c.Config(client_id=client_id, group_id=group, random=Random().random, extra=extra, **said)
 
 
