@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 import kproto.testing.world
+from consumer.engine import finding
 from kproto.clients.index import client
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
+from kproto.testing.invariants import ALWAYS, Broken, check
 from kproto.testing.world import Consumer, Stuck, World, tp
 
 GROUP: dict[str, Any] = {
@@ -466,3 +468,27 @@ def test_a_machine_that_is_put_out_of_its_group_is_seen_as_fenced(kind: str) -> 
     assert a.member_id.startswith("a-")
     a.freeze(10_000)
     assert world.run(20_000, until=lambda: any(one.what == "fenced" for one in world.seen))
+
+
+def test_who_begins_at_the_end_has_lost_nothing() -> None:
+    world = World({"t": 1}, seed=1)
+    world.watch(*ALWAYS)
+    world.write("t", 0, "a", "b")
+    reader = world.join("a", topics=["t"], group_id="g")
+    world.run(20_000)
+    world.write("t", 0, "c")
+    world.run(20_000)
+    assert reader.values("t", 0) == ["c"]
+    check(world)
+
+
+def test_who_begins_a_new_partition_at_its_end_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finding.Finder, "_is_new", lambda *_: False)
+    world = World({"t": 1}, seed=1)
+    world.join("a", topics=["t"], group_id="g")
+    world.run(20_000)
+    world.grow("t", 2)
+    world.write("t", 1, "a")
+    world.run(600_000)
+    with pytest.raises(Broken, match="t-1 is committed at 1 without 0"):
+        check(world)
