@@ -114,6 +114,7 @@ class Polling(Shell):
         self._give_back()  # before another task has its turn, whose seek comes after it
         await self._breathe()
         await self._called_back()
+        before = self._engine.polls
         try:
             delivered = await self._take(take, deadline)
             if delivered is None:
@@ -123,7 +124,8 @@ class Polling(Shell):
             self._if_open(ev.PollEnded())
             raise
         except BaseException:  # an interrupt, or a task that is cancelled: nobody gets what was taken
-            self._if_open(ev.TakeBack(), ev.PollEnded())
+            # One that had not begun took nothing; what the one before it returned is processed.
+            self._if_open(*([ev.TakeBack()] if self._engine.polls > before else []), ev.PollEnded())
             raise
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:

@@ -79,14 +79,16 @@ class Checker:
         if not self._checking:
             return
         core = self._core
-        checking, self._checking = self._checking, {}
+        checking = dict(self._checking)
         nodes: dict[int, dict[TopicPartition, PartitionState]] = {}
         for partition, state in checking.items():
             if state.leader_epoch is None:
+                del self._checking[partition]
                 state.checked(None)
                 continue
             leader = core.view.leader(partition)
             if leader is None:
+                del self._checking[partition]
                 self._again(state)
                 self._metadata.need()
             else:
@@ -97,8 +99,7 @@ class Checker:
     def _ask(self, node: int, states: dict[TopicPartition, PartitionState]) -> None:
         view = self._core.view
         current: dict[TopicPartition, int | None] = {}
-        for partition, state in states.items():
-            state.asking = True
+        for partition in states:
             known = view.partition(partition)
             current[partition] = known.leader_epoch if known is not None else None
         topics = [
@@ -130,6 +131,9 @@ class Checker:
             self._answered(still, current, call)
 
         self._core.ask(Prepared(OffsetForLeaderEpochRequest, build), answered, node=node)
+        for partition, state in states.items():  # behind that: Ctrl-C may come before
+            state.asking = True
+            self._checking.pop(partition, None)
 
     def _answered(
         self,

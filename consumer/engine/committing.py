@@ -310,8 +310,6 @@ class Committer:
         core = self._core
         group = core.options.group_id
         assert group is not None
-        self._queue.popleft()
-        self._open = commit
         commit.sent_as = identity
         request = offset_commit_request(
             core.view,
@@ -330,6 +328,7 @@ class Committer:
             if not core.options.as_java
             else LAST_WITH_NAMES,
         )
+        self._open = self._queue.popleft()
 
     def _commit_in_time(self) -> None:
         core = self._core

@@ -99,6 +99,7 @@ class Engine:
         self._raised = False  # the last poll that brought something raised
         # Before this moment nothing is to be done unless something happens; 0 when that isn't known.
         self.calm_until: float = 0
+        self.polls = 0  # that began
 
     # ---- to look at
 
@@ -166,6 +167,7 @@ class Engine:
     def poll_began(self, event: ev.PollBegan) -> None:
         self.standing.must_be_somewhere()
         self.core.partitions.mark_processed()
+        self.polls += 1
         self.group.poll_began()
 
     def poll_ended(self, event: ev.PollEnded) -> None:
@@ -203,6 +205,7 @@ class Engine:
             return
         core.now = now
         core.partitions.mark_processed()
+        self.polls += 1
         core.actions.append(Deliver(self.deliveries.held(event.limit), [], core.partitions.losses))
         self._raised = False
         self.group.poll_ended()
@@ -234,9 +237,12 @@ class Engine:
                 state.give_back(offset)
 
     def take_back(self, event: ev.TakeBack) -> None:
-        for state in list(self.core.partitions.handed.values()):
+        begun, self.deliveries.begun = self.deliveries.begun, None
+        for state in self.core.partitions.handed.copy().values():
             if state.known and state.processed is not None and state.processed < state.position:
                 state.give_back(state.processed)
+        if begun is not None and not begun.gone and begun.known and begun.chunks:
+            begun.give_back(begun.position)
 
     # ---- positions
 
@@ -379,9 +385,13 @@ class Engine:
         while not self.closed:
             if core.network.finished:  # before anything is done because of the time
                 finished, core.network.finished = core.network.finished, []
-                for call in finished:
-                    if call.purpose is not None and not self.closed:
-                        call.purpose(call)
+                try:
+                    for call in finished:
+                        if call.purpose is not None and not self.closed:
+                            call.purpose(call)
+                except BaseException:  # Ctrl-C: who asked the others waits for them
+                    core.network.finished[:0] = finished[finished.index(call) + 1 :]
+                    raise
             self.group.tick()
             if self.options.group_id is not None:
                 self.committer.pump()
@@ -401,11 +411,17 @@ class Engine:
     def _look(self) -> None:
         positions = self.core.partitions
         while positions.touched:
-            for state in positions.take_touched():
-                self.finder.look(state)
-                self.checker.look(state)
-                self.fetcher.look(state)
-                self.deliveries.look(state)
+            touched = positions.take_touched()
+            try:
+                for state in touched:
+                    self.finder.look(state)
+                    self.checker.look(state)
+                    self.fetcher.look(state)
+                    self.deliveries.look(state)
+            except BaseException:  # Ctrl-C: the others would not be looked at again
+                for state in touched:
+                    state.touch()
+                raise
 
     def time_passes(self) -> None:
         """What ran out before this moment, before anything else happens in it."""

@@ -281,7 +281,11 @@ class MetadataKeeper:
         request = metadata_request(
             self._asked, allow_auto_topic_creation=core.options.allow_auto_create_topics
         )
-        self._call = core.ask(request, self._answered)
+        try:
+            self._call = core.ask(request, self._answered)
+        except BaseException:  # Ctrl-C came first
+            self._soon(0)
+            raise
 
     def _answered(self, call: Call) -> None:
         core = self._core

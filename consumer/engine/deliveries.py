@@ -6,6 +6,8 @@ Rules that hold here:
 * An error of a partition is raised as soon as everything before it was handed out, however much there is of
   other partitions, and again by every poll that has nothing else, until a seek passes it; the others are read
   on.
+* Ctrl-C may come between any two lines, and who decodes is where it mostly comes: what was taken out of a
+  partition then, and not handed out, is in `begun`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ class Deliveries:
         self._loaded: dict[TopicPartition, PartitionState] = {}
         self._broken: dict[TopicPartition, KprotoError] = {}
         self._untold: dict[TopicPartition, KprotoError] = {}
+        # The partition that records are just being taken from.
+        self.begun: PartitionState | None = None
 
     def look(self, state: PartitionState) -> None:
         """Something about this partition changed."""
@@ -49,6 +53,7 @@ class Deliveries:
         found: list[ConsumerRecord] = []
         while self._loaded and len(found) < limit:
             self._rows_of(self._next(), limit, found)
+        self.begun = None
         return found
 
     def holds(self, limit: int) -> bool:
@@ -61,17 +66,19 @@ class Deliveries:
     def held(self, limit: int) -> list[ConsumerRecord]:
         """These; of what was fetched nothing is used up, so nobody has to look at the partition."""
         partition, state = next(iter(self._loaded.items()))
+        self.begun = state
         del self._loaded[partition]
         self._loaded[partition] = state
         chunk = state.chunks[0]
         found = chunk.rows(partition.topic, partition.partition, limit)
         state.moved(chunk)
+        self.begun = None
         return found
 
     def _next(self) -> PartitionState:
         """The partition whose turn it is; it goes to the end of the line if something is left of it."""
-        partition = next(iter(self._loaded))
-        state = self._loaded.pop(partition)
+        self.begun = state = next(iter(self._loaded.values()))
+        del self._loaded[state.partition]
         state.touch()
         return state
 
@@ -103,4 +110,5 @@ class Deliveries:
                 if columns is not None:
                     found.append(ColumnBatch(topic, partition, columns))
                 state.moved(chunk)
+        self.begun = None
         return found

@@ -170,9 +170,6 @@ class Fetcher:
                 self._fetch_beside(node, lane)
 
     def _fetch(self, node: int, lane: _Node) -> None:
-        lane.open = True
-        lane.fresh = {}
-
         def answered(call: Call) -> None:
             lane.open = False
             self._take(node, lane, lane.session, call)
@@ -182,6 +179,9 @@ class Fetcher:
         lane.first = False
         lane.lingers = not lane.rich or options.fetch_min_bytes > 1
         self._ask(node, FETCH_LANE, lane.session, answered, wait)
+        # Behind that: where Ctrl-C comes before, it is not under way.
+        lane.open = True
+        lane.fresh = {}
 
     def _fetch_beside(self, node: int, lane: _Node) -> None:
         fresh, lane.fresh = lane.fresh, {}
@@ -194,10 +194,6 @@ class Fetcher:
                 states.append((state, state.epoch))
         if not states:
             return
-        lane.open_beside = True
-        for state, _ in states:
-            state.beside = True
-            state.touch()
 
         def answered(call: Call) -> None:
             lane.open_beside = False
@@ -209,6 +205,10 @@ class Fetcher:
             self._take(node, lane, session, call)
 
         self._ask(node, SIDE, session, answered, 0)
+        lane.open_beside = True
+        for state, _ in states:
+            state.beside = True
+            state.touch()
 
     def _ask(
         self, node: int, lane: int, session: FetchSession, then: Callable[[Call], None], max_wait_ms: int

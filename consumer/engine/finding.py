@@ -95,7 +95,7 @@ class Finder:
             return
         group = core.options.group_id
         assert group is not None
-        states, self._finding = self._finding, {}
+        states = dict(self._finding)
         topics = {partition.topic for partition in states}
         wanted = set(states)
         if core.options.on_new_partition != core.options.auto_offset_reset:
@@ -112,11 +112,10 @@ class Finder:
             if core.options.as_java
             else most_for_ids(core.view, topics, LAST_WITH_NAMES),
         )
+        self._asked(states, self._finding)
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
         asked = [(state, state.epoch) for state in states.values()]
-        for state in states.values():
-            state.asking = True
 
         def answered(call: Call) -> None:
             still = {s.partition: s for s, epoch in asked if s.epoch == epoch and s.asking and not s.gone}
@@ -125,6 +124,13 @@ class Finder:
             then(still, call)
 
         return answered
+
+    @staticmethod
+    def _asked(states: Waiting, waiting: Waiting) -> None:
+        """An answer is on its way; said behind the request, as Ctrl-C may come before."""
+        for partition, state in states.items():
+            state.asking = True
+            waiting.pop(partition, None)
 
     def _group_answered(self, states: Waiting, call: Call) -> None:
         core = self._core
@@ -245,11 +251,12 @@ class Finder:
 
     def _ask_leaders(self) -> None:
         core = self._core
-        listing, self._listing = self._listing, {}
+        listing = dict(self._listing)
         nodes: dict[int, Waiting] = {}
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
+                self._listing.pop(partition, None)
                 self._again([state])
                 self._metadata.need()
             else:
@@ -262,6 +269,7 @@ class Finder:
                 self._waits_for(states, self._leader_answered),
                 node=node,
             )
+            self._asked(states, self._listing)
 
     def _leader_answered(self, states: Waiting, call: Call) -> None:
         core = self._core

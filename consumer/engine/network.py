@@ -143,8 +143,21 @@ class Network:
             one_way=one_way,
             purpose=purpose,
         )
-        self._place(call, now)
+        try:
+            self._place(call, now)
+        except BaseException:  # Ctrl-C: whoever asked hears of it, as when a connection breaks
+            self._interrupted(call, now)
+            raise
         return call
+
+    def _interrupted(self, call: Call, now: int) -> None:
+        why = "an interrupt came while this was asked"
+        for connection in list(self._connections.values()):
+            if call in connection.waiting or any(call is one for _, one in connection.in_flight):
+                self._drop(connection, why, now, punish=False)
+        if not call.done:
+            self._parked = [entry for entry in self._parked if entry[0] is not call]
+            self._fail(call, ConnectionFailed(call.address or f"node {call.node}", why))
 
     def version_at(self, node: int, message: type[Message]) -> int | None:
         """The version that `message` would have for this broker; None while that is not known."""

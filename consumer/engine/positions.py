@@ -221,11 +221,11 @@ class PartitionState:
 
     def moved(self, chunk: Chunk) -> None:
         """Some of its first chunk was handed out."""
+        self._home.handed[self.partition] = self
         self.position = chunk.position
         if chunk.leader_epoch >= 0:
             self.leader_epoch = chunk.leader_epoch
         self.handed_out = True
-        self._home.handed[self.partition] = self
         if chunk.exhausted and self.chunks:
             self.chunks.popleft()
             self.touch()
@@ -377,13 +377,13 @@ class Positions:
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
         """The application came back: what was handed out is processed, below what is `held` of it."""
-        handed, self.handed = self.handed, {}
-        for partition, state in handed.items():
+        for partition, state in list(self.handed.items()):
             if state.known and not state.gone:
                 state.processed = min(held.get(partition, state.position), state.position)
-                if state.processed < state.position:
-                    self.handed[partition] = state
                 self.processed(state)
+                if state.processed < state.position:
+                    continue
+            del self.handed[partition]
 
     def processed(self, state: PartitionState) -> None:
         """What is processed or committed of it changed."""

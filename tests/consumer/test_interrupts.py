@@ -1,0 +1,105 @@
+"""Ctrl-C at any line of the engine: what a poll had begun to take comes again, all of it, and once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import consumer.engine
+from consumer import Consumer, Producer, TopicPartition
+from kproto.broker.server import running
+
+ENGINE = str(Path(consumer.engine.__file__).parent)
+P0 = TopicPartition("t", 0)
+ALL = list(range(12))
+# A poll is some hundred lines of the engine; each eleventh of them is tried.
+STEP = 11
+
+
+class CtrlC:
+    """Raises KeyboardInterrupt before the n-th line that the engine runs in this thread."""
+
+    def __init__(self, line: int) -> None:
+        self.left = line
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(ENGINE):
+            return None
+        if event == "line":
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self
+
+
+@contextmanager
+def ctrl_c(line: int) -> Iterator[CtrlC]:
+    before, tracer = sys.gettrace(), CtrlC(line)
+    sys.settrace(tracer)
+    try:
+        yield tracer
+    finally:
+        sys.settrace(before)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with running(topics={"t": 1}) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in ALL:
+                producer.send("t", b"%d" % number)
+                if number % 3 == 2:
+                    producer.flush()
+        yield server.bootstrap
+
+
+def rows(reader: Consumer) -> list[int]:
+    return [record.offset for record in reader.poll(10, 4)]
+
+
+def columns(reader: Consumer) -> list[int]:
+    return [offset for batch in reader.poll_columns(10) for offset in batch.columns.offset.tolist()]
+
+
+@pytest.mark.parametrize("read", [rows, columns])
+def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
+    bootstrap: str, read: Callable[[Consumer], list[int]]
+) -> None:
+    with Consumer(bootstrap, max_partition_fetch_bytes=150) as reader:
+        reader.assign({P0: 0})
+        state = reader._engine.partitions[P0]
+        for line in count(1, STEP):
+            reader.seek(P0, 0)
+            seen = [] if line % 2 else read(reader)  # of this poll, or of one that was over
+            while len(state.chunks) < 2:
+                time.sleep(0.001)
+            with ctrl_c(line) as tracer:
+                try:
+                    seen += read(reader)
+                except KeyboardInterrupt:
+                    assert reader.position(P0) == len(seen)
+            while len(seen) < len(ALL):
+                seen += read(reader)
+            assert seen == ALL, f"Ctrl-C before line {line} of the poll"
+            if tracer.left > 0:
+                assert line > 50
+                return
+
+
+def test_ctrl_c_before_a_poll_has_begun_leaves_processed_what_the_one_before_it_returned(
+    bootstrap: str,
+) -> None:
+    with Consumer(bootstrap, group_id="processed", enable_auto_commit=False) as reader:
+        reader.assign({P0: 0})
+        assert rows(reader) == ALL[:4]
+        with ctrl_c(1), pytest.raises(KeyboardInterrupt):
+            reader.poll(10, 4)
+        assert rows(reader) == ALL[4:8]
