@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, Unpack
 
-from kproto.errors import IllegalState
 from kproto.group.subscription import TopicPartition
 
 from ..block import Block
@@ -142,8 +141,7 @@ class ConsumerGroup(Block):
         Raises IllegalState when the group was closed, what setup or cleanup raised, and what keeps this
         member out of the group.
         """
-        if self._loop.ended:
-            raise IllegalState("this group was closed; make a new one")
+        self._loop.usable("this group was closed; make a new one")
         check_handler(handler)
         check_plain(handler)
         self._loop.do(self._group.consume(topics, _Threads(handler, self._loop, self._inside)))

@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from kproto.errors import IllegalState
 
+from .. import lifetimes
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -20,12 +22,17 @@ LOOK_S = 1.0
 
 
 class LoopThread(Generic[T]):
-    """Runs until `close`. `made` is what `make` returned in there; when it raises, that is raised here."""
+    """Runs until `close`. `made` is what `make` returned in there; when it raises, that is raised here.
+
+    The child of a fork has no such thread: there every call raises IllegalState, and closing does nothing.
+    """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
+        self._forked = False
+        lifetimes.opened(self)
 
         async def made() -> T:
             return make()
@@ -38,13 +45,25 @@ class LoopThread(Generic[T]):
 
     @property
     def ended(self) -> bool:
-        return self._loop.is_closed()
+        return self._forked or self._loop.is_closed()
+
+    def usable(self, otherwise: str = "this client is closed; make a new one") -> None:
+        """Raises IllegalState when nothing runs there any more."""
+        if self._forked:
+            raise IllegalState(
+                "this client was opened before the process forked and belongs to the parent; "
+                "make a new one in the child"
+            )
+        if self._loop.is_closed():
+            raise IllegalState(otherwise)
 
     def do(self, work: Coroutine[Any, Any, R]) -> R:
         """Lets it run there and waits for it. Raises IllegalState when the loop has ended."""
-        if self.ended:
+        try:
+            self.usable()
+        except IllegalState:
             work.close()
-            raise IllegalState("this client is closed; make a new one")
+            raise
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -69,6 +88,8 @@ class LoopThread(Generic[T]):
         async def following() -> R:
             return await anext(items)
 
+        if self._forked:
+            self.usable()
         while not self.ended:
             work = following()
             try:
@@ -100,7 +121,15 @@ class LoopThread(Generic[T]):
         finally:
             self._stop()
 
+    def _in_the_child(self) -> None:
+        self._forked = True
+
+    def _at_the_end(self) -> str:
+        return ""  # what lives there says it
+
     def _stop(self) -> None:
+        lifetimes.ended(self)
+
         async def stop() -> None:
             await asyncio.sleep(END_S)
             rest = asyncio.all_tasks() - {asyncio.current_task()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Unpack
 
-from kproto.errors import IllegalState
 from kproto.group.subscription import TopicPartition
 
 from ..block import Block
@@ -90,8 +89,7 @@ class PartitionConsumers(Block):
         Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
         partition that is consumed already.
         """
-        if self._loop.ended:
-            raise IllegalState("these partition consumers are closed; make new ones")
+        self._loop.usable("these partition consumers are closed; make new ones")
         made = self._loop.do(self._loop.made.consume_partition(topic, partition, offset))
         return PartitionConsumer(made, self._loop)
 

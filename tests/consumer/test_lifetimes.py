@@ -19,10 +19,21 @@ from typing import Any
 
 import pytest
 
-from consumer import AsyncCluster, AsyncConsumer, Cluster, Consumer, Producer, TopicPartition
+from consumer import (
+    OLDEST,
+    AsyncCluster,
+    AsyncConsumer,
+    Cluster,
+    Consumer,
+    ConsumerGroup,
+    PartitionConsumers,
+    Producer,
+    TopicPartition,
+)
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.messages.describe_groups import DescribeGroupsRequest
+from tests.consumer.handlers import Notes
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -98,6 +109,30 @@ def test_in_the_child_of_a_fork_every_call_says_whose_it_is(broker: str, call: A
             lambda: call(consumer)
         )
         assert consumer.poll(5, 5)[0].offset == 5
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda group, _: group.consume(["t"], Notes()),
+        lambda group, _: group.pause_all(),
+        lambda group, _: list(group.errors()),
+        lambda _, flights: next(iter(flights)),
+        lambda _, flights: flights.pause(),
+    ],
+)
+def test_so_does_every_call_of_a_client_that_lives_in_a_thread(broker: str, call: Any) -> None:
+    """The child waited for a thread that it doesn't have. Closing does nothing there."""
+    with ConsumerGroup(broker, **GROUP) as group, PartitionConsumers(broker) as consumers:
+        flights = consumers.consume_partition("t", 0, OLDEST)
+
+        def ends() -> None:
+            with consumers, group:
+                call(group, flights)
+
+        said = "IllegalState: this client was opened before the process forked"
+        assert said in said_in_a_child(ends)
+        assert next(iter(flights)).offset == 0
 
 
 def test_a_child_that_ends_its_block_takes_nothing_from_the_parent(broker: str) -> None:
