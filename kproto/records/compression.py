@@ -228,17 +228,18 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     """All members of a gzip file; what follows the last one, and a header that is none, is ignored, as in
     Java's GZIPInputStream.
 
-    An unpacker copies what is behind its member. So only the first, which mostly is the only one, gets all
-    that there is, and the others get it piece by piece: a megabyte has room for 50 thousand empty ones.
+    An unpacker copies what it was given and didn't use: at each step, and what is behind its member. So it
+    gets pieces, and only the first, which mostly is the only one, a large one at once: a megabyte has room
+    for 50 thousand empty members.
     """
     parts: list[bytes] = []
     left = limit
     view = memoryview(data)
     package = _inflating()
     unpacker = package.decompressobj(31)
-    rest: bytes | memoryview = view
-    given = len(view)
-    ahead = _GZIP_AHEAD
+    rest: bytes | memoryview = view[:_GZIP_STEP]
+    given = len(rest)
+    ahead = _GZIP_STEP
     while True:
         try:
             part: bytes = unpacker.decompress(rest, _GZIP_STEP)
@@ -260,7 +261,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         if not rest:
             rest = view[given : given + ahead]
             given += len(rest)
-            ahead *= 4
+            ahead = min(4 * ahead, _GZIP_STEP)
             if not part and not rest:
                 raise CodecError("the gzip data end too early")
 

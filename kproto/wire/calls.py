@@ -149,8 +149,11 @@ class Unpackers(dict[int, Callable[[bytes, int], tuple[Any, ...]]]):
         self.code = code
 
     def __missing__(self, n: int) -> Callable[[bytes, int], tuple[Any, ...]]:
-        unpack = struct.Struct(">" + _repeat(self.code, n)).unpack_from
-        if n < REMEMBERED:
+        code = _repeat(self.code, n)
+        unpack = struct.Struct(">" + code).unpack_from
+        if (
+            n < REMEMBERED and len(code) < 100
+        ):  # UUIDs are no repeated code: many of them take more memory than their message
             self[n] = unpack
         return unpack
 
