@@ -11,6 +11,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections import deque
@@ -66,7 +67,10 @@ def reason(error: BaseException) -> str:
     if isinstance(error, socket.gaierror):
         return f"the name can't be resolved ({error.strerror or error})"
     if isinstance(error, OSError):
-        return (error.strerror or str(error) or type(error).__name__).lower()
+        text = error.strerror or str(error) or type(error).__name__
+        if error.errno is not None and text.startswith("Connect call failed"):
+            text = os.strerror(error.errno)  # asyncio has put the address there, which stands before it
+        return text.lower()
     return f"the name can't be resolved ({error})"
 
 

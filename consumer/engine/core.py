@@ -167,7 +167,7 @@ class MetadataKeeper:
         self._last_at = -(10**9)
         # Why nobody answers just now; empty when somebody did last.
         self.trouble = ""
-        self._away_since, self._gaps = 0, Gaps()
+        self._away_since, self._gaps, self._told = 0, Gaps(), set[str]()
         self._fails = 0
         self._vain = 0  # answers in a row that somebody needed, and that told nothing new
         self._needed = False
@@ -334,12 +334,14 @@ class MetadataKeeper:
         return "" if response.brokers else "the broker knows of no broker yet"
 
     def _away(self, why: str) -> None:
-        """Tells that nobody answers; of the same again after growing gaps only."""
+        """Tells that nobody answers, and each reason once: they take turns, as the addresses do. Then again
+        after growing gaps only."""
         core = self._core
         if not self.trouble:
-            self._away_since, self._gaps = core.now, Gaps()
+            self._away_since, self._gaps, self._told = core.now, Gaps(), set()
         late = self._gaps.over(core.now)
-        if why != self.trouble:
+        if why not in self._told:
+            self._told.add(why)
             core.report("unreachable", reason=why)
         elif late:
             core.report("unreachable", reason=f"{why}; for {(core.now - self._away_since) // 1000} s now")

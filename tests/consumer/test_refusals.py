@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from consumer.engine.metadata import BrokerAddress
 from consumer.engine.refusals import FIRST_GAP_MS, PATIENCE_MS, Refusals
 from kproto.broker.machine import Fail
 from kproto.error_codes import ErrorCode
@@ -152,6 +153,25 @@ def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_
     world.write("t", 9, "x")
     assert world.run(until=lambda: a.values() == ["x"])
     assert len(a.heard("missing")) == 1
+
+
+def test_reasons_that_take_turns_are_told_once_each() -> None:
+    """Each look ends at another address, and says why that one is no broker."""
+    world = World({"t": 1}, brokers=3)
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=a.is_stable)
+    for node in (1, 2, 3):
+        world.stop_broker(node)
+    a.engine.core.view.brokers[3] = BrokerAddress(3, "where it was", 1)
+    world.run(FIRST_GAP_MS - 2_000)
+    told = [change.reason for change in a.heard("unreachable")]
+    assert len(told) == len(set(told)) > 1
+    world.start_broker(1)
+    assert world.run(30_000, until=lambda: bool(a.heard("reachable")))
+    world.stop_broker(1)
+    world.run(10_000)
+    assert len(a.heard("unreachable")) > len(told)  # it is news again
 
 
 def test_a_cluster_that_stays_away_is_told_again_after_growing_gaps_and_that_it_is_back() -> None:

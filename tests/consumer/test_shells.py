@@ -559,6 +559,15 @@ def test_an_unreachable_cluster_is_news_once(caplog: pytest.LogCaptureFixture) -
     assert caplog.text.count("unreachable") == 1
 
 
+def test_in_asyncio_nobody_there_is_said_in_the_same_words(caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> None:
+        async with AsyncCluster("127.0.0.1:1") as cluster:
+            with pytest.raises(ConnectionFailed, match=r"no broker at 127\.0\.0\.1:1: connection refused"):
+                await cluster.topics()
+
+    asyncio.run(ask())
+
+
 def test_a_send_in_vain_says_that_nobody_answers() -> None:
     producer = Producer("127.0.0.1:1", max_block_ms=300)
     with pytest.raises(RequestTimedOut, match=r"no metadata for topic 't' yet; no broker at 127\.0\.0\.1:1"):
