@@ -167,6 +167,7 @@ class MetadataKeeper:
         self._last_at = -(10**9)
         # Why nobody answers just now; empty when somebody did last.
         self.trouble = ""
+        core.network.doubted = self.need
         self._away_since, self._gaps, self._told = 0, Gaps(), set[str]()
         self._fails = 0
         self._vain = 0  # answers in a row that somebody needed, and that told nothing new

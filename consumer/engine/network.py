@@ -100,8 +100,9 @@ class Network:
         self.caps: dict[int, int] = {}
         self.actions: list[NetworkAction] = []
         self.finished: list[Call] = []
-        # Told what brokers ask for, when it is news.
+        # Told what brokers ask for, when it is news; and that metadata may say why a broker says nothing.
         self.throttled: Callable[[str], None] = lambda why: None
+        self.doubted: Callable[[], None] = lambda: None
         self._throttles = Throttles()
         self._random = random or Random()
         self._security = security
@@ -113,6 +114,7 @@ class Network:
         self._connections: dict[int, Connection] = {}
         self._lanes: dict[tuple[str, int, int], Connection] = {}
         self._parked: list[tuple[Call, Address]] = []
+        self._listed: set[Address] = set()  # where brokers were, as of the last metadata
         self._next_key = 0
         self._turn = 0
         self.closed = False
@@ -403,6 +405,8 @@ class Network:
                 self._drop(connection, self._silence.why(connection), now, silent=True)
             else:
                 self._hurry(connection, now)
+                if self._silence.doubts(connection, now):
+                    self.doubted()
         parked, self._parked = self._parked, []
         for call, address in parked:
             if call.deadline <= now:
@@ -420,7 +424,7 @@ class Network:
                 continue  # it waits for nothing
             for at in (
                 connection.next_deadline(),
-                self._silence.at(connection),
+                self._silence.due(connection),
                 self._hurried_at(connection),
             ):
                 if at is not None:
@@ -431,10 +435,11 @@ class Network:
 
     def metadata_changed(self, now: int) -> None:
         """Closes connections to addresses that no broker has any more (bootstrap addresses stay usable)."""
-        known = {(broker.host, broker.port) for broker in self.view.brokers.values()} | set(self.bootstrap)
+        known = {(broker.host, broker.port) for broker in self.view.brokers.values()}
+        gone, self._listed = self._listed - known, known
         for host, port, lane in list(self._lanes):
-            if (host, port) not in known:
-                self._drop(self._lanes[(host, port, lane)], "the broker moved away from this address", now)
+            if (host, port) in gone or (host, port) not in known.union(self.bootstrap):
+                self._drop(self._lanes[(host, port, lane)], "the cluster lists no broker here any more", now)
 
     def disconnect(self, node: int, lane: int, why: str, now: int) -> None:
         """Gives one connection up, so that calls open on it fail now (a coordinator that moved, M26)."""

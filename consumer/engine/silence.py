@@ -5,19 +5,28 @@ over.
 * Only who can say when an answer is due calls that late: metadata, look-ups and heartbeats are answered at
   once, a fetch when the time is over that it gave the broker, a commit when the coordinator has given its
   replicas up. Whoever sends a long answer is not silent.
+* Records, and ends of transactions, may wait for replicas as long as the request lives. While they do,
+  metadata is asked for again and again (`doubts`): a broker that stands still is none any more for the others
+  after broker.session.timeout.ms (9 s), and the connection to it is given up then.
 """
 
 from __future__ import annotations
 
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kproto.messages.produce import ProduceRequest
+from kproto.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 from .connection import Call, Connection
 from .peers import Peers
@@ -25,6 +34,9 @@ from .peers import Peers
 # How long a question that brokers answer from memory may take, before another connection is tried; doubled
 # by each silence. Two lost SYNs cost 3 s (RFC 6298).
 ANSWER_PATIENCE_MS = 5_000
+
+# How often others are asked whether a broker is there that says nothing.
+DOUBT_MS = 2_000
 
 # offsets.commit.timeout.ms: how long a coordinator waits for the replicas of what is committed.
 COMMIT_MS = 5_000
@@ -42,6 +54,20 @@ AT_ONCE = frozenset(
 )
 
 
+# They change something, and a healthy broker may wait for its replicas before it answers.
+MAY_WAIT = frozenset(
+    kind.__api_key__
+    for kind in (
+        AddOffsetsToTxnRequest,
+        AddPartitionsToTxnRequest,
+        EndTxnRequest,
+        InitProducerIdRequest,
+        ProduceRequest,
+        TxnOffsetCommitRequest,
+    )
+)
+
+
 class Silence:
     """Of each connection the call that is to be answered next, and since when it is."""
 
@@ -49,6 +75,8 @@ class Silence:
         self._peers = peers
         self._most = request_timeout_ms
         self._heads: dict[int, tuple[Call, int]] = {}
+        # Of those that may wait: when to doubt again that somebody is there.
+        self._doubts: dict[int, int] = {}
 
     def watch(self, connection: Connection, now: int) -> None:
         """To be called when something was asked or answered."""
@@ -58,10 +86,13 @@ class Silence:
             return
         if known is not None and now - known[1] < ANSWER_PATIENCE_MS:
             self._peers.spoke((connection.host, connection.port))
+        self._doubts.pop(connection.key, None)
         if head is None:
             self._heads.pop(connection.key, None)
         else:
             self._heads[connection.key] = (head, now)
+            if head.message.__api_key__ in MAY_WAIT:
+                self._doubts[connection.key] = now + ANSWER_PATIENCE_MS
 
     def coming(self, connection: Connection, now: int) -> None:
         """A part of the next answer came."""
@@ -80,6 +111,21 @@ class Silence:
         since = max(head[1], connection.quiet_until)
         return since + self._peers.patience(address, ANSWER_PATIENCE_MS + waits, self._most)
 
+    def doubts(self, connection: Connection, now: int) -> bool:
+        """Whether it is time to ask others whether this broker is there."""
+        at = self._doubts.get(connection.key)
+        if at is None or at > now:
+            return False
+        self._doubts[connection.key] = now + DOUBT_MS
+        return True
+
+    def due(self, connection: Connection) -> int | None:
+        """When to look at this connection."""
+        return min(
+            (at for at in (self.at(connection), self._doubts.get(connection.key)) if at is not None),
+            default=None,
+        )
+
     def why(self, connection: Connection) -> str:
         """What to say when it was."""
         call, since = self._heads[connection.key]
@@ -87,6 +133,7 @@ class Silence:
 
     def forget(self, connection: Connection) -> None:
         self._heads.pop(connection.key, None)
+        self._doubts.pop(connection.key, None)
 
 
 def _broker_waits(call: Call) -> int | None:

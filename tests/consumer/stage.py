@@ -61,7 +61,7 @@ class Stage:
         """The socket opens and the versions are told."""
         self.happened(Opened(key))
         _, correlation, version, _ = self.requests.pop()
-        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (1, 8, 10, 11, 12)]
+        keys = [ApiVersion(api_key=key, min_version=0, max_version=4) for key in (0, 1, 8, 10, 11, 12)]
         answer = ApiVersionsResponse(error_code=0, api_keys=keys)
         self.happened(Data(key, frame(encode_response(answer, version, correlation))))
 

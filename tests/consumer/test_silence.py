@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from consumer.engine.connection import Call
+from consumer.engine.metadata import BrokerAddress
 from consumer.engine.transport import Data
 from kproto.broker.machine import Fail
 from kproto.error_codes import ErrorCode
-from kproto.errors import RequestTimedOut
+from kproto.errors import ConnectionFailed, RequestTimedOut
+from kproto.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from kproto.messages.offset_commit import OffsetCommitRequest
+from kproto.messages.produce import ProduceRequest
 from tests.consumer.stage import Stage, fetch, joining, question
+from tests.consumer.test_metadata import answer
 from tests.consumer.world import World, tp
 
 
@@ -27,6 +33,67 @@ def test_a_slow_broker_is_waited_for_longer_each_time() -> None:
     assert not call.done
     stage.tick(30_000)
     assert isinstance(call.error, RequestTimedOut)
+
+
+def produced(stage: Stage) -> Call:
+    """What a healthy broker may keep until its replicas have it."""
+    call = stage.network.ask(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[]), stage.now, node=1)
+    stage.take()
+    return call
+
+
+def test_who_keeps_what_was_brought_is_doubted_again_and_again() -> None:
+    stage = Stage().knows(BrokerAddress(1, "a", 1))
+    doubted: list[int] = []
+    stage.network.doubted = lambda: doubted.append(stage.now)
+    call = produced(stage)
+    stage.connect(stage.opened[0].key)
+    while not call.done:
+        stage.tick(stage.network.next_deadline() or 0)
+    assert doubted[:3] == [5_000, 7_000, 9_000]
+    assert stage.now == 30_000  # it may be well
+
+
+def test_who_is_listed_no_more_is_waited_for_no_longer() -> None:
+    """Also at a bootstrap address, where calls for any broker may go on."""
+    stage = Stage(("a", 1)).knows(BrokerAddress(1, "a", 1), BrokerAddress(2, "b", 2))
+    stage.network.metadata_changed(0)
+    call = produced(stage)
+    stage.connect(stage.opened[0].key)
+    stage.knows(BrokerAddress(2, "b", 2))
+    stage.network.metadata_changed(6_000)
+    stage.take()
+    assert isinstance(call.error, ConnectionFailed)
+    assert "the cluster lists no broker here any more" in str(call.error)
+    question(stage)
+    assert not stage.network.closed
+
+
+def test_a_batch_at_a_leader_that_stands_still_goes_to_the_next_one() -> None:
+    """It would wait for a request's whole time, which is 30 s."""
+    world = World({"t": 1}, brokers=2)
+    world.elect("t", 0, 2)
+    producer = world.producer()
+    producer.deliver("t", "x", partition=0)
+    assert world.run(5_000, until=lambda: world.log(tp("t", 0)).end_offset == 1)
+    world.fault("stall", node=2, ms=10**6)
+    began = world.now
+    sent = producer.deliver("t", "y", partition=0)
+    world.run(4_000)
+    world.elect("t", 0, 1)
+    known = producer.engine.core.view.topics["t"]
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        if not isinstance(request, MetadataRequest):
+            return None
+        told = answer(leader=1, epoch=9, topic_id=known.id or UUID(int=0))
+        one = MetadataResponseBroker(node_id=1, host="broker", port=9092)
+        return MetadataResponse(brokers=[one], controller_id=1, topics=told.topics)
+
+    world.tamper = tamper
+    assert world.run(40_000, until=sent.done)
+    assert world.now - began < 9_000
+    assert sent.result().offset == 1
 
 
 def test_what_may_wait_at_the_broker_is_not_asked_twice() -> None:
