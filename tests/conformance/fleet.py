@@ -152,10 +152,25 @@ class Fleet:
 
         That they list it alone says nothing: of one that was killed they hear late.
         """
+        self._begin(node, port)
+        self._there(node)
+
+    def start_all(self, ports: Mapping[int, int]) -> None:
+        """Each at another port, all at once; nothing that a client knows of is there any more."""
+        for node, port in ports.items():
+            self._begin(node, port)
+        self.cluster.close()
+        self.cluster = self._stack.enter_context(Cluster(self.bootstrap, request_timeout_ms=5_000))
+        for node in ports:
+            self._there(node)
+
+    def _begin(self, node: int, port: int | None) -> None:
         if port is not None:
             self.ports[node] = port
         self._configure(node)
         self._launch(node)
+
+    def _there(self, node: int) -> None:
         place = ("127.0.0.1", self.ports[node])
         why = brokers.why_silent(f"127.0.0.1:{self.ports[node]}", self._running[node])
         assert not why, why

@@ -28,7 +28,7 @@ from consumer import (
     GroupChange,
     RebalanceListener,
 )
-from kproto.errors import KprotoError
+from kproto.errors import ConnectionFailed, KprotoError
 from tests.conformance.fleet_threads import CLOSE_S, Closes, InThread
 
 # A handler commits what it marked after so many records.
@@ -278,11 +278,13 @@ class Readers:
 
 
 class Asker(InThread):
-    """Asks a cluster about one topic and one group, all the time: "blocking" or "asyncio"."""
+    """Asks a cluster about one topic and one group, all the time: "blocking" or "asyncio". `refused` says
+    when no broker was there at all."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, kind: str) -> None:
         super().__init__()
         self.answered = 0
+        self.refused: list[str] = []
         self.longest = 0.0
         self._bootstrap, self._topic, self._group, self._kind = bootstrap, topic, group, kind
 
@@ -291,28 +293,35 @@ class Asker(InThread):
 
     def _ask(self) -> None:
         with Cluster(self._bootstrap, timeout=ASKED_S) as cluster:
-            while not self._over.is_set():
+            while not self._over.wait(0.5):
                 began = time.monotonic()
-                partitions = cluster.partitions(self._topic)
-                committed = cluster.committed_offsets(self._group, partitions)
-                ends = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
-                members = cluster.group(self._group).members
-                cluster.groups()
-                self._look(began, committed, ends, members)
-                self._over.wait(0.5)
+                try:
+                    partitions = cluster.partitions(self._topic)
+                    committed = cluster.committed_offsets(self._group, partitions)
+                    ends = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
+                    members = cluster.group(self._group).members
+                    cluster.groups()
+                except ConnectionFailed as error:
+                    self.refused.append(str(error))
+                else:
+                    self._look(began, committed, ends, members)
 
     async def _ask_async(self) -> None:
         async with AsyncCluster(self._bootstrap, timeout=ASKED_S) as cluster:
             while not self._over.is_set():
                 began = time.monotonic()
-                partitions = await cluster.partitions(self._topic)
-                committed = await cluster.committed_offsets(self._group, partitions)
-                ends, group, _ = await asyncio.gather(
-                    cluster.list_offsets(dict.fromkeys(partitions, "latest")),
-                    cluster.group(self._group),
-                    cluster.groups(),
-                )
-                self._look(began, committed, ends, group.members)
+                try:
+                    partitions = await cluster.partitions(self._topic)
+                    committed = await cluster.committed_offsets(self._group, partitions)
+                    ends, group, _ = await asyncio.gather(
+                        cluster.list_offsets(dict.fromkeys(partitions, "latest")),
+                        cluster.group(self._group),
+                        cluster.groups(),
+                    )
+                except ConnectionFailed as error:
+                    self.refused.append(str(error))
+                else:
+                    self._look(began, committed, ends, group.members)
                 await asyncio.sleep(0.5)
 
     def _look(self, began: float, committed: Any, ends: Any, members: Any) -> None:

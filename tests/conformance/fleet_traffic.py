@@ -62,14 +62,14 @@ class Seen:
 
 
 @contextmanager
-def traffic(fleet: Fleet) -> Generator[dict[str, Seen]]:
+def traffic(fleet: Fleet, bootstrap: str = "") -> Generator[dict[str, Seen]]:
     """Two groups read what is written, a third what is committed, and a fourth what was moved on in
     transactions, until all is read; then all is judged. Two ask the cluster about it.
 
-    They know one broker only when they begin.
+    They know one broker only when they begin, or what `bootstrap` says; then all may be away for a while.
     """
     plain, committed, moved = topic(fleet), topic(fleet), topic(fleet)
-    first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
+    first = bootstrap or f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
     plain_writers = [
         Writer(first, plain, PARTITIONS, kind=kind, numbers=count(at, 2), rate=200)
         for at, kind in enumerate(LOOPS)
@@ -106,7 +106,7 @@ def traffic(fleet: Fleet) -> Generator[dict[str, Seen]]:
         "moved": Seen(moved, f"{moved}-moved", Ledger(), careful_writers),
     }
     askers = [Asker(first, plain, seen["range"].group, kind) for kind in LOOPS]
-    before = _ours(fleet)
+    before = ours(fleet)
     with ExitStack() as stack:
         readers = [
             stack.enter_context(
@@ -139,15 +139,17 @@ def traffic(fleet: Fleet) -> Generator[dict[str, Seen]]:
     print(f"closed: {max(one.longest for one in closed):.1f} s at most")
     for one in (*movers, *plain_writers, *careful_writers, *askers):
         assert not one.errors, (type(one).__name__, one.errors)
+    for asker in askers:
+        assert bootstrap or not asker.refused, asker.refused
     for name, one in seen.items():
         assert not one.book.errors, (name, one.book.errors)
         assert not (wrong := one.book.wrong(one.sent)), (name, wrong)
         assert one.book.silence < LONGEST_SILENCE, name
     assert max(one.longest for one in closed) < CLOSE_S + 1
-    assert (left := _ours(fleet)) == before, f"{before} became {left}"
+    assert (left := ours(fleet)) == before, f"{before} became {left}"
 
 
-def _ours(fleet: Fleet) -> tuple[list[str], int]:
+def ours(fleet: Fleet) -> tuple[list[str], int]:
     """The threads and sockets of this process's clients, but for the fleet's own connections."""
     threads, sockets = at_hand()
     return threads, sockets - len(fleet.cluster._engine.network._connections)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from consumer import Consumer, Producer, TopicPartition
-from kproto.errors import BrokerError
+from kproto.errors import BrokerError, RequestTimedOut
 from kproto.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -31,10 +31,12 @@ from kproto.messages.alter_partition_reassignments import (
 )
 from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kproto.messages.unregister_broker import UnregisterBrokerRequest
+from kproto.testing.faults import Proxy
 from tests.conformance import judges
 from tests.conformance.fleet import Fleet, until
 from tests.conformance.fleet_clients import Ledger, Readers
-from tests.conformance.fleet_traffic import LOOPS, PARTITIONS, SESSION, topic, traffic, whole
+from tests.conformance.fleet_closing import AtWork
+from tests.conformance.fleet_traffic import LOOPS, PARTITIONS, SESSION, ours, topic, traffic, whole
 from tests.conformance.plays import SEED
 
 pytestmark = pytest.mark.kafka
@@ -113,6 +115,18 @@ def a_broker_comes_back_elsewhere(fleet: Fleet) -> None:
         whole(fleet)
 
 
+def all_brokers_move(fleet: Fleet) -> None:
+    """Behind the one address that clients know it by, as a cluster does that is set up anew elsewhere."""
+    first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
+    with Proxy(first) as name, traffic(fleet, name.bootstrap):
+        for node in fleet.nodes:
+            fleet.kill(node)
+        ports = {node: judges.free_port() for node in fleet.nodes}
+        name.target = ("127.0.0.1", ports[min(fleet.nodes)])
+        fleet.start_all(ports)
+        whole(fleet)
+
+
 def a_broker_is_replaced(fleet: Fleet) -> None:
     """A new one takes the place of the last, which is forgotten."""
     with traffic(fleet):
@@ -135,6 +149,24 @@ def a_broker_freezes(fleet: Fleet) -> None:
         fleet.freeze(node)
         time.sleep(12)
         fleet.thaw(node)
+        whole(fleet)
+
+
+def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
+    """Each kind of client within its time, whatever it has to tell; nothing is left of them."""
+    name, before = topic(fleet), ours(fleet)
+    first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
+    for frozen in fleet.nodes:
+        with AtWork(first, name, PARTITIONS) as clients:
+            fleet.freeze(frozen)
+            took = clients.close_all(4.0)
+            fleet.thaw(frozen)
+        for who, (seconds, error) in took.items():
+            print(f"{who}: {seconds:.1f} s{f', {type(error).__name__}: {error}' if error else ''}"[:160])
+        assert {who: round(seconds, 1) for who, (seconds, _) in took.items() if seconds > 5.5} == {}
+        assert isinstance(took["Producer"][1], RequestTimedOut)  # records stayed behind
+        assert isinstance(took["AsyncProducer"][1], RequestTimedOut)
+        assert ours(fleet) == before
         whole(fleet)
 
 
@@ -247,7 +279,9 @@ PLAYS = (
     every_broker_dies_once,
     partitions_move_to_other_leaders,
     a_broker_comes_back_elsewhere,
+    all_brokers_move,
     a_broker_freezes,
+    all_are_closed_while_a_broker_is_frozen,
     too_few_replicas,
     a_topic_is_deleted_and_created_anew,
     a_quota,
