@@ -339,7 +339,7 @@ class MetadataKeeper:
         after growing gaps only."""
         core = self._core
         if not self.trouble:
-            self._away_since, self._gaps, self._told = core.now, Gaps(), set()
+            self._away_since, self._gaps, self._told = core.now, Gaps(), set[str]()
         late = self._gaps.over(core.now)
         if why not in self._told:
             self._told.add(why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, wait
@@ -64,8 +65,19 @@ class LoopThread(Generic[T]):
         except IllegalState:
             work.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # it ended just now
+            work.close()
+            raise IllegalState("this client was closed meanwhile") from None
+        try:
+            # A loop that has stopped, and isn't closed yet, takes work that it never does.
+            while not future.done() and not self.ended:
+                wait([future], LOOK_S)
+            if not future.done():
+                if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                    work.close()
+                raise CancelledError
             return future.result()
         except CancelledError:
             raise IllegalState("this client was closed meanwhile") from None
