@@ -88,9 +88,8 @@ class Checker:
                 continue
             leader = core.view.leader(partition)
             if leader is None:
+                self._metadata.need()  # whose answer brings it back here
                 del self._checking[partition]
-                self._again(state)
-                self._metadata.need()
             else:
                 nodes.setdefault(leader, {})[partition] = state
         for node, states in nodes.items():

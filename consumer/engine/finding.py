@@ -31,6 +31,7 @@ from .committing import LAST_WITH_NAMES, Committer
 from .connection import Call, How
 from .coordinator import Coordinator
 from .core import Core, MetadataKeeper, Then
+from .network import FETCH as FETCH_LANE
 from .positions import PartitionState, Phase, Reset
 from .requests import (
     EARLIEST,
@@ -116,6 +117,10 @@ class Finder:
 
     def _waits_for(self, states: Waiting, then: Callable[[Waiting, Call], None]) -> Then:
         asked = [(state, state.epoch) for state in states.values()]
+        core = self._core
+        for leader in dict.fromkeys(map(core.view.leader, states)):
+            if leader is not None:
+                core.network.prepare(leader, core.now, lane=FETCH_LANE)
 
         def answered(call: Call) -> None:
             still = {s.partition: s for s, epoch in asked if s.epoch == epoch and s.asking and not s.gone}
@@ -256,9 +261,8 @@ class Finder:
         for partition, state in listing.items():
             leader = core.view.leader(partition)
             if leader is None:
+                self._metadata.need()  # whose answer brings it back here
                 self._listing.pop(partition, None)
-                self._again([state])
-                self._metadata.need()
             else:
                 nodes.setdefault(leader, {})[partition] = state
         level = ISOLATION[core.options.isolation_level]

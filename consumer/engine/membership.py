@@ -430,6 +430,8 @@ class Membership:
         if node is None:
             self.feed(machine.Failed(request, "the coordinator is not known"))
             return
+        if isinstance(request, JoinGroupRequest):
+            core.network.prepare(node, core.now)  # where the commits of what it gets are looked up
         core.ask(
             Prepared(type(request), lambda version: machine.in_version(request, version)),
             lambda call: self._answered(action, call),

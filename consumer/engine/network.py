@@ -6,8 +6,8 @@ Rules that hold here:
   JoinGroup keeps its connection busy until the group has gathered), FETCH for fetches (they wait at the
   broker for records), SIDE for fetches that shall not wait behind those. So an offset commit never waits
   behind a fetch or an open JoinGroup.
-* Connections are opened when the first call needs them, and known by a number that is never used twice:
-  events of a connection that is gone are ignored.
+* Connections are opened when the first call needs them, or is known to come (`prepare`), and known by a
+  number that is never used twice: events of a connection that is gone are ignored.
 * After a failure a broker is left alone for a while (`peers`). Calls to it fail at once when the connection
   fails, and wait while the broker is being left alone.
 * A call for *any* broker (node None) tries every known address, bootstrap addresses last, before it fails: so
@@ -160,6 +160,16 @@ class Network:
         if not call.done:
             self._parked = [entry for entry in self._parked if entry[0] is not call]
             self._fail(call, ConnectionFailed(call.address or f"node {call.node}", why))
+
+    def prepare(self, node: int, now: int, *, lane: int = MAIN) -> None:
+        """Makes the connection that a call will want soon, if that broker is known and not left alone: on a
+        long way it would cost two rounds more by then."""
+        broker = self.view.brokers.get(node)
+        if broker is None or self.closed:
+            return
+        address = (broker.host, broker.port)
+        if (*address, lane) not in self._lanes and self._peers.free_at(address) <= now:
+            self._open(address, lane, now)
 
     def version_at(self, node: int, message: type[Message]) -> int | None:
         """The version that `message` would have for this broker; None while that is not known."""

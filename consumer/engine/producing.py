@@ -145,6 +145,8 @@ class ProducerEngine:
             return
         for topic in news.unknown:
             self.metadata.look_up(topic, waits=True)
+        if news.unknown and self.transactions is None:
+            self._numbering.found()  # its id comes while leaders are looked up
         for batch in news.begun:
             if not batch.done:
                 batch.lane.waiting.append(batch)
@@ -180,7 +182,11 @@ class ProducerEngine:
         if self.transactions is not None:
             self.transactions.pump()
         queues = self.schedule.queues
-        if not queues or not self._numbering.found():
+        if not queues:
+            return
+        if not self._numbering.found():
+            for node in queues:
+                self.core.network.prepare(node, self.core.now)
             return
         most = self.options.max_in_flight_requests_per_connection
         for node in list(queues):
