@@ -13,6 +13,7 @@ ORDER = [
     "errors",
     "error_codes",
     "arguments",
+    "java_numbers",
     "wire",
     "messages",
     "records",

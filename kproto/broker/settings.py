@@ -12,6 +12,7 @@ from typing import Final
 
 from ..errors import ConfigError
 from ..group.settings import Settings as GroupSettings
+from ..java_numbers import trimmed, whole
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
 from ..txn.settings import Settings as TransactionSettings
@@ -112,16 +113,16 @@ def kafka_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _parsed(name: str, text: str, default: object) -> bool | int | str:
+def _parsed(name: str, given: str, default: object) -> bool | int | str:
+    text = trimmed(given)
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ConfigError(name, text, "it must be true or false")
         return text.lower() == "true"
     if isinstance(default, int):
-        try:
-            number = int(text)
-        except ValueError:
-            raise ConfigError(name, text, "it must be a whole number") from None
+        number = whole(text)
+        if number is None:
+            raise ConfigError(name, text, "it must be a whole number of 32 bits")
         if number < (1 if name == "num.partitions" else 0):
             raise ConfigError(name, text, "it must not be below its minimum")
         return number

@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from ..java_numbers import double, double_text, trimmed, whole
+
 # Kafka 4.3.1's topic configs with their defaults, as its DescribeConfigs answers them.
 TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
     "cleanup.policy": "delete",
@@ -105,15 +107,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _POLICIES: Final = frozenset({"compact", "delete"})
 TIMESTAMP_TYPES: Final = _CHOICES["message.timestamp.type"]
-_BLANK: Final = "".join(map(chr, range(33)))  # what Java's String.trim takes off
-_WHOLE: Final = re.compile(r"[+-]?\d+")
-_RATIO: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _REPLICAS: Final = re.compile(r"\*|([0-9]+:[0-9]+(\s*,\s*[0-9]+:[0-9]+)*)?")
-
-
-def trimmed(value: str) -> str:
-    """A value without the blanks around it."""
-    return value.strip(_BLANK)
 
 
 def check_topic_config(name: str, value: str | None) -> str | None:
@@ -126,6 +120,21 @@ def check_topic_config(name: str, value: str | None) -> str | None:
     return None if why is None else f"Invalid value {value:.60} for configuration {name}: {why}"
 
 
+def shown(name: str, value: str) -> str:
+    """A value as DescribeConfigs shows it: read, and written again (ConfigDef.convertToString)."""
+    value, default = trimmed(value), TOPIC_DEFAULTS[name]
+    if default in ("true", "false"):
+        return value.lower()
+    if name == "min.cleanable.dirty.ratio":
+        return value if (number := double(value)) is None else double_text(number)
+    if name in _CHOICES:
+        return value
+    if name == "cleanup.policy" or name.endswith(".throttled.replicas"):
+        return ",".join(re.split(r"\s*,\s*", value))
+    number = whole(value, 64)
+    return value if number is None else str(number)
+
+
 def _fault(name: str, value: str) -> str | None:
     default = TOPIC_DEFAULTS[name]
     if name in _CHOICES:
@@ -135,8 +144,9 @@ def _fault(name: str, value: str) -> str | None:
             return "this broker has no tiered storage"
         return None if value.lower() in ("true", "false") else "one of true, false"
     if name == "min.cleanable.dirty.ratio":
-        fits = _RATIO.fullmatch(value) is not None and 0 <= float(value) <= 1
-        return None if fits else "a number from 0 to 1"
+        ratio = double(value)
+        # Kafka compares with both ends, and so takes NaN.
+        return None if ratio is not None and not ratio < 0 and not ratio > 1 else "a number from 0 to 1"
     if name == "cleanup.policy":
         policies = re.split(r"\s*,\s*", value) if value else []
         return None if {*policies} <= _POLICIES else "compact, delete, or both"
@@ -147,10 +157,9 @@ def _fault(name: str, value: str) -> str | None:
 
 def _fault_of_number(name: str, value: str) -> str | None:
     bits = 32 if name in INTS else 64
-    most = (1 << bits - 1) - 1
-    if _WHOLE.fullmatch(value) is None or len(value) > 100 or not -most - 1 <= int(value) <= most:
+    number, lowest, highest = whole(value, bits), _LOWEST.get(name), _HIGHEST.get(name)
+    if number is None:
         return f"a whole number of {bits} bits"
-    number, lowest, highest = int(value), _LOWEST.get(name), _HIGHEST.get(name)
     if lowest is not None and number < lowest:
         return f"at least {lowest}"
     if highest is not None and number > highest:

@@ -15,11 +15,12 @@ from typing import Final
 from uuid import UUID
 
 from ..error_codes import ErrorCode
+from ..java_numbers import trimmed
 from .log import Log
 from .producers import Producers
 from .settings import Settings
 from .stable import COORDINATOR_EPOCH, Transactions, marker
-from .topic_configs import TOPIC_DEFAULTS, trimmed
+from .topic_configs import TOPIC_DEFAULTS
 
 NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
@@ -152,18 +153,24 @@ class Topics:
 
     def refusal(self, name: str, count: int) -> tuple[ErrorCode, str] | None:
         """Why no topic of this name and size can be made; None when it can."""
+        return self.name_refusal(name) or count_refusal(count)
+
+    def name_refusal(self, name: str) -> tuple[ErrorCode, str] | None:
+        """Why no topic of this name can be made; None when it can."""
         if (why := bad_name(name)) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, why
         if name in self._by_name:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
         if (other := self._alike.get(_seen(name))) is not None:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
-        if not 0 < count <= MAX_PARTITIONS:
-            return (
-                ErrorCode.INVALID_PARTITIONS,
-                f"The number of partitions must be from 1 to {MAX_PARTITIONS}.",
-            )
         return None
+
+
+def count_refusal(count: int) -> tuple[ErrorCode, str] | None:
+    """Why no topic can have so many partitions; None when it can."""
+    if not 0 < count <= MAX_PARTITIONS:
+        return ErrorCode.INVALID_PARTITIONS, f"The number of partitions must be from 1 to {MAX_PARTITIONS}."
+    return None
 
 
 def _seen(name: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ..errors import ConfigError
+from ..java_numbers import trimmed, whole
 
 # GroupCoordinatorConfig.CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS: a constant in Kafka too. A member that
 # waits for its first generation has no id to send heartbeats with, so its session timeout can't count yet.
@@ -56,10 +57,10 @@ class Settings:
         for name, value in properties.items():
             if name not in known:
                 raise ConfigError(name, value, f"group settings are {', '.join(known)}")
-            try:
-                values[known[name]] = int(value)
-            except ValueError:
-                raise ConfigError(name, value, "it takes a whole number") from None
+            number = whole(trimmed(str(value)))
+            if number is None:
+                raise ConfigError(name, value, "it takes a whole number of 32 bits")
+            values[known[name]] = number
         return cls(**values)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ..errors import ConfigError
+from ..java_numbers import trimmed, whole
 
 _MAX_INT32 = 2**31 - 1
 
@@ -35,8 +36,8 @@ class Settings:
         for name, value in properties.items():
             if name not in known:
                 raise ConfigError(name, value, f"settings of transactions are {', '.join(known)}")
-            try:
-                values[known[name]] = int(value)
-            except ValueError:
-                raise ConfigError(name, value, "it takes a whole number") from None
+            number = whole(trimmed(str(value)))
+            if number is None:
+                raise ConfigError(name, value, "it takes a whole number of 32 bits")
+            values[known[name]] = number
         return cls(**values)

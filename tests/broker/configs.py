@@ -23,6 +23,10 @@ TAKEN = (
     ("min.cleanable.dirty.ratio", "5e-1"),
     ("min.cleanable.dirty.ratio", "1."),
     ("min.cleanable.dirty.ratio", "-0"),
+    ("min.cleanable.dirty.ratio", "NaN"),
+    ("min.cleanable.dirty.ratio", "0.5f"),
+    ("min.cleanable.dirty.ratio", "1d"),
+    ("min.cleanable.dirty.ratio", "0x1p-1"),
     ("leader.replication.throttled.replicas", "*"),
     ("leader.replication.throttled.replicas", "1:1,2:1"),
 )
@@ -53,6 +57,11 @@ REFUSED = (
     ("cleanup.policy", "Delete"),
     ("min.cleanable.dirty.ratio", "1.1"),
     ("min.cleanable.dirty.ratio", "half"),
+    ("min.cleanable.dirty.ratio", "nan"),
+    ("min.cleanable.dirty.ratio", "Infinity"),
+    ("min.cleanable.dirty.ratio", "0x1"),
+    ("min.cleanable.dirty.ratio", "0_1"),
+    ("min.cleanable.dirty.ratio", "\u0661"),
     ("leader.replication.throttled.replicas", "x"),
     ("remote.storage.enable", "true"),
 )

@@ -26,6 +26,11 @@ def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
     [
         ("num.partitions", "many"),
         ("num.partitions", "0"),
+        ("num.partitions", "1_0"),
+        ("num.partitions", "\u00a01"),
+        ("num.partitions", "2147483648"),
+        ("group.max.size", "1_0"),
+        ("transaction.max.timeout.ms", "1_0"),
         ("fetch.max.bytes", "-1"),
         ("auto.create.topics.enable", "yes"),
         ("log.message.timestamp.type", "Never"),

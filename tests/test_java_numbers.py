@@ -1,0 +1,64 @@
+"""What Java takes for a number, and Python doesn't, and the other way round. A real Kafka is asked of some of
+it: tests/broker/configs.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from kproto.java_numbers import double, double_text, whole
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0), ("+7", 7), ("-7", -7), ("007", 7), ("٣", 3), ("2147483647", 2**31 - 1)],
+)
+def test_whole_numbers_are_read(text: str, number: int) -> None:
+    assert whole(text) == number
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1_0", " 1", "1 ", "²", "0x1", "1.0", "2147483648", "9" * 5000, "\u00a01"]
+)
+def test_what_is_no_whole_number_is_none(text: str) -> None:
+    assert whole(text) is None
+
+
+def test_longs_are_longer() -> None:
+    assert (whole(str(-(2**63)), 64), whole(str(2**63), 64)) == (-(2**63), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0.5", 0.5), ("5e-1", 0.5), ("1.", 1.0), (".5", 0.5), ("0.5f", 0.5), ("1d", 1.0), ("1D", 1.0),
+        ("0x1p-1", 0.5), ("0x.8p0", 0.5), ("0X1.P0F", 1.0), ("-0", -0.0), ("Infinity", math.inf),
+        ("-Infinity", -math.inf), ("0x1p99999", math.inf), ("1e999", math.inf),
+    ],
+)  # fmt: skip
+def test_doubles_are_read(text: str, number: float) -> None:
+    assert double(text) == number
+
+
+def test_not_a_number_is_a_double() -> None:
+    assert math.isnan(double("NaN") or 0.0)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nan", "inf", "infinity", "1_0", "0x10", "0x1", "0xp0", "٣", " 1", "1ff", "."]
+)
+def test_what_is_no_double_is_none(text: str) -> None:
+    assert double(text) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1.0, "1.0"), (0.5, "0.5"), (0.001, "0.001"), (1e-4, "1.0E-4"), (1.25e-5, "1.25E-5"), (0.0, "0.0"),
+        (math.nan, "NaN"),
+    ],
+)  # fmt: skip
+def test_doubles_are_written_as_java_writes_them(number: float, text: str) -> None:
+    assert double_text(number) == text
