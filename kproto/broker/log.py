@@ -43,6 +43,7 @@ class Log:
         "_ends",
         "_epochs",
         "_highest",
+        "_latest",
         "_timestamps",
         "end_offset",
         "start_offset",
@@ -57,6 +58,8 @@ class Log:
         self._ends: list[int] = []  # bytes ever stored up to and including this batch
         self._timestamps: list[int] = []
         self._highest: list[int] = []  # the highest timestamp up to and including this batch: ordered
+        # The first batch with the highest timestamp, and that: it stays when the log starts behind it.
+        self._latest: tuple[bytes, int] | None = None
         self._epochs: list[tuple[int, int]] = [(0, 0)]  # (leader epoch, its first offset)
 
     @property
@@ -76,6 +79,8 @@ class Log:
         self._timestamps.append(max_timestamp)
         self._highest.append(max(max_timestamp, self._highest[-1]) if self._highest else max_timestamp)
         self.end_offset += count
+        if self._latest is None or max_timestamp > self._latest[1]:
+            self._latest = batch, max_timestamp
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None
@@ -114,15 +119,17 @@ class Log:
         """
         for index in range(bisect_left(self._highest, timestamp), len(self._batches)):
             if self._timestamps[index] >= timestamp:
-                for batch in batches(self._batches[index], check_crc=False):
-                    for record in batch.records():
-                        if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                            return Found(record.offset, record.timestamp, batch.partition_leader_epoch)
+                found = _first_in(self._batches[index], timestamp, self.start_offset)
+                if found is not None:
+                    return found
         return None
 
     def latest_timestamp(self) -> Found | None:
-        """The first record with the highest timestamp of all; None in an empty log."""
-        return self.first_at(self._highest[-1]) if self._highest else None
+        """The first record with the highest timestamp of all; None in a log that never had one.
+
+        It may lie before the start, as Kafka's does while its segment is there.
+        """
+        return None if self._latest is None else _first_in(*self._latest, 0)
 
     def delete_before(self, offset: int) -> None:
         """Let the log start at `offset`, and forget the batches that end before it."""
@@ -160,6 +167,8 @@ class Log:
             self.end_offset = max(self._bases[left], self.start_offset)
         for column in (self._batches, self._bases, self._ends, self._timestamps, self._highest):
             del column[left:]
+        latest = max(range(left), key=self._timestamps.__getitem__, default=None)
+        self._latest = None if latest is None else (self._batches[latest], self._timestamps[latest])
         self._begin(self.leader_epoch + 1)
 
     def _begin(self, leader_epoch: int) -> None:
@@ -170,11 +179,11 @@ class Log:
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """The end of the largest known epoch not above `leader_epoch` (LeaderEpochFileCache.endOffsetFor).
 
-        An epoch older than all that are known ended where the first of these began.
+        An epoch older than all that are known ended where the first of these began; -1 is none.
         """
         if leader_epoch == self.leader_epoch:
             return EpochEnd(leader_epoch, self.end_offset)
-        if not 0 <= leader_epoch < self.leader_epoch:
+        if leader_epoch == -1 or leader_epoch > self.leader_epoch:
             return EpochEnd(-1, -1)
         after = bisect_right(self._epochs, (leader_epoch, 2**63))
         known = self._epochs[after - 1][0] if after else leader_epoch
@@ -183,6 +192,15 @@ class Log:
     def epoch_at(self, offset: int) -> int:
         """The leader epoch under which `offset` was, or will be, stored."""
         return self._epochs[max(bisect_right(self._epochs, offset, key=_start) - 1, 0)][0]
+
+
+def _first_in(stored: bytes, timestamp: int, start: int) -> Found | None:
+    """The first record of a batch from `start` on that is of `timestamp` or later."""
+    for batch in batches(stored, check_crc=False):
+        for record in batch.records():
+            if record.timestamp >= timestamp and record.offset >= start:
+                return Found(record.offset, record.timestamp, batch.partition_leader_epoch)
+    return None
 
 
 def _start(epoch: tuple[int, int]) -> int:

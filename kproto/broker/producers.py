@@ -81,7 +81,8 @@ class Producers:
         if epoch < state.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if epoch > state.epoch:
-            return ErrorCode.NONE if first_sequence == 0 else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            fits = first_sequence == 0 or state.epoch < 0  # who had none may begin anywhere
+            return ErrorCode.NONE if fits else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         found = state.duplicate(first_sequence, last_sequence(first_sequence, count))
         if found is not None:
             return found

@@ -321,10 +321,11 @@ def _commit(turn: Turn, call: Received[OffsetCommitRequest]) -> None:
 
 
 def _txn_commit(turn: Turn, call: Received[TxnOffsetCommitRequest]) -> None:
-    if call.request.group_id:
-        _to_table(turn, Kind.TXN_COMMIT, call.request.group_id, offsets.read_txn_commit(turn, call))
+    commit = offsets.read_txn_commit(turn, call)
+    if commit.open_ and not call.request.group_id:
+        commit.refuse(turn, ErrorCode.INVALID_GROUP_ID)
     else:
-        refuse(turn, call, ErrorCode.INVALID_GROUP_ID)
+        _to_table(turn, Kind.TXN_COMMIT, call.request.group_id, commit)
 
 
 def _to_table(turn: Turn, kind: Kind, group_id: str, commit: offsets.Commit) -> None:
@@ -338,9 +339,7 @@ def _to_table(turn: Turn, kind: Kind, group_id: str, commit: offsets.Commit) -> 
 def _delete_offsets(turn: Turn, call: Received[OffsetDeleteRequest]) -> None:
     deletion = deleting.read_deletion(turn, call)
     group = turn.coordinator.find(call.request.group_id)
-    if not deletion.open_:
-        deletion.answer(turn)
-    elif not call.request.group_id:
+    if not call.request.group_id:
         refuse(turn, call, ErrorCode.INVALID_GROUP_ID)
     else:
         TABLE[Kind.DELETE_OFFSETS, group.state](turn, group, deletion)

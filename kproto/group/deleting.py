@@ -2,7 +2,8 @@
 
 Rules that hold here:
 
-* Partitions that don't exist are answered before the group is looked at, as with commits.
+* A group that there is not, or that keeps its offsets, is all that is told; else partitions that don't
+  exist are, as with commits.
 * An Empty group loses whatever is asked for, also what was never committed: the answer is no error.
 * A group of consumers keeps the offsets of topics that a member subscribes to. Members of another kind
   don't say what they read, so their group keeps everything.
@@ -23,6 +24,7 @@ from ..messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from .answers import gathered
 from .classic import Group, GroupState, Received, Turn, move
 from .offsets import CONSUMER, is_subscribed, topic_error
 from .refusals import refuse
@@ -37,6 +39,10 @@ class Deletion:
     open_: list[tuple[str, int]]
 
     def answer(self, turn: Turn) -> None:
+        topics = self.call.request.topics
+        named = [(topic.name, p.partition_index) for topic in topics for p in topic.partitions]
+        there = {position for position, key in enumerate(named) if key in self.open_}
+        told = gathered(topics, [self.codes[key] for key in named], there)
         turn.reply(
             self.call,
             OffsetDeleteResponse(
@@ -44,16 +50,13 @@ class Deletion:
                 throttle_time_ms=0,
                 topics=[
                     OffsetDeleteResponseTopic(
-                        name=topic.name,
+                        name=topics[number].name,
                         partitions=[
-                            OffsetDeleteResponsePartition(
-                                partition_index=p.partition_index,
-                                error_code=self.codes[topic.name, p.partition_index],
-                            )
-                            for p in topic.partitions
+                            OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+                            for index, code in partitions
                         ],
                     )
-                    for topic in self.call.request.topics
+                    for number, partitions in told
                 ],
             ),
         )

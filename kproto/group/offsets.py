@@ -21,7 +21,7 @@ Follows OffsetMetadataManager, ClassicGroup.validateOffsetCommit and OffsetExpir
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -32,9 +32,6 @@ from ..messages.consumer_protocol import ConsumerProtocolSubscription
 from ..messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 from ..messages.offset_fetch import (
     OffsetFetchRequest,
@@ -48,11 +45,9 @@ from ..messages.offset_fetch import (
 from ..messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
 )
 from ..wire.types import ZERO_UUID
+from .answers import commit_response, gathered, txn_commit_response
 from .classic import Committed, Group, GroupState, Received, Topics, Turn, member_error, move
 
 CONSUMER: Final = "consumer"  # the protocol type whose metadata is a ConsumerProtocolSubscription
@@ -91,12 +86,12 @@ class Commit:
         self.answer(turn)
 
     def answer(self, turn: Turn) -> None:
-        codes = iter(self.codes)
         request = self.call.request
+        told = gathered(request.topics, self.codes, {position for position, _, _ in self.open_})
         if isinstance(request, OffsetCommitRequest):
-            turn.reply(self.call, _commit_response(request, codes))
+            turn.reply(self.call, commit_response(request, told))
         else:
-            turn.reply(self.call, _txn_commit_response(request, codes))
+            turn.reply(self.call, txn_commit_response(request, told))
 
 
 _Partition = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
@@ -180,8 +175,11 @@ def commit_while_completing(turn: Turn, group: Group, commit: Commit) -> None:
 
 
 def txn_commit(turn: Turn, group: Group, commit: Commit) -> None:
-    """Take a promise in any state: from a member in its generation, or from a producer that names neither."""
-    error = ErrorCode.NONE if commit.anonymous else _commit_error(group, commit)
+    """Take a promise in any state: from a member in its generation, or from a producer that names neither;
+    without a generation from anybody, where there are no members.
+    """
+    nobody = commit.generation < 0 and group.state is GroupState.EMPTY
+    error = ErrorCode.NONE if commit.anonymous or nobody else _commit_error(group, commit)
     if error:
         commit.refuse(turn, error)
     else:
@@ -231,40 +229,6 @@ def _store(turn: Turn, group: Group, commit: Commit) -> None:
 def _java_length(text: str) -> int:
     """`String.length()`: UTF-16 units, of which a character outside of the basic plane takes two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _commit_response(request: OffsetCommitRequest, codes: Iterator[int]) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=next(codes))
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _txn_commit_response(request: TxnOffsetCommitRequest, codes: Iterator[int]) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        throttle_time_ms=0,
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=p.partition_index, error_code=next(codes)
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
 
 
 def end_transaction(turn: Turn, producer_id: int, committed: bool) -> None:

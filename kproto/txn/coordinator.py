@@ -33,7 +33,7 @@ store. Two-phase commit (KIP-939) is not there, as Kafka 4.3 does not advertise 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +43,8 @@ from ..messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
 )
 from ..messages.describe_transactions import DescribeTransactionsRequest
 from ..messages.end_txn import EndTxnRequest
@@ -52,7 +54,7 @@ from ..wire.message import Message
 from . import adding, ending, naming
 from .adding import Adding
 from .describe import describe_transactions, list_transactions
-from .refusals import BATCHED_SINCE, by_topic, refuse, told
+from .refusals import BATCHED_SINCE, by_topic, refuse, repeated, told
 from .settings import Settings
 from .transaction import (
     EDGES,
@@ -190,10 +192,11 @@ def _add_partitions(turn: Turn, call: Received[AddPartitionsToTxnRequest]) -> No
         asked = [(t.name, index) for t in request.v3_and_below_topics for index in t.partitions]
         ask = Adding(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch, asked)
         _add(turn, Kind.ADD, request.v3_and_below_transactional_id, ask)
-        codes = {one: told(request, call.version, code) for one, code in ask.codes.items()}
+        ask.codes = {one: told(request, call.version, code) for one, code in ask.codes.items()}
+        results_by_topic = _told(request.v3_and_below_topics, ask)
         turn.reply(
             call,
-            AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=by_topic(codes)),
+            AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results_by_topic),
         )
         return
     results: list[AddPartitionsToTxnResult] = []
@@ -202,9 +205,19 @@ def _add_partitions(turn: Turn, call: Received[AddPartitionsToTxnRequest]) -> No
         ask = Adding(one.producer_id, one.producer_epoch, asked)
         _add(turn, Kind.VERIFY if one.verify_only else Kind.ADD, one.transactional_id, ask)
         results.append(
-            AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=by_topic(ask.codes))
+            AddPartitionsToTxnResult(
+                transactional_id=one.transactional_id,
+                topic_results=by_topic(ask.codes) if one.verify_only else _told(one.topics, ask),
+            )
         )
     turn.reply(call, AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results))
+
+
+def _told(topics: Sequence[AddPartitionsToTxnTopic], ask: Adding) -> list[AddPartitionsToTxnTopicResult]:
+    """One code for all is told in the order of the request, what is there twice twice."""
+    if ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in ask.codes.values():
+        return by_topic(ask.codes)
+    return repeated(topics, ask.code)
 
 
 def _add_offsets(turn: Turn, call: Received[AddOffsetsToTxnRequest]) -> None:

@@ -8,7 +8,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..error_codes import ErrorCode
@@ -18,6 +18,7 @@ from ..messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
 from ..messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -57,23 +58,36 @@ def refusal(request: Message, code: ErrorCode, version: int) -> Message:
         case EndTxnRequest():
             return EndTxnResponse(throttle_time_ms=0, error_code=code)
         case AddPartitionsToTxnRequest() if version < BATCHED_SINCE:
-            asked = [(t.name, index) for t in request.v3_and_below_topics for index in t.partitions]
+            results_by_topic = repeated(request.v3_and_below_topics, code)
             return AddPartitionsToTxnResponse(
-                throttle_time_ms=0, results_by_topic_v3_and_below=by_topic(dict.fromkeys(asked, code))
+                throttle_time_ms=0, results_by_topic_v3_and_below=results_by_topic
             )
         case AddPartitionsToTxnRequest():
             results = [
                 AddPartitionsToTxnResult(
-                    transactional_id=one.transactional_id,
-                    topic_results=by_topic(
-                        {(t.name, index): code for t in one.topics for index in t.partitions}
-                    ),
+                    transactional_id=one.transactional_id, topic_results=repeated(one.topics, code)
                 )
                 for one in request.transactions
             ]
             return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
         case _:
             raise TypeError(f"{type(request).__name__} has no answer that only says no")
+
+
+def repeated(
+    topics: Iterable[AddPartitionsToTxnTopic], code: ErrorCode
+) -> list[AddPartitionsToTxnTopicResult]:
+    """One code for all that a request names."""
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
 
 
 def by_topic(codes: Mapping[Partition, ErrorCode]) -> list[AddPartitionsToTxnTopicResult]:

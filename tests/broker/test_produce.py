@@ -124,10 +124,6 @@ def test_every_cut_batch_is_refused(stage: Stage, client: Client) -> None:
     assert stored(stage) == []
 
 
-def test_bytes_behind_the_batch_are_refused(client: Client) -> None:
-    assert client.produce(batch_of(b"a") + b"\0").error_code == ErrorCode.CORRUPT_MESSAGE
-
-
 def test_a_batch_with_gaps_is_refused(client: Client) -> None:
     assert client.produce(batch_of(b"a", last_offset=4)).error_code == ErrorCode.INVALID_RECORD
 

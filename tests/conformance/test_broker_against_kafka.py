@@ -389,7 +389,8 @@ def test_records_are_deleted_alike(both: Both) -> None:
         asked = DeleteRecordsPartition(partition_index=partition, offset=offset)
         topic = DeleteRecordsTopic(name=both.topic, partitions=[asked])
         both.agree(DeleteRecordsRequest(topics=[topic], timeout_ms=2000))
-        both.agree(listing(both.topic, -2))
+        for timestamp in (-2, -3, NOW, NOW + 1, NOW + 2, NOW + 9):
+            both.agree(listing(both.topic, timestamp))
 
 
 def test_compacted_topics_keep_their_records_alike(both: Both) -> None:
@@ -457,6 +458,9 @@ def test_configs_are_described_and_altered_alike(both: Both) -> None:
     resource = AlterConfigsResource(resource_type=2, resource_name=name, configs=twice)
     both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True))
     resource.configs = twice[:1]
+    odd = AlterableConfig(name="retention.ms", config_operation=9, value="1")
+    strange = AlterConfigsResource(resource_type=2, resource_name="none-such", configs=[odd])
+    both.agree(IncrementalAlterConfigsRequest(resources=[resource, strange], validate_only=False))
     both.agree(IncrementalAlterConfigsRequest(resources=[resource, resource], validate_only=True))
 
 

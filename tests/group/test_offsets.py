@@ -188,7 +188,7 @@ def test_unknown_topics_and_partitions_are_refused_one_by_one() -> None:
     stage = Stage(KnownTopics())
     codes = stage.commit(offsets={P0: 1, ("flights", 2): 2, ("flights", -1): 3, ("ghost", 0): 4}).codes
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert codes == [ErrorCode.NONE, missing, missing, missing]
+    assert codes == [missing, missing, ErrorCode.NONE, missing]  # as brokers tell them: see group.answers
     assert stage.committed() == [1]
 
 

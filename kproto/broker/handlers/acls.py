@@ -18,15 +18,18 @@ from ...messages.describe_acls import (
     DescribeAclsResponse,
 )
 from ..broker import Broker
-from ..call import Call, Result
+from ..call import Call, Closing, Result
 from ..security.acls import CLUSTER_NAME, Acl, AclFilter, Operation, Pattern, Permission, Resource
 
+UNKNOWN = "the request has UNKNOWN elements"
 NO_AUTHORIZER = "No Authorizer is configured on the broker."
 
 
 def describe_acls(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, DescribeAclsRequest)
+    if _strange(request):
+        return Closing(UNKNOWN)
     if broker.acls is None:
         return DescribeAclsResponse(
             throttle_time_ms=0,
@@ -58,6 +61,11 @@ def describe_acls(broker: Broker, call: Call) -> Result:
 def create_acls(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, CreateAclsRequest)
+    if any(
+        _unknown(one.resource_type, one.resource_pattern_type, one.operation, one.permission_type)
+        for one in request.creations
+    ):
+        return Closing(UNKNOWN)
     results: list[AclCreationResult] = []
     for wanted in request.creations:
         code, why = ErrorCode.NONE, None
@@ -84,6 +92,8 @@ def create_acls(broker: Broker, call: Call) -> Result:
 def delete_acls(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, DeleteAclsRequest)
+    if any(_strange(one) for one in request.filters):
+        return Closing(UNKNOWN)
     results: list[DeleteAclsFilterResult] = []
     for wanted in request.filters:
         if broker.acls is None:
@@ -108,6 +118,16 @@ def delete_acls(broker: Broker, call: Call) -> Result:
         ]
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
+
+
+def _strange(wanted: DescribeAclsRequest | DeleteAclsFilter) -> bool:
+    kind, pattern = wanted.resource_type_filter, wanted.pattern_type_filter
+    return _unknown(kind, pattern, wanted.operation, wanted.permission_type)
+
+
+def _unknown(kind: int, pattern: int, operation: int, permission: int) -> bool:
+    """Does one say UNKNOWN? Kafka reads no such request, but one with a number that nobody knows."""
+    return 0 in (kind, pattern, operation, permission)
 
 
 def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:

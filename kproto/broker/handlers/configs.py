@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -25,11 +26,14 @@ from ...messages.incremental_alter_configs import (
 from ..broker import Broker
 from ..call import Call, Result
 from ..settings import Settings
-from ..topic_configs import INTS, TOPIC_DEFAULTS, check_topic_config
+from ..topic_configs import INTS, TOPIC_DEFAULTS, check_topic_config, shown
 from ..topics import Topic, bad_name, broker_default
+
+Refusal = tuple[ErrorCode, str | None]
 
 TOPIC: Final = 2  # ConfigResource.Type
 BROKER: Final = 4
+TYPES: Final = frozenset({TOPIC, BROKER, 8, 16, 32})  # and those of loggers, metrics and groups
 
 
 class Source(IntEnum):
@@ -69,6 +73,8 @@ _LISTS: Final = frozenset(
 def describe_configs(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, DescribeConfigsRequest)
+    if any(resource.resource_type not in TYPES for resource in request.resources):
+        return _refused(request)
     results = [_described(broker, resource) for resource in request.resources]
     if not request.include_synonyms:
         for result in results:
@@ -77,12 +83,31 @@ def describe_configs(broker: Broker, call: Call) -> Result:
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
+def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """What Kafka answers where one of the resources is of a type that it doesn't know."""
+    return DescribeConfigsResponse(
+        throttle_time_ms=0,
+        results=[
+            DescribeConfigsResult(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message="Unexpected resource type",
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[],
+            )
+            for resource in request.resources
+        ],
+    )
+
+
 def _described(broker: Broker, resource: DescribeConfigsResource) -> DescribeConfigsResult:
     kind, name = resource.resource_type, resource.resource_name
     error, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
     topic = broker.topics.named(name)
     if kind == TOPIC and topic is not None:
         configs = described_topic(topic, broker.settings)
+        for config in configs:
+            config.value = None if config.value is None else shown(config.name, config.value)
     elif kind == TOPIC:
         why = bad_name(name)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why is None else ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -165,43 +190,59 @@ def incremental_alter_configs(broker: Broker, call: Call) -> Result:
     """Change configs of topics. Those of the broker are fixed when it starts."""
     request = call.envelope.request
     assert isinstance(request, IncrementalAlterConfigsRequest)
-
-    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
-
-    def alter(resource: AlterConfigsResource) -> AlterConfigsResourceResponse:
-        error: ErrorCode = ErrorCode.INVALID_REQUEST
-        message: str | None = "Each resource must appear at most once."
-        if times[resource.resource_type, resource.resource_name] == 1:
-            error, message = _altered(broker, resource, validate_only=request.validate_only)
-        return AlterConfigsResourceResponse(
-            error_code=error,
-            error_message=message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
+    refused = _refused_first(request.resources)
+    rest = [resource for resource in request.resources if _key(resource) not in refused]
+    if any(change.config_operation not in {*Operation} for one in rest for change in one.configs):
+        # The controller fails over the whole.
+        refused |= {_key(one): (ErrorCode.UNKNOWN_SERVER_ERROR, "Unknown operation") for one in rest}
+    responses: list[AlterConfigsResourceResponse] = []
+    for resource in request.resources:
+        error, message = refused.get(_key(resource)) or _altered(
+            broker, resource, validate_only=request.validate_only
         )
-
-    responses = [alter(resource) for resource in request.resources]
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
-def _altered(
-    broker: Broker, resource: AlterConfigsResource, *, validate_only: bool
-) -> tuple[ErrorCode, str | None]:
-    if resource.resource_type != TOPIC:
-        return ErrorCode.INVALID_REQUEST, "Only configs of topics can be altered on this broker."
+def _key(resource: AlterConfigsResource) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _refused_first(resources: Sequence[AlterConfigsResource]) -> dict[tuple[int, str], Refusal]:
+    """What a broker refuses before it asks its controller (ConfigAdminManager.preprocess)."""
+    times = Counter(map(_key, resources))
+    refused: dict[tuple[int, str], Refusal] = {}
+    for resource in resources:
+        missing = [
+            one.name
+            for one in resource.configs
+            if one.value is None and one.config_operation != Operation.DELETE
+        ]
+        why: str | None = None
+        if times[_key(resource)] > 1:
+            why = "Each resource must appear at most once."
+        elif len({change.name for change in resource.configs}) < len(resource.configs):
+            why = "Error due to duplicate config keys"
+        elif missing:
+            why = f"Null value not supported for : {', '.join(missing)}"
+        elif resource.resource_type != TOPIC:
+            why = "Only configs of topics can be altered on this broker."
+        if why is not None:
+            refused[_key(resource)] = ErrorCode.INVALID_REQUEST, why
+    return refused
+
+
+def _altered(broker: Broker, resource: AlterConfigsResource, *, validate_only: bool) -> Refusal:
+    """In the order in which Kafka looks: lists, the name, the values, and whether there is a topic."""
     topic = broker.topics.named(resource.resource_name)
-    if topic is None:
-        if (why := bad_name(resource.resource_name)) is not None:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION, why
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
-    if len({change.name for change in resource.configs}) < len(resource.configs):
-        return ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys"
-    missing = [
-        one.name for one in resource.configs if one.value is None and one.config_operation != Operation.DELETE
-    ]
-    if missing:
-        return ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(missing)}"
-    configs = dict(topic.configs)
+    configs = dict(topic.configs) if topic is not None else {}
     for change in resource.configs:
         if change.config_operation == Operation.DELETE:
             configs.pop(change.name, None)
@@ -209,22 +250,29 @@ def _altered(
         value = _changed(topic, change)
         if value is None:
             return ErrorCode.INVALID_CONFIG, f"{change.name} is no list"
-        why = check_topic_config(change.name, value)
-        if why is not None:
-            return ErrorCode.INVALID_CONFIG, why
         configs[change.name] = value
+    if not resource.resource_name:
+        return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
+    if (why := bad_name(resource.resource_name)) is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, why
+    for name, value in configs.items():
+        if (why := check_topic_config(name, value)) is not None:
+            return ErrorCode.INVALID_CONFIG, why
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
     if not validate_only:
         topic.configs = configs
     return ErrorCode.NONE, None
 
 
-def _changed(topic: Topic, change: AlterableConfig) -> str | None:
+def _changed(topic: Topic | None, change: AlterableConfig) -> str | None:
     """The new value; None when this can't be done to this config."""
     if change.config_operation == Operation.SET:
         return change.value
     if change.name not in _LISTS or change.value is None:
         return None
-    now = [item for item in topic.config(change.name).split(",") if item]
+    before = TOPIC_DEFAULTS[change.name] if topic is None else topic.config(change.name)
+    now = [item for item in before.split(",") if item]
     items = change.value.split(",")
     if change.config_operation == Operation.APPEND:
         return ",".join([*now, *(item for item in items if item not in now)])

@@ -33,7 +33,8 @@ from ..sessions import Key, Plan, TopicKey
 from ..topics import NO_ID, Partition, Topic
 from .lookup import epoch_error, missing_topic
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+ERRORS_ABOVE_SINCE = 13
 LEADER_SINCE = 16  # KIP-951
 
 
@@ -52,7 +53,7 @@ class ParkedFetch:
         """The answer, if there is enough to read, or if it has to go out `at_once`."""
         answers, stored = self._read()
         enough = (
-            stored >= self.request.min_bytes
+            stored >= min(self.request.min_bytes, self._room())
             or not answers
             or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in answers.values())
         )
@@ -89,15 +90,22 @@ class ParkedFetch:
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
         """What each partition answers now, and how many bytes of records that is."""
         self.partitions.clear()
-        room = min(self.request.max_bytes, self.broker.settings.fetch_max_bytes)
+        room = self._room()
         answers: dict[Key, PartitionData] = {}
         total = 0
         for key, wanted in self.plan.wanted.items():
             topic = self._topic(key[0])
-            data = self._read_partition(key[0], topic, wanted, room - total, at_least_one=total == 0)
-            total += len(data.records or b"")
+            data = self._read_partition(key[0], topic, wanted, room, at_least_one=total == 0)
+            size = len(data.records or b"")
+            total += size
+            if topic is not None and topic.partition(wanted.partition) is not None:
+                room = max(room - size, 0)  # so one below 0 concerns the first alone
             answers[key] = data
         return answers, total
+
+    def _room(self) -> int:
+        """How many bytes of records the answer may have."""
+        return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes)
 
     def _topic(self, key: TopicKey) -> Topic | None:
         topics = self.broker.topics
@@ -116,7 +124,7 @@ class ParkedFetch:
             return _missing(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         self.partitions.add(partition)
         log = partition.log
-        stale = epoch_error(log, wanted.current_leader_epoch)
+        stale = epoch_error(log, max(wanted.current_leader_epoch, -1))  # below -1 is nothing said, too
         if not self.broker.leads(partition, wanted.partition):
             stale = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if stale is not ErrorCode.NONE:
@@ -130,9 +138,11 @@ class ParkedFetch:
         read: list[bytes] = []
         committed = self.request.isolation_level == READ_COMMITTED
         stable = partition.stable_offset
+        before = stable if committed else None
         if diverging is None:
             limit = min(wanted.partition_max_bytes, room)
-            before = stable if committed else None
+            if limit < 0 and wanted.fetch_offset < (log.end_offset if before is None else before):
+                return _failed(wanted.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             read = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one, before=before)
         return PartitionData(
             partition_index=wanted.partition,
@@ -141,7 +151,9 @@ class ParkedFetch:
             last_stable_offset=stable,
             log_start_offset=log.start_offset,
             diverging_epoch=diverging or EpochEndOffset(),
-            aborted_transactions=_aborted(partition, wanted.fetch_offset, len(read)) if committed else None,
+            aborted_transactions=_aborted(partition, wanted.fetch_offset, len(read))
+            if committed and diverging is None
+            else None,
             records=b"".join(read),
         )
 
@@ -158,15 +170,41 @@ class ParkedFetch:
 def fetch(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, FetchRequest)
-    plan = broker.sessions.plan(request, call.version >= 13, call.now)  # KIP-516: topics by id
+    by_id = call.version >= 13  # KIP-516
+    plan = broker.sessions.plan(request, by_id, call.now)
     if isinstance(plan, ErrorCode):
         return FetchResponse(throttle_time_ms=0, error_code=plan, responses=[])
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and any(
+        _exists(broker, topic, wanted.partition) for (topic, _), wanted in plan.wanted.items()
+    ):
+        return _refused(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
     parked = ParkedFetch(broker, call, request, plan, call.now + request.max_wait_ms)
     response = parked.answer(at_once=request.max_wait_ms <= 0)
     if response is None:
         broker.park(parked)
         return PARKED
     return response
+
+
+def _exists(broker: Broker, key: TopicKey, index: int) -> bool:
+    topic = broker.topics.named(key) if isinstance(key, str) else broker.topics.with_id(key)
+    return topic is not None and topic.partition(index) is not None
+
+
+def _refused(request: FetchRequest, version: int, error: ErrorCode) -> FetchResponse:
+    """A refusal of the whole; older clients look for it in the partitions."""
+    told = [] if version >= ERRORS_ABOVE_SINCE else request.topics
+    return FetchResponse(
+        throttle_time_ms=0,
+        error_code=error,
+        session_id=request.session_id,
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic, partitions=[_missing(one.partition, error) for one in topic.partitions]
+            )
+            for topic in told
+        ],
+    )
 
 
 def _aborted(partition: Partition, offset: int, batches: int) -> list[AbortedTransaction]:

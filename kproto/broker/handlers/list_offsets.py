@@ -21,7 +21,7 @@ from ..broker import Broker
 from ..call import Call, Result
 from ..log import Found
 from ..topics import Partition
-from .fetch import READ_COMMITTED
+from .fetch import READ_COMMITTED, READ_UNCOMMITTED
 from .lookup import epoch_error, find_partition
 
 LATEST: Final = -1
@@ -45,6 +45,8 @@ _SINCE: Final = {
 def list_offsets(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, ListOffsetsRequest)
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _refused(request)
     asked = Counter(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
@@ -80,14 +82,27 @@ def list_offsets(broker: Broker, call: Call) -> Result:
             response.leader_epoch = epoch
         return response
 
+    # A partition that is asked for twice is refused, once.
+    wanted: dict[str, dict[int, ListOffsetsPartition]] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            wanted.setdefault(topic.name, {})[one.partition_index] = one
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=name, partitions=[answer(name, one) for one in found.values()])
+            for name, found in wanted.items()
+        ]
+    )
+
+
+def _refused(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """What Kafka answers when it can't read the request's level of isolation."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
                 name=topic.name,
-                # A partition that is asked for twice is refused, once.
                 partitions=[
-                    answer(topic.name, partition)
-                    for partition in {one.partition_index: one for one in topic.partitions}.values()
+                    _failed(one.partition_index, ErrorCode.UNKNOWN_SERVER_ERROR) for one in topic.partitions
                 ],
             )
             for topic in request.topics

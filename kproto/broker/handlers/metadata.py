@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ...error_codes import ErrorCode
@@ -31,7 +32,7 @@ from ..topics import NO_ID, Partition, Topic, bad_name
 from .lookup import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 
 BY_ID_SINCE: Final = 12  # KIP-516; versions 10 and 11 have the field, but brokers refuse what is in it
-BROKERS: Final = 1  # DescribeCluster's endpoint type
+BROKERS, CONTROLLERS = 1, 2  # DescribeCluster's endpoint types
 MAX_DESCRIBED_PARTITIONS: Final = 2000  # max.request.partition.size.limit
 
 
@@ -52,7 +53,9 @@ def metadata(broker: Broker, call: Call) -> Result:
         topics = [_described(broker, topic, operations) for topic in broker.topics]
     else:
         create = request.allow_auto_topic_creation and broker.settings.auto_create_topics_enable
-        topics = [_asked(broker, call, asked, operations, create) for asked in request.topics or ()]
+        topics = [
+            _asked(broker, call, asked, operations, create) for asked in _each_once(request.topics or ())
+        ]
     rack = broker.settings.broker_rack or None
     nodes = broker.cluster.nodes.values()
     return MetadataResponse(
@@ -70,6 +73,12 @@ def metadata(broker: Broker, call: Call) -> Result:
     )
 
 
+def _each_once(topics: Iterable[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """The topics that are asked for: where one is by its id, none is by its name."""
+    ids = {one.topic_id: one for one in topics if one.topic_id != NO_ID}
+    return list(ids.values()) or list({one.name: one for one in topics}.values())
+
+
 def _asked(
     broker: Broker, call: Call, asked: MetadataRequestTopic, operations: int, create: bool
 ) -> MetadataResponseTopic:
@@ -79,7 +88,7 @@ def _asked(
         if topic is not None:
             return _described(broker, topic, operations)
         return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=asked.name, topic_id=asked.topic_id, partitions=[]
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=[]
         )
     name = asked.name or ""
     topic = broker.topics.named(name)
@@ -137,9 +146,10 @@ def describe_cluster(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, DescribeClusterRequest)
     if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == CONTROLLERS
         return DescribeClusterResponse(
             throttle_time_ms=0,
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="The request was sent to an endpoint of type BROKER.",
             cluster_id="",
             brokers=[],
@@ -166,6 +176,8 @@ def describe_topic_partitions(broker: Broker, call: Call) -> Result:
     """Describe topics in the order of their names, page by page; `cursor` says where to go on (KIP-966)."""
     request = call.envelope.request
     assert isinstance(request, DescribeTopicPartitionsRequest)
+    if any(not topic.name for topic in request.topics):
+        return _none_described(request)
     names = {topic.name for topic in request.topics} or {topic.name for topic in broker.topics}
     first = 0
     if request.cursor is not None:
@@ -210,6 +222,19 @@ def describe_topic_partitions(broker: Broker, call: Call) -> Result:
             answer.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=stop)
             break
     return answer
+
+
+def _none_described(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """What Kafka answers when one of the topics has no name."""
+    return DescribeTopicPartitionsResponse(
+        throttle_time_ms=0,
+        topics=[
+            DescribeTopicPartitionsResponseTopic(
+                error_code=ErrorCode.UNKNOWN_SERVER_ERROR, name=topic.name, topic_id=NO_ID, partitions=[]
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 def _detailed(broker: Broker, topic: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 from ...error_codes import ErrorCode
 from ...errors import MissingExtra, RecordError
@@ -24,6 +25,7 @@ from ...messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from ...records import Batch, assign_offsets, batches
@@ -42,6 +44,9 @@ ADDS_SINCE: Final = 12  # KIP-890: writing is taking part
 # Where the header of a batch of magic 2 has what is asked before the batch is believed.
 _MAGIC_AT, _ATTRIBUTES_AT, _PRODUCER_AT, _EPOCH_AT, _SEQUENCE_AT = 16, 22, 43, 51, 53
 _TRANSACTIONAL: Final = 0x10
+_BEFORE_SIZE: Final = 12  # Records.LOG_OVERHEAD
+_SMALLEST: Final = 14  # LegacyRecord.RECORD_OVERHEAD_V0
+_NEWEST_MAGIC: Final = 2
 
 # What the coordinator says, for clients that can't take it from Produce: they try again.
 _TRY_AGAIN: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
@@ -50,20 +55,22 @@ _TRY_AGAIN: Final = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINA
 def produce(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, ProduceRequest)
+    parts = [part for data in request.topic_data for part in data.partition_data]
+    if any(_unreadable(part.records or b"") for part in parts):
+        return _all_refused(request, ErrorCode.CORRUPT_MESSAGE)
     if not may_write_in_transactions(broker, call, request):
         return not_in_transactions(request)
     by_id = call.version >= 13  # KIP-516
-    verdicts = _verdicts(broker, call, request, by_id=by_id)
+    wanted = _each_once(request.topic_data)
+    verdicts = _verdicts(broker, call, request, wanted, by_id=by_id)
     responses: list[TopicProduceResponse] = []
     changed: list[Partition] = []
-    for data in request.topic_data:
+    for data in wanted:
         topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
         answers: list[PartitionProduceResponse] = []
         for part in data.partition_data:
             partition = topic.partition(part.index) if topic else None
-            if request.acks not in (-1, 0, 1):
-                answers.append(_refused(part.index, ErrorCode.INVALID_REQUIRED_ACKS, None))
-            elif topic is None:
+            if topic is None:
                 answers.append(_refused(part.index, missing_topic(by_id=by_id), None))
             elif partition is None:
                 answers.append(_refused(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
@@ -71,6 +78,8 @@ def produce(broker: Broker, call: Call) -> Result:
                 answers.append(_refused(part.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))
             elif (why := verdicts.get((topic.name, part.index))) is not None and why is not ErrorCode.NONE:
                 answers.append(_refused(part.index, why, _why(why)))
+            elif request.acks not in (-1, 0, 1):
+                answers.append(_refused(part.index, ErrorCode.INVALID_REQUIRED_ACKS, None))
             else:
                 answers.append(_append(topic, partition, part, call))
                 changed.append(partition)
@@ -89,11 +98,23 @@ def produce(broker: Broker, call: Call) -> Result:
     return Closing(f"a produce with acks=0 failed: {ErrorCode(failed[0]).name}") if failed else None
 
 
+def _each_once(topics: Sequence[TopicProduceData]) -> Sequence[TopicProduceData]:
+    """What is to be appended: of a partition that is there twice, the last."""
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return topics
+    found: dict[tuple[str, UUID], dict[int, PartitionProduceData]] = {}
+    for data in topics:
+        for part in data.partition_data:
+            found.setdefault((data.name, data.topic_id), {})[part.index] = part
+    return [
+        TopicProduceData(name=name, topic_id=topic_id, partition_data=list(parts.values()))
+        for (name, topic_id), parts in found.items()
+    ]
+
+
 def _transactional(records: bytes | None) -> tuple[int, int] | None:
     """The producer id and epoch of the transaction that the batch says it belongs to."""
-    if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != 2:
-        return None
-    if not records[_ATTRIBUTES_AT] & _TRANSACTIONAL:
+    if records is None or not _claims_one(records):
         return None
     producer_id, epoch = (
         int.from_bytes(records[at:end], "big", signed=True)
@@ -102,9 +123,16 @@ def _transactional(records: bytes | None) -> tuple[int, int] | None:
     return None if producer_id < 0 else (producer_id, epoch)
 
 
+def _claims_one(records: bytes | None) -> bool:
+    """Does the batch say that it belongs to a transaction?"""
+    if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != 2:
+        return False
+    return bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+
+
 def may_write_in_transactions(broker: Broker, call: Call, request: ProduceRequest) -> bool:
     """Does the request have the id of its transaction, and may its client write under that id?"""
-    if not any(_transactional(part.records) for data in request.topic_data for part in data.partition_data):
+    if not any(_claims_one(part.records) for data in request.topic_data for part in data.partition_data):
         return True
     name = request.transactional_id
     return name is not None and broker.may(call, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
@@ -112,7 +140,31 @@ def may_write_in_transactions(broker: Broker, call: Call, request: ProduceReques
 
 def not_in_transactions(request: ProduceRequest) -> ProduceResponse | Closing:
     """Nothing of the request is done."""
-    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return _all_refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
+
+def _unreadable(records: bytes) -> bool:
+    """Is the head of the first batch one at which Kafka stops reading (ByteBufferLogInputStream)?"""
+    if len(records) < _BEFORE_SIZE:
+        return False
+    size = int.from_bytes(records[_BEFORE_SIZE - 4 : _BEFORE_SIZE], "big", signed=True)
+    return size < _SMALLEST or (len(records) > _MAGIC_AT and records[_MAGIC_AT] > _NEWEST_MAGIC)
+
+
+def _without_a_tail(records: bytes) -> bytes:
+    """The records up to a batch that was cut off, which Kafka passes over; the first is never passed over."""
+    if len(records) < _MAGIC_AT + 1:
+        return records
+    end = _BEFORE_SIZE + int.from_bytes(records[_BEFORE_SIZE - 4 : _BEFORE_SIZE], "big", signed=True)
+    rest = len(records) - end
+    if end <= 0 or rest <= 0:
+        return records
+    size = int.from_bytes(records[end + _BEFORE_SIZE - 4 : end + _BEFORE_SIZE], "big", signed=True)
+    whole = rest >= _BEFORE_SIZE and (_unreadable(records[end:]) or rest >= _BEFORE_SIZE + size)
+    return records if whole else records[:end]
+
+
+def _all_refused(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | Closing:
     if request.acks == 0:
         return Closing(f"a produce with acks=0 failed: {code.name}")
     return ProduceResponse(
@@ -122,17 +174,22 @@ def not_in_transactions(request: ProduceRequest) -> ProduceResponse | Closing:
                 topic_id=data.topic_id,
                 partition_responses=[_refused(part.index, code, None) for part in data.partition_data],
             )
-            for data in request.topic_data
+            for data in _each_once(request.topic_data)
         ]
     )
 
 
 def _verdicts(
-    broker: Broker, call: Call, request: ProduceRequest, *, by_id: bool
+    broker: Broker,
+    call: Call,
+    request: ProduceRequest,
+    wanted: Sequence[TopicProduceData],
+    *,
+    by_id: bool,
 ) -> dict[tuple[str, int], ErrorCode]:
     """What the transaction coordinator says to the batches of a transaction, by partition (X6)."""
     asked: dict[tuple[str, int], tuple[int, int]] = {}
-    for data in request.topic_data:
+    for data in wanted:
         topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
         for part in data.partition_data:
             producer = _transactional(part.records)
@@ -172,19 +229,29 @@ def _append(
 ) -> PartitionProduceResponse:
     """Store the batch of one partition, or say why not."""
     log = partition.log
-    records = data.records or b""
+    records = _without_a_tail(data.records or b"")
     append_time = call.now if topic.config("message.timestamp.type") == "LogAppendTime" else None
     start = log.start_offset
+    if len(records) > _MAGIC_AT and records[_MAGIC_AT] != _NEWEST_MAGIC:
+        why = f"batches must have magic 2, not {records[_MAGIC_AT]}"
+        return _refused(data.index, ErrorCode.INVALID_RECORD, why)
     try:
         found = list(batches(records, check_crc=False))
         refusal = _refusal(found, len(records), int(topic.config("max.message.bytes")), call.version)
         if refusal is not None:
             return _refused(data.index, *refusal)
-        if found[0].is_control:
-            return _refused(
-                data.index, ErrorCode.INVALID_RECORD, "clients may not write control batches", start
-            )
         batch = found[0]
+        if batch.base_offset != 0:
+            why = f"a client's batch begins at offset 0, not {batch.base_offset}"
+            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start)
+        if batch.count < 1:
+            return _refused(data.index, ErrorCode.INVALID_RECORD, "the batch has no records", start)
+        if batch.is_control:
+            why = "clients may not write control batches"
+            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start)
+        if batch.producer_id >= 0 and batch.base_sequence < 0:
+            why = f"a producer's batch has the sequence {batch.base_sequence}"
+            return _refused(data.index, ErrorCode.INVALID_RECORD, why, start)
         stamped = assign_offsets(records, log.end_offset, log.leader_epoch, log_append_time=append_time)
         latest = call.now + int(topic.config("message.timestamp.after.max.ms"))
         if "compact" in topic.config("cleanup.policy"):
@@ -237,8 +304,6 @@ def _refusal(found: list[Batch], size: int, largest: int, version: int) -> tuple
         return ErrorCode.INVALID_RECORD, f"batches must have magic 2, not {batch.magic}"
     if size > largest:
         return ErrorCode.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {largest}"
-    if batch.count < 1:
-        return ErrorCode.INVALID_RECORD, "the batch has no records"
     if batch.compression == "zstd" and version < ZSTD_SINCE:
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE} or newer"
     return None

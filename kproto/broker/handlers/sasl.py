@@ -109,29 +109,20 @@ def alter_scram(broker: Broker, call: Call) -> Result:
         *request.deletions,
         *request.upsertions,
     ]
-    times = Counter((change.name, change.mechanism) for change in changes)
     refused: dict[str, tuple[ErrorCode, str]] = {}
+    seen: set[str] = set()
     for change in changes:
-        known = (
-            broker.users.credential(NUMBERS[change.mechanism], change.name)
-            if change.mechanism in NUMBERS
-            else None
-        )
-        if not change.name:
-            refused[change.name] = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
-        elif change.mechanism not in NUMBERS:
-            refused[change.name] = ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
-        elif times[change.name, change.mechanism] > 1:
-            why = "A user credential cannot be altered twice in the same request"
-            refused[change.name] = ErrorCode.DUPLICATE_RESOURCE, why
-        elif not isinstance(change, ScramCredentialUpsertion):
-            if known is None:
-                why = "Attempt to delete a user credential that does not exist"
-                refused[change.name] = ErrorCode.RESOURCE_NOT_FOUND, why
-        elif change.iterations < LEAST_ITERATIONS:
-            refused[change.name] = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
-        elif change.iterations > MOST_ITERATIONS:
-            refused[change.name] = ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+        if change.name in refused:
+            continue
+        if change.name in seen:
+            twice = "A user credential cannot be altered twice in the same request"
+            refused[change.name] = ErrorCode.DUPLICATE_RESOURCE, twice
+        elif (why := _refusal(broker, change)) is not None:
+            refused[change.name] = why
+        seen.add(change.name)
+    for change in request.upsertions:
+        if change.name not in refused and not change.salted_password:
+            refused[change.name] = ErrorCode.UNKNOWN_SERVER_ERROR, "Empty key"  # Java makes no HMAC with that
     for change in changes:
         if change.name in refused:
             continue
@@ -152,3 +143,21 @@ def alter_scram(broker: Broker, call: Call) -> Result:
             for name in dict.fromkeys(change.name for change in changes)
         ],
     )
+
+
+def _refusal(
+    broker: Broker, change: ScramCredentialDeletion | ScramCredentialUpsertion
+) -> tuple[ErrorCode, str] | None:
+    """Why this can't be done; None when it can."""
+    if not change.name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+    if change.mechanism not in NUMBERS:
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    if not isinstance(change, ScramCredentialUpsertion):
+        if broker.users.credential(NUMBERS[change.mechanism], change.name) is None:
+            return ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+    elif change.iterations < LEAST_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"
+    elif change.iterations > MOST_ITERATIONS:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations"
+    return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
-from uuid import uuid5
+from uuid import UUID, uuid5
 
 from ...error_codes import ErrorCode
 from ...messages.create_partitions import (
@@ -36,7 +37,7 @@ from ...messages.delete_topics import (
 from ..broker import Broker
 from ..call import Call, Result
 from ..topic_configs import check_topic_config
-from ..topics import MAX_PARTITIONS, NO_ID, Topic, grow
+from ..topics import MAX_PARTITIONS, NO_ID, Topic, count_refusal, grow
 from .configs import described_topic
 from .lookup import find_partition, missing_topic
 
@@ -99,9 +100,13 @@ def _count(broker: Broker, wanted: CreatableTopic) -> int:
 
 def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | None:
     """Why this topic can't be made; None when it can."""
-    refused = broker.topics.refusal(wanted.name, count)
+    refused = broker.topics.name_refusal(wanted.name)
     if refused is not None:
         return refused
+    for config in {config.name: config for config in wanted.configs}.values():
+        why = check_topic_config(config.name, config.value)
+        if why is not None:
+            return ErrorCode.INVALID_CONFIG, why
     if wanted.assignments:
         if wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT:
             return (
@@ -115,16 +120,16 @@ def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | No
             )
         if any(one.broker_ids != [broker.node.id] for one in wanted.assignments):
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The only broker is {broker.node.id}."
-    elif wanted.replication_factor not in (DEFAULT, 1):
+    elif wanted.replication_factor == 0 or wanted.replication_factor < DEFAULT:
+        why = "Replication factor must be larger than 0, or -1 to use the default value."
+        return ErrorCode.INVALID_REPLICATION_FACTOR, why
+    refused = count_refusal(count)
+    if refused is None and wanted.replication_factor > 1:
         return (
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor {wanted.replication_factor} is not possible: there is 1 broker.",
         )
-    for config in wanted.configs:
-        why = check_topic_config(config.name, config.value)
-        if why is not None:
-            return ErrorCode.INVALID_CONFIG, why
-    return None
+    return refused
 
 
 def delete_topics(broker: Broker, call: Call) -> Result:
@@ -132,8 +137,10 @@ def delete_topics(broker: Broker, call: Call) -> Result:
     assert isinstance(request, DeleteTopicsRequest)
     asked = request.topics or [DeleteTopicState(name=name, topic_id=NO_ID) for name in request.topic_names]
     times = Counter((wanted.name, wanted.topic_id) for wanted in asked)
+    ids = {wanted.topic_id for wanted in asked if wanted.name is None}
+    named = {wanted.name for wanted in asked if wanted.topic_id == NO_ID}
 
-    def delete(wanted: DeleteTopicState) -> DeletableTopicResult:
+    def delete(wanted: DeleteTopicState) -> DeletableTopicResult | None:
         by_id = wanted.topic_id != NO_ID
         topic = broker.topics.with_id(wanted.topic_id) if by_id else broker.topics.named(wanted.name or "")
         refused: Refusal | None = None
@@ -141,6 +148,11 @@ def delete_topics(broker: Broker, call: Call) -> Result:
             refused = ErrorCode.INVALID_REQUEST, "Say either the name or the id of a topic."
         elif times[wanted.name, wanted.topic_id] > 1:
             refused = ErrorCode.INVALID_REQUEST, "The topic is in the request twice."
+        elif topic is not None and by_id and topic.name in named:
+            return None  # its name is refused, which is answer enough
+        elif topic is not None and topic.id in ids and not by_id:
+            refused = ErrorCode.INVALID_REQUEST, "The topic is in the request by its name and by its id."
+            wanted = DeleteTopicState(name=topic.name, topic_id=topic.id)
         elif topic is not None and not broker.settings.delete_topic_enable:
             refused = ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false."
         if topic is None or refused is not None:
@@ -151,8 +163,17 @@ def delete_topics(broker: Broker, call: Call) -> Result:
         broker.delete_topic(topic, call.now)
         return DeletableTopicResult(name=topic.name, topic_id=topic.id, error_code=0)
 
-    wanted = {(one.name, one.topic_id): one for one in asked}.values()
-    return DeleteTopicsResponse(throttle_time_ms=0, responses=[delete(one) for one in wanted])
+    results = [delete(one) for one in _told_once(asked)]
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=[one for one in results if one is not None])
+
+
+def _told_once(asked: Sequence[DeleteTopicState]) -> list[DeleteTopicState]:
+    """Who is there twice, by name or by id, is answered once; what says both or neither, each time."""
+    found: dict[tuple[str | None, UUID, int], DeleteTopicState] = {}
+    for number, one in enumerate(asked):
+        odd = (one.name is None) == (one.topic_id == NO_ID)
+        found[one.name, one.topic_id, number if odd else -1] = one
+    return list(found.values())
 
 
 def create_partitions(broker: Broker, call: Call) -> Result:
@@ -225,12 +246,14 @@ def delete_records(broker: Broker, call: Call) -> Result:
             partition_index=index, low_watermark=log.start_offset, error_code=0
         )
 
+    wanted: dict[str, dict[int, DeleteRecordsPartition]] = {}  # of one that is there twice, the last
+    for topic in request.topics:
+        for one in topic.partitions:
+            wanted.setdefault(topic.name, {})[one.partition_index] = one
     return DeleteRecordsResponse(
         throttle_time_ms=0,
         topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[delete(topic.name, one) for one in topic.partitions]
-            )
-            for topic in request.topics
+            DeleteRecordsTopicResult(name=name, partitions=[delete(name, one) for one in found.values()])
+            for name, found in wanted.items()
         ],
     )

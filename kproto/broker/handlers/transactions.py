@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ...error_codes import ErrorCode
+from ...group.answers import gathered, txn_commit_response
 from ...messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -28,12 +29,7 @@ from ...messages.describe_producers import (
 from ...messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from ...messages.init_producer_id import InitProducerIdRequest
 from ...messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from ...messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from ...messages.txn_offset_commit import TxnOffsetCommitRequest
 from ...txn.coordinator import Partition as Name
 from ...txn.coordinator import Received, Reply
 from ...txn.describe import unknown
@@ -140,24 +136,10 @@ def txn_offset_commit(broker: Broker, call: Call) -> Result:
     ).values()
     if code is ErrorCode.NONE:
         return coordinated(broker, call)
-    return TxnOffsetCommitResponse(
-        throttle_time_ms=0,
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=one.partition_index,
-                        error_code=code
-                        if (topic.name, one.partition_index) in known
-                        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    codes = [code if one in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in asked]
+    there = {position for position, one in enumerate(asked) if one in known}
+    return txn_commit_response(request, gathered(request.topics, codes, there))
 
 
 def describe_producers(broker: Broker, call: Call) -> Result:

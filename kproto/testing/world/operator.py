@@ -297,11 +297,16 @@ class Operator:
 def _stored(
     world: World, request: OffsetCommitRequest, response: OffsetCommitResponse
 ) -> dict[TopicPartition, int]:
+    fine = {
+        (topic.name, topic.topic_id, one.partition_index)
+        for topic in response.topics
+        for one in topic.partitions
+        if one.error_code == ErrorCode.NONE
+    }
     taken: dict[TopicPartition, int] = {}
-    for asked, told in zip(request.topics, response.topics, strict=False):
+    for asked in request.topics:
         name = asked.name or world.cluster.topics.name(asked.topic_id) or ""
-        fine = {one.partition_index for one in told.partitions if one.error_code == ErrorCode.NONE}
         for one in asked.partitions:
-            if one.partition_index in fine:
+            if (asked.name, asked.topic_id, one.partition_index) in fine:
                 taken[TopicPartition(name, one.partition_index)] = one.committed_offset
     return taken

@@ -1,0 +1,396 @@
+"""Requests that no sane client sends, answered as Kafka answers them: see conformance/test_odd_requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.broker.topics import NO_ID
+from kproto.error_codes import ErrorCode as E
+from kproto.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kproto.messages.create_acls import AclCreation, CreateAclsRequest
+from kproto.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kproto.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kproto.messages.describe_acls import DescribeAclsRequest
+from kproto.messages.describe_cluster import DescribeClusterRequest
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kproto.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.stage import Client, Stage, answered, batch_of, fetching, values, wanted
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2, "e": 1})
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    made = stage.client()
+    made.produce(batch_of(b"a", b"b"))
+    made.produce(batch_of(b"c"))
+    return made
+
+
+@pytest.mark.parametrize("field", ["all", "partition"])
+def test_less_than_no_bytes_is_an_error_where_there_is_something_to_read(client: Client, field: str) -> None:
+    least = {"max_bytes": -1} if field == "partition" else {}
+    request = fetching(wanted(**least), wait=0, max_bytes=-1 if field == "all" else 1 << 20)
+    (data,) = answered(client.fetch(request))
+    assert (data.error_code, data.high_watermark) == (E.UNKNOWN_SERVER_ERROR, -1)
+    end = fetching(wanted(3, **least), wait=0, max_bytes=request.max_bytes)
+    assert [one.error_code for one in answered(client.fetch(end))] == [0]
+
+
+def test_no_bytes_at_all_is_the_first_batch(client: Client) -> None:
+    (data,) = answered(client.fetch(fetching(wanted(max_bytes=0), wait=0, max_bytes=0)))
+    assert values(data) == [b"a", b"b"]
+
+
+def test_less_than_no_bytes_concern_the_first_partition_alone(client: Client) -> None:
+    first, second = answered(client.fetch(fetching(wanted(partition=1), wanted(), wait=0, max_bytes=-5)))
+    assert (first.error_code, second.error_code, values(second)) == (0, 0, [b"a", b"b"])
+
+
+def test_a_fetch_waits_for_no_more_than_it_may_bring(client: Client) -> None:
+    request = fetching(wanted(), wait=10_000, min_bytes=1 << 30, max_bytes=10)
+    assert values(answered(client.fetch(request))[0]) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("version", [4, 12, 13, 18])
+def test_a_level_of_isolation_that_there_is_not_is_an_error(
+    stage: Stage, client: Client, version: int
+) -> None:
+    topic = wanted(topic="t", topic_id=stage.topic("t").id)
+    answer = client.fetch(fetching(topic, wait=0, isolation=7), version)
+    codes = [data.error_code for data in answered(answer)]
+    assert codes == ([E.UNKNOWN_SERVER_ERROR] if version < 13 else [])
+    assert version < 7 or answer.error_code == E.UNKNOWN_SERVER_ERROR
+    listed = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=7,
+        topics=[
+            ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        ],
+    )
+    assert client.ask(listed, 6).topics[0].partitions[0].error_code == E.UNKNOWN_SERVER_ERROR
+
+
+def test_a_leader_epoch_below_minus_one_is_none_for_a_fetch(client: Client) -> None:
+    (data,) = answered(client.fetch(fetching(wanted(epoch=-2), wait=0)))
+    assert data.error_code == 0
+
+
+def deleting(*offsets: int) -> DeleteRecordsRequest:
+    wanted = [DeleteRecordsPartition(partition_index=0, offset=offset) for offset in offsets]
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wanted)], timeout_ms=1)
+
+
+def test_the_latest_record_is_found_when_the_log_starts_behind_it(client: Client) -> None:
+    client.ask(deleting(2))
+    found = client.list_offsets(-3)
+    assert (found.offset, found.timestamp) == (1, 1001)
+    client.ask(deleting(-1))
+    assert client.list_offsets(-3).offset == 1
+
+
+def test_the_latest_record_is_lost_with_the_end_of_its_log(stage: Stage, client: Client) -> None:
+    log = stage.log("t")
+    client.produce(batch_of(b"late", timestamps=[9000]))
+    assert client.list_offsets(-3).offset == 3
+    log.truncate(3)
+    assert client.list_offsets(-3).offset == 1
+    log.truncate(0)
+    assert client.list_offsets(-3).offset == -1
+
+
+def test_of_one_partition_twice_the_last_is_done(stage: Stage, client: Client) -> None:
+    answer = client.ask(deleting(3, 1))
+    assert [(one.partition_index, one.low_watermark) for one in answer.topics[0].partitions] == [(0, 1)]
+    parts = [PartitionProduceData(index=0, records=batch_of(value)) for value in (b"x", b"y")]
+    data = [TopicProduceData(name="t", partition_data=[part]) for part in parts]
+    (told,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=data), 9).responses
+    assert [one.base_offset for one in told.partition_responses] == [3]
+    assert stage.log("t").end_offset == 4
+
+
+def test_of_one_partition_twice_list_offsets_tells_once(client: Client) -> None:
+    one = ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    (told,) = client.ask(ListOffsetsRequest(replica_id=-1, topics=[one, one]), 6).topics
+    assert [part.error_code for part in told.partitions] == [E.INVALID_REQUEST]
+
+
+def test_one_topic_twice_is_described_once_and_by_its_id_where_one_has_one(
+    stage: Stage, client: Client
+) -> None:
+    by_name = MetadataRequestTopic(name="t")
+    by_id = MetadataRequestTopic(name="ignored", topic_id=stage.topic("e").id)
+    unknown = MetadataRequestTopic(name="t", topic_id=stage.random_id())
+
+    def told(*topics: MetadataRequestTopic) -> Any:
+        answer = client.ask(MetadataRequest(topics=list(topics), allow_auto_topic_creation=False), 12)
+        return [(one.name, one.error_code) for one in answer.topics]
+
+    assert told(by_name, by_name) == [("t", 0)]
+    assert told(by_name, by_id, by_id) == [("e", 0)]
+    assert told(unknown) == [(None, E.UNKNOWN_TOPIC_ID)]
+
+
+def committing(*places: tuple[str, int]) -> OffsetCommitRequest:
+    topics = [
+        OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                OffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=1, committed_metadata=None
+                )
+            ],
+        )
+        for name, index in places
+    ]
+    return OffsetCommitRequest(group_id="g", member_id="", topics=topics)
+
+
+def test_commits_are_told_by_topic_what_does_not_exist_first(client: Client) -> None:
+    def told(*places: tuple[str, int]) -> Any:
+        topics = client.ask(committing(*places), 8).topics
+        return [(one.name, [(p.partition_index, p.error_code) for p in one.partitions]) for one in topics]
+
+    missing = E.UNKNOWN_TOPIC_OR_PARTITION
+    assert told(("t", 0), ("t", 9), ("t", 1)) == [("t", [(9, missing), (0, 0), (1, 0)])]
+    assert told(("t", 0), ("t", 1)) == [("t", [(0, 0)]), ("t", [(1, 0)])]
+
+
+def test_a_group_that_there_is_not_is_told_before_partitions_that_there_are_not(client: Client) -> None:
+    topic = OffsetDeleteRequestTopic(name="no", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    for group, code in (("g", E.GROUP_ID_NOT_FOUND), ("", E.INVALID_GROUP_ID)):
+        answer = client.ask(OffsetDeleteRequest(group_id=group, topics=[topic]))
+        assert (answer.error_code, answer.topics) == (code, [])
+
+
+def test_a_topic_by_its_name_and_its_id_is_not_deleted(stage: Stage, client: Client) -> None:
+    topic = stage.topic("t")
+    both = [DeleteTopicState(name="t", topic_id=NO_ID), DeleteTopicState(name=None, topic_id=topic.id)]
+    answer = client.ask(DeleteTopicsRequest(topics=both, timeout_ms=1))
+    assert [(one.name, one.topic_id, one.error_code) for one in answer.responses] == [
+        ("t", topic.id, E.INVALID_REQUEST)
+    ]
+    assert stage.broker.topics.named("t") is topic
+    in_one = DeleteTopicState(name="t", topic_id=topic.id)
+    answer = client.ask(DeleteTopicsRequest(topics=[in_one, in_one], timeout_ms=1))
+    assert [one.error_code for one in answer.responses] == [E.INVALID_REQUEST] * 2
+
+
+def creating(partitions: int, factor: int, *configs: tuple[str, str]) -> CreateTopicsRequest:
+    topic = CreatableTopic(
+        name="new",
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs],
+    )
+    return CreateTopicsRequest(topics=[topic], validate_only=True)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (creating(0, 0, ("no.such", "1")), E.INVALID_CONFIG),
+        (creating(0, 0), E.INVALID_REPLICATION_FACTOR),
+        (creating(0, 2), E.INVALID_PARTITIONS),
+        (creating(1, 2), E.INVALID_REPLICATION_FACTOR),
+        (creating(1, 1, ("cleanup.policy", "shred"), ("cleanup.policy", "delete")), E.NONE),
+    ],
+)
+def test_what_is_wrong_with_a_topic_is_told_in_kafkas_order(
+    client: Client, request_: CreateTopicsRequest, code: E
+) -> None:
+    assert client.ask(request_).topics[0].error_code == code
+
+
+def altering(name: str, *changes: tuple[str, int, str]) -> AlterConfigsResource:
+    configs = [
+        AlterableConfig(name=config, config_operation=op, value=value) for config, op, value in changes
+    ]
+    return AlterConfigsResource(resource_type=2, resource_name=name, configs=configs)
+
+
+def altered(client: Client, *resources: AlterConfigsResource) -> list[int]:
+    answer = client.ask(IncrementalAlterConfigsRequest(resources=list(resources), validate_only=False))
+    return [one.error_code for one in answer.responses]
+
+
+def test_what_is_wrong_with_a_change_of_configs_is_told_in_kafkas_order(client: Client) -> None:
+    assert altered(client, altering("no", ("retention.ms", 0, "soon"))) == [E.INVALID_CONFIG]
+    assert altered(client, altering("no", ("retention.ms", 0, "5"))) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert altered(client, altering("a b", ("retention.ms", 0, "soon"))) == [E.INVALID_TOPIC_EXCEPTION]
+    assert altered(client, altering("a b", ("retention.ms", 2, "5"))) == [E.INVALID_CONFIG]
+    assert altered(client, altering("", ("retention.ms", 0, "5"))) == [E.INVALID_REQUEST]
+
+
+def test_an_unknown_operation_fails_all_that_is_changed_with_it(stage: Stage, client: Client) -> None:
+    fine, odd = altering("t", ("retention.ms", 0, "5")), altering("e", ("retention.ms", 9, "5"))
+    assert altered(client, fine, odd) == [E.UNKNOWN_SERVER_ERROR] * 2
+    assert stage.topic("t").configs == {}
+
+
+def test_configs_are_described_as_they_were_read(client: Client) -> None:
+    given = {"min.cleanable.dirty.ratio": " 1d ", "retention.ms": "+5", "preallocate": "TRUE"}
+    given["cleanup.policy"] = "compact , delete"
+    assert altered(client, altering("t", *((name, 0, value) for name, value in given.items()))) == [0]
+    resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(given))
+    (told,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
+    assert {one.name: one.value for one in told.configs} == {
+        "min.cleanable.dirty.ratio": "1.0",
+        "retention.ms": "5",
+        "preallocate": "true",
+        "cleanup.policy": "compact,delete",
+    }
+
+
+def test_a_type_that_nobody_knows_fails_the_whole_description(client: Client) -> None:
+    resources = [
+        DescribeConfigsResource(resource_type=kind, resource_name="t", configuration_keys=None)
+        for kind in (2, 3)
+    ]
+    answer = client.ask(DescribeConfigsRequest(resources=resources))
+    assert [one.error_code for one in answer.results] == [E.INVALID_REQUEST] * 2
+
+
+def test_endpoints_that_are_neither_brokers_nor_controllers_are_not_supported(client: Client) -> None:
+    asked = [
+        DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=n) for n in (2, 3)
+    ]
+    codes = [client.ask(one).error_code for one in asked]
+    assert codes == [E.MISMATCHED_ENDPOINT_TYPE, E.UNSUPPORTED_ENDPOINT_TYPE]
+
+
+def test_a_topic_without_a_name_fails_the_whole_description(client: Client) -> None:
+    asked = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=""), TopicRequest(name="t")])
+    assert [one.error_code for one in client.ask(asked).topics] == [E.UNKNOWN_SERVER_ERROR] * 2
+
+
+def test_an_epoch_before_all_ended_where_the_first_began(stage: Stage) -> None:
+    assert stage.log("t").epoch_end(-2) == (-2, 0)
+    assert stage.log("t").epoch_end(-1) == (-1, -1)
+
+
+ACL = {"operation": 3, "permission_type": 3}
+FILTER = {
+    "resource_type_filter": 2,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+}
+
+
+@pytest.mark.parametrize("odd", [0, 99])
+def test_rules_with_unknown_in_them_are_not_read_but_with_a_strange_number_they_are(
+    stage: Stage, odd: int
+) -> None:
+    acl = {**ACL, "operation": odd}
+    creation = AclCreation(resource_type=2, resource_name="t", principal="User:a", host="*", **acl)
+    for request in (
+        DescribeAclsRequest(**FILTER, **acl),  # type: ignore[arg-type]
+        CreateAclsRequest(creations=[creation]),
+        DeleteAclsRequest(filters=[DeleteAclsFilter(**FILTER, **acl)]),  # type: ignore[arg-type]
+    ):
+        client = stage.client()
+        client.send(request)
+        assert (client.conn in stage.closed) == (odd == 0)
+
+
+def changing(*changes: Any) -> AlterUserScramCredentialsRequest:
+    return AlterUserScramCredentialsRequest(
+        deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
+        upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
+    )
+
+
+def setting(mechanism: int, password: bytes = b"p" * 32) -> ScramCredentialUpsertion:
+    return ScramCredentialUpsertion(
+        name="u", mechanism=mechanism, iterations=4096, salt=b"salt", salted_password=password
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (changing(setting(1), setting(2)), E.DUPLICATE_RESOURCE),
+        (changing(setting(1), setting(9)), E.DUPLICATE_RESOURCE),
+        (changing(ScramCredentialDeletion(name="u", mechanism=1), setting(2)), E.RESOURCE_NOT_FOUND),
+        (changing(ScramCredentialDeletion(name="u", mechanism=9), setting(2)), E.UNSUPPORTED_SASL_MECHANISM),
+        (changing(setting(1, b"")), E.UNKNOWN_SERVER_ERROR),
+        (changing(setting(1, b""), setting(2)), E.DUPLICATE_RESOURCE),
+    ],
+)
+def test_a_users_credentials_change_once(
+    client: Client, request_: AlterUserScramCredentialsRequest, code: E
+) -> None:
+    (told,) = client.ask(request_).results
+    assert told.error_code == code
+
+
+def test_batches_that_no_producer_makes_are_refused(stage: Stage, client: Client) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    shifted = batch_of(b"a", base_offset=0)
+    shifted = (5).to_bytes(8, "big") + shifted[8:]
+    for batch, code, start in (
+        (shifted, E.INVALID_RECORD, 0),
+        (batch_of(b"a", base_sequence=-1, **producer), E.INVALID_RECORD, 0),
+        (batch_of(b"a", is_transactional=True), E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1),
+        (b"\0" * 61, E.CORRUPT_MESSAGE, -1),
+        (batch_of(b"a")[:16] + b"\1" + batch_of(b"a")[17:], E.INVALID_RECORD, -1),
+    ):
+        told = client.produce(batch, version=9)
+        assert (told.error_code, told.log_start_offset) == (code, start)
+    assert stage.log("t").end_offset == 3
+
+
+def test_an_unreadable_head_fails_the_whole_request(client: Client) -> None:
+    parts = [
+        PartitionProduceData(index=0, records=batch_of(b"a")),
+        PartitionProduceData(index=1, records=b"\0" * 61),
+    ]
+    data = TopicProduceData(name="t", partition_data=parts)
+    (told,) = client.ask(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), 9).responses
+    assert [one.error_code for one in told.partition_responses] == [E.CORRUPT_MESSAGE] * 2
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"\0" * 8 + b"\0\0\0\x50", batch_of(b"b")[:-1]])
+def test_a_batch_that_was_cut_off_is_passed_over_behind_another(
+    stage: Stage, client: Client, tail: bytes
+) -> None:
+    assert client.produce(batch_of(b"a") + tail).error_code == 0
+    assert stage.log("t").end_offset == 4
+    assert stage.log("t").read(3, 1 << 20, at_least_one=True)[0][-1:] == batch_of(b"a")[-1:]
+
+
+def test_a_producer_without_an_epoch_may_go_on_with_any_sequence(client: Client) -> None:
+    first = batch_of(b"a", producer_id=7, producer_epoch=-1, base_sequence=5)
+    second = batch_of(b"a", producer_id=7, producer_epoch=0, base_sequence=3)
+    assert [client.produce(batch).error_code for batch in (first, second)] == [0, 0]
