@@ -1,0 +1,361 @@
+"""Requests that can be decoded and that no sane client sends: boundary numbers, odd names, one thing twice.
+
+A request is drawn field by field as it is declared. Most fields take a usual value, so that the odd one is
+what the broker stumbles over. The same dice throw the same request for two brokers: what each of them gave
+out itself (ids of topics, producers, members) stands at the same places of their `Scene`s.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from kproto.records import Record, encode_batch
+from kproto.wire.message import FRESH, Array, Field, Message, Struct
+from kproto.wire.types import Primitive
+
+NO_ID, SOME_ID = uuid.UUID(int=0), uuid.UUID(int=9)
+NOW: Final = int(time.time() * 1000) // 60_000 * 60_000
+ODD: Final = 0.12
+"""How often a field is odd."""
+
+Pool = tuple[Sequence[Any], Sequence[Any]]
+
+_BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+# Fields that stay what they are: replicas' own, and what would be a request of another broker.
+_FIXED: Final[Mapping[str, Any]] = {
+    "replica_id": -1,
+    "replica_directory_id": NO_ID,
+    "high_watermark": 2**63 - 1,
+}
+
+
+@dataclass
+class Scene:
+    """What one broker has: its names are the same on both, the ids are its own."""
+
+    title: str
+    ids: dict[str, uuid.UUID] = field(default_factory=dict[str, uuid.UUID])
+    producer: tuple[int, int] = (-1, -1)
+    idempotent: tuple[int, int] = (-1, -1)
+    member: str = ""
+    generation: int = -1
+    count: int = 0
+
+    def name(self, short: str) -> str:
+        return f"{self.title}-{short}"
+
+
+def edges(bits: int) -> list[int]:
+    return [-2, -1, 0, 1, 2, (1 << bits - 1) - 1, -(1 << bits - 1)]
+
+
+def _batches(scene: Scene) -> Pool:
+    """Of each kind one; the first are fine."""
+
+    def batch(*values: bytes, key: bytes | None = b"k", at: int = NOW, **fields: Any) -> bytes:
+        first = fields.get("base_offset", 0)
+        records = [Record(first + n, at, key, value) for n, value in enumerate(values or (b"v",))]
+        return encode_batch(records, **fields)
+
+    own, epoch = scene.idempotent
+    wrong = bytearray(batch())
+    wrong[16] = 1  # magic
+    flipped = bytearray(batch())
+    flipped[-1] ^= 1
+    strange = bytearray(batch())
+    strange[22] |= 0x80  # a bit of the attributes that nobody uses
+    producers = [
+        {"producer_id": pid, "producer_epoch": e, "base_sequence": s}
+        for pid in (own, 5_000_000)
+        for e in (epoch, epoch + 1, -1)
+        for s in (0, 1, -1, 2**31 - 1)
+    ]
+    odd: list[bytes | None] = [None, b"", b"\0", b"\0" * 61, bytes(wrong), bytes(flipped), bytes(strange)]
+    odd += [batch()[:-1], batch() + b"\0", batch() + batch(), batch(base_offset=7), batch(last_offset=9)]
+    odd += [batch(at=-1), batch(at=-2), batch(at=NOW + 10**9), batch(at=0), batch(key=None)]
+    odd += [
+        batch(b"a", b"b", base_timestamp=NOW + 99),
+        batch(max_timestamp=NOW + 99),
+        batch(max_timestamp=-1),
+    ]
+    odd += [encode_batch([], last_offset=0)]
+    odd += [batch(compression=one) for one in ("gzip", "lz4", "snappy", "zstd")]
+    odd += [
+        batch(timestamp_type="LogAppendTime"),
+        batch(partition_leader_epoch=5),
+        batch(delete_horizon_ms=NOW),
+    ]
+    odd += [batch(**one) for one in producers]
+    pid, epoch = scene.producer
+    for of in ((pid, epoch), (pid, epoch - 1), (5_000_000, 0)):
+        it = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
+        odd += [batch(base_sequence=s, is_control=c, **it) for s in (0, 3, -1) for c in (False, True)]
+    odd += [batch(is_control=True), batch(is_transactional=True)]
+    return [batch(), batch(b"1", b"2")], odd
+
+
+def pools(scene: Scene) -> dict[str, Pool]:
+    """The values of fields, by class and name or by name alone: usual ones, and odd ones."""
+    name = scene.name
+    topics = [name("t"), name("t"), name("t"), name("e")]
+    odd_topics = [
+        "",
+        ".",
+        "..",
+        "a b",
+        name("none"),
+        "x" * 250,
+        name("x" * 249)[:249],
+        "é",
+        name("T"),
+        name("t").replace("-", "_"),
+    ]
+    ids = [scene.ids.get("t", NO_ID), scene.ids.get("t", NO_ID), scene.ids.get("e", NO_ID)]
+    groups, odd_groups = [name("g"), name("g"), name("m")], ["", name("none"), name("x" * 300), name("é")]
+    txns, odd_txns = [name("x")], ["", name("none"), name("é")]
+    members, odd_members = [scene.member, ""], ["ghost", "x" * 300]
+    fresh = [name(f"n{scene.count}"), name(f"n{scene.count}b"), name(f"n{scene.count}c")]
+    epochs = [-1, 0]
+    # No small ones: a broker counts them up.
+    strangers = [-2, -1, 9_000_000, 2**63 - 1, -(2**63)]
+    configs = ["retention.ms", "cleanup.policy", "segment.bytes", "min.cleanable.dirty.ratio"]
+    values = ["1", "100000000", "compact", "delete", "0.5"]
+    odd_values = [
+        "",
+        " ",
+        "-1",
+        "-2",
+        "0",
+        "NaN",
+        "0.5f",
+        "1d",
+        "0x1p-1",
+        "true",
+        "1_0",
+        "compact,delete",
+        "0x10",
+    ]
+    acl_types, acl_ops = [2, 3, 1], [0, 1, 2, 3, 4, 7, 12]
+    return {
+        "topic": (topics, odd_topics),
+        "name": (topics, odd_topics),
+        "topic_names": (topics, odd_topics),
+        "topic_name": (topics, odd_topics),
+        "topic_id": (ids, [NO_ID, SOME_ID]),
+        # Of one without an id and another one behind it Kafka 4.3.1 makes a NullPointerException.
+        "FetchTopic.topic_id": (ids, [SOME_ID]),
+        "partition": ([0, 0, 0, 1], [*edges(32), 99]),
+        "partitions": ([0, 0, 0, 1], [*edges(32), 99]),
+        "partition_index": ([0, 0, 0, 1], [*edges(32), 99]),
+        "partition_indexes": ([0, 0, 0, 1], [*edges(32), 99]),
+        "index": ([0, 0, 0, 1], [*edges(32), 99]),
+        "current_leader_epoch": (epochs, edges(32)),
+        "committed_leader_epoch": (epochs, edges(32)),
+        "leader_epoch": (epochs, edges(32)),
+        "last_fetched_epoch": (epochs, edges(32)),
+        "fetch_offset": ([0, 1, 3], [*edges(64), 4]),
+        "timestamp": ([-1, -2, NOW], [*edges(64), -3, -4, -5, -6, -7, NOW + 1, NOW + 99]),
+        "max_wait_ms": ([0], [-1, -2, 1, 50]),
+        "min_bytes": ([0, 1], edges(32)),
+        "isolation_level": ([0, 1], [*edges(8), 7]),
+        "max_bytes": ([1 << 20], edges(32)),
+        "partition_max_bytes": ([1 << 20], edges(32)),
+        "session_id": ([0], [1, -1, 77]),
+        "session_epoch": ([-1, 0], [1, -2, 2**31 - 1]),
+        "log_start_offset": ([-1], [0, 5]),
+        "rack_id": ([""], ["x", "é"]),
+        "cluster_id": ([None], ["x", ""]),
+        "timeout_ms": ([5000], []),
+        "group_id": (groups, odd_groups),
+        "groups": (groups, odd_groups),
+        "groups_names": (groups, odd_groups),
+        "key": ([*groups, *txns], odd_groups),
+        "coordinator_keys": ([*groups, *txns], odd_groups),
+        "key_type": ([0, 1], [-2, -1, 3, 127, -128]),
+        # A commit founds the group without a name, which is there for the next scene, too.
+        "OffsetCommitRequest.group_id": (groups, odd_groups[1:]),
+        "TxnOffsetCommitRequest.group_id": (groups, odd_groups[1:]),
+        "generation_id": ([scene.generation], edges(32)),
+        "generation_id_or_member_epoch": ([-1, scene.generation], edges(32)),
+        "member_epoch": ([-1], edges(32)),
+        "member_id": (members, odd_members),
+        "group_instance_id": ([None], ["", "one", "x" * 300, "a b"]),
+        "session_timeout_ms": ([6000], [-1, 0, 299, 300, 1_800_000, 1_800_001, 2**31 - 1]),
+        "rebalance_timeout_ms": ([6000], [-1, 0, 300]),
+        "protocol_type": (["consumer"], ["", "connect"]),
+        "protocol_name": (["range"], ["", "sticky"]),
+        "JoinGroupRequestProtocol.name": (["range"], ["", "sticky", "roundrobin"]),
+        "metadata": ([b""], [b"\0", b"\0\1\0\0\0\0\xff\xff\xff\xff"]),
+        "assignment": ([b""], [b"x"]),
+        "reason": ([None], ["", "x" * 300]),
+        "retention_time_ms": ([-1], edges(64)),
+        "committed_offset": ([0, 1, 3], edges(64)),
+        "committed_metadata": ([None, "", "m"], ["x" * 4096, "x" * 4097]),
+        "states_filter": (["Stable", "Empty", "stable"], ["", "none"]),
+        "types_filter": (["classic", "consumer", "Classic"], ["", "none"]),
+        "CreatableTopic.name": (fresh, [name("t"), *odd_topics]),
+        "num_partitions": ([1, 2, -1], [-2, 0]),
+        "replication_factor": ([1, -1], [-2, 0, 2, 32767]),
+        "count": ([3, 4], [-2, -1, 0, 1, 2]),
+        "broker_ids": ([1], [0, 2, -1]),
+        "CreatableTopicConfig.name": (configs, ["", "no.such"]),
+        "AlterableConfig.name": (configs, ["", "no.such"]),
+        "configuration_keys": (configs, ["", "no.such"]),
+        "CreatableTopicConfig.value": (values, odd_values),
+        "AlterableConfig.value": (values, odd_values),
+        "config_operation": ([0, 1, 2, 3], []),
+        "resource_type": ([2], [0, 1, 3, 4, 5, 127, -1]),
+        "AlterConfigsResource.resource_type": ([2], []),
+        "resource_name": (topics, ["1", "2", *odd_topics]),
+        "transactional_id": (txns, odd_txns),
+        "transactional_ids": (txns, odd_txns),
+        "v3_and_below_transactional_id": (txns, odd_txns),
+        "TxnOffsetCommitRequest.transactional_id": (txns, []),
+        "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
+        "ProduceRequest.transactional_id": ([None, *txns], odd_txns),
+        "producer_id": ([scene.producer[0]], strangers),
+        "producer_epoch": ([scene.producer[1]], edges(16)),
+        "v3_and_below_producer_id": ([scene.producer[0]], strangers),
+        "v3_and_below_producer_epoch": ([scene.producer[1]], edges(16)),
+        "ProduceRequest.timeout_ms": ([5000], edges(32)),
+        "DeleteRecordsRequest.timeout_ms": ([5000], edges(32)),
+        "ListOffsetsRequest.timeout_ms": ([5000], edges(32)),
+        "transaction_timeout_ms": ([60_000], [*edges(32), 900_000, 900_001]),
+        "producer_id_filters": ([scene.producer[0]], strangers),
+        "state_filters": (["Ongoing", "Empty"], ["", "none", "ongoing", "Dead"]),
+        "duration_filter": ([-1], edges(64)),
+        "transactional_id_pattern": ([f"{scene.title}.*"], ["", "(", "x", f"{scene.title}"]),
+        "enable2_pc": ([False], [False]),
+        "keep_prepared_txn": ([False], [False]),
+        "endpoint_type": ([1], edges(8)),
+        "response_partition_limit": ([2000, 1], edges(32)),
+        "acks": ([-1, 1], [0]),
+        "offset": ([0, 1, -1], [*edges(64), 3, 4]),
+        "resource_type_filter": (acl_types, edges(8)),
+        "resource_pattern_type": ([3, 4], edges(8)),
+        "pattern_type_filter": ([3, 4, 1], edges(8)),
+        "operation": (acl_ops, edges(8)),
+        "permission_type": ([2, 3], edges(8)),
+        "AclCreation.resource_type": (acl_types, edges(8)),
+        "AclCreation.resource_name": ([name("t")], ["", "*", "é"]),
+        "resource_name_filter": ([name("t"), None], ["", "*"]),
+        "principal": (["User:alice"], ["", "alice", "User:", ":", "User:*", "Group:a"]),
+        "principal_filter": (["User:alice", None], ["", "alice", "User:"]),
+        "host": (["*"], ["", "h", "127.0.0.1"]),
+        "host_filter": (["*", None], ["", "h"]),
+        "mechanism": ([1, 2], edges(8)),
+        "SaslHandshakeRequest.mechanism": (["PLAIN"], [""]),
+        "iterations": ([4096], edges(32)),
+        "salt": ([b"salt"], [b""]),
+        "salted_password": ([b"p" * 32], [b""]),
+        "UserName.name": ([name("u")], ["", name("é")]),
+        "ScramCredentialDeletion.name": ([name("u")], ["", name("é")]),
+        "ScramCredentialUpsertion.name": ([name("u")], ["", name("é")]),
+        "client_software_name": (["a"], ["", "a b", "é", "-a", "a-"]),
+        "client_software_version": (["1"], ["", "a b", "é", "-a", "a-"]),
+    }
+
+
+# Lists that are mostly empty or null in a usual request, as they say what the broker would choose itself.
+_SPARSE: Final = {
+    "forgotten_topics_data",
+    "CreatableTopic.assignments",
+    "CreatePartitionsTopic.assignments",
+    "SyncGroupRequest.assignments",
+    "CreatableTopic.configs",
+    "configuration_keys",
+    "states_filter",
+    "types_filter",
+    "state_filters",
+    "producer_id_filters",
+    "cursor",
+}
+
+
+# Lists of which clients send one entry, and for which no two entries have an answer that means something.
+_ALONE: Final = {"transactions", "protocols"}
+
+
+# What is there twice is the very same: Kafka does the one and tells of the other.
+_TWICE_ALIKE: Final = {"topic_data", "partition_data"}
+
+
+def _names(one: Any) -> Any:
+    return (one.name, one.topic_id) if hasattr(one, "topic_id") else one.index
+
+
+class Drawing:
+    """One request of `kind` in `version`, as `dice` throw it for a scene."""
+
+    def __init__(self, scene: Scene, dice: Random, version: int, odd: float = ODD) -> None:
+        self._scene = scene
+        self._pools = pools(scene)
+        self._dice = dice
+        self._version = version
+        self._odd = odd
+
+    def draw(self, kind: type[Any]) -> Any:
+        values = {
+            one.name: self._value(kind, one) for one in kind.__fields__ if self._version in one.versions
+        }
+        return kind(**values)
+
+    def _is_odd(self) -> bool:
+        return self._dice.random() < self._odd
+
+    def _value(self, owner: type[Struct], one: Field) -> Any:
+        if one.name in _FIXED:
+            return _FIXED[one.name]
+        if one.default is FRESH:
+            return one.initial()
+        places = {one.name, f"{owner.__name__}.{one.name}"}
+        sparse = not places.isdisjoint(_SPARSE)
+        null = self._version in one.nullable
+        if isinstance(one.kind, Array):
+            if null and self._dice.random() < (0.6 if sparse else 0.05):
+                return None
+            element = one.kind.element
+            odd = self._is_odd()
+            if one.name in _ALONE:
+                return [self._one(owner, one, element)]
+            if sparse and not odd and self._dice.random() < 0.7:
+                return []
+            size = self._dice.choice([0, 2, 3] if odd else [1, 1, 1, 2])
+            made = [self._one(owner, one, element) for _ in range(size)]
+            if one.name in _TWICE_ALIKE:
+                made = list({_names(each): each for each in made}.values())
+            if made and self._is_odd():  # the same twice
+                made.append(self._dice.choice(made))
+            return made
+        if null and not isinstance(one.kind, Primitive):
+            return None if self._dice.random() < 0.8 else self.draw(one.kind)
+        value = self._one(owner, one, one.kind)
+        if null and one.name != "records" and self._dice.random() < 0.03:
+            return None
+        if value is None and not null:
+            return one.default
+        return value
+
+    def _one(self, owner: type[Struct], one: Field, kind: Any) -> Any:
+        if not isinstance(kind, Primitive):
+            return self.draw(kind)
+        found = self._pools.get(f"{owner.__name__}.{one.name}") or self._pools.get(one.name)
+        if one.name == "records":
+            found = _batches(self._scene)
+        if found is None:
+            if kind.name == "bool":
+                return self._dice.random() < 0.3
+            raise AssertionError(f"no values for {owner.__name__}.{one.name}")
+        usual, odd = found
+        return self._dice.choice(odd if odd and self._is_odd() else usual)
+
+
+def drawn(kind: type[Message], version: int, scene: Scene, seed: str, odd: float = ODD) -> Any:
+    """A request; the same for the same seed, but for what the scene's broker gave out."""
+    return Drawing(scene, Random(seed), version, odd).draw(kind)

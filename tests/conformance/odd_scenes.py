@@ -1,0 +1,370 @@
+"""Two brokers, each with the same scene: what one odd request after the other does to them, side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+import time
+import uuid
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kproto.messages.describe_transactions import DescribeTransactionsRequest
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.index import API_NAMES, request_class, response_class
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from kproto.records import Record, batches, encode_batch
+from kproto.txn.transaction import OFFSETS_TOPIC
+from kproto.wire.message import REQUIRED, Message
+from tests.broker.sockets import Socket
+from tests.conformance.odd_requests import NO_ID, NOW, SOME_ID, Scene, drawn
+
+_RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+PATIENCE = 30.0
+SILENCE = 4.0
+"""Seconds after which a request is taken for one that waits."""
+
+NOT_READY: Final = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+}
+# Those behind which Kafka's broker hears from its controller a little later.
+SLOW: Final = {"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs"}
+# Words, addresses, and what depends on the moment.
+FREE: Final = {
+    "error_message", "batch_index_error_message", "cluster_id", "host", "port", "documentation", "synonyms",
+    "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors",
+}  # fmt: skip
+ALL: Final = {"Metadata": "topics", "ListGroups": "groups", "ListTransactions": "transaction_states"}
+"""Answers that tell of everything there is, and where."""
+
+
+class Side:
+    """One broker and its scene."""
+
+    def __init__(self, bootstrap: str, title: str) -> None:
+        self.bootstrap = bootstrap
+        self.scene = Scene(title)
+        self.socket = Socket(bootstrap)
+        self.build()
+
+    def close(self) -> None:
+        self.socket.socket.close()
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The answer, or the word for there being none."""
+        self.socket.send(request, version)
+        return self.answer(request, version)
+
+    def answer(self, request: Message, version: int, until: float | None = None) -> Any:
+        assert request.__api_key__ is not None
+        end = time.monotonic() + SILENCE if until is None else until
+        self.socket.socket.settimeout(max(end - time.monotonic(), 0.2))
+        try:
+            if getattr(request, "acks", None) == 0:  # nothing is said, or the connection is closed
+                return self.ask(MetadataRequest(topics=[]), 12)
+            return self.socket.answer(response_class(request.__api_key__), version)
+        except TimeoutError:
+            word = "waits"
+        except ConnectionError:
+            word = "closed"
+        self.close()
+        self.socket = Socket(self.bootstrap)
+        return word
+
+    def until(self, request: Message, version: int, ready: Any) -> Any:
+        end = time.monotonic() + PATIENCE
+        while not ready(answer := self.ask(request, version)):
+            assert time.monotonic() < end, answer
+            time.sleep(0.01)
+        return answer
+
+    def build(self) -> None:
+        scene, name = self.scene, self.scene.name
+        made = [
+            CreatableTopic(name=name(one), num_partitions=n, replication_factor=1, assignments=[], configs=[])
+            for one, n in (("t", 2), ("e", 1))
+        ]
+        answer = self.ask(CreateTopicsRequest(topics=made), 7)
+        scene.ids = {one.name.rpartition("-")[2]: one.topic_id for one in answer.topics}
+        for one, index in (("t", 0), ("t", 1), ("e", 0)):
+            asked = ListOffsetsPartition(partition_index=index, timestamp=-1)
+            listed = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsTopic(name=name(one), partitions=[asked])]
+            )
+            self.until(listed, 5, lambda said: not said.topics[0].partitions[0].error_code)
+        for values in ((b"a", b"b"), (b"c",)):
+            records = [Record(n, NOW + n, b"k", value) for n, value in enumerate(values)]
+            part = PartitionProduceData(index=0, records=encode_batch(records))
+            data = TopicProduceData(name=name("t"), partition_data=[part])
+            self.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]), 9)
+        for kind in (0, 1):  # a new Kafka makes its own topics when it is asked for them
+            finding = FindCoordinatorRequest(key_type=kind, coordinator_keys=[name("g")])
+            self.until(finding, 6, lambda said: not said.coordinators[0].error_code)
+        idempotent = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        answer = self.until(idempotent, 4, lambda said: said.error_code not in NOT_READY)
+        scene.idempotent = answer.producer_id, answer.producer_epoch
+        named = InitProducerIdRequest(transactional_id=name("x"), transaction_timeout_ms=60_000)
+        answer = self.until(named, 4, lambda said: said.error_code not in NOT_READY)
+        scene.producer = answer.producer_id, answer.producer_epoch
+        one = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+        commit = OffsetCommitRequest(
+            group_id=name("g"),
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name=name("t"), partitions=[one])],
+        )
+        self.until(commit, 8, lambda said: said.topics[0].partitions[0].error_code not in NOT_READY)
+        join = JoinGroupRequest(
+            group_id=name("m"),
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        join.member_id = self.until(join, 5, lambda said: said.error_code not in NOT_READY).member_id
+        answer = self.ask(join, 5)
+        scene.member, scene.generation = answer.member_id, answer.generation_id
+        plan = [SyncGroupRequestAssignment(member_id=scene.member, assignment=b"plan")]
+        self.ask(
+            SyncGroupRequest(
+                group_id=name("m"),
+                generation_id=scene.generation,
+                member_id=scene.member,
+                assignments=plan,
+            ),
+            3,
+        )
+
+    def settle(self) -> None:
+        """Until the markers of the scene's transaction are written."""
+        asked = DescribeTransactionsRequest(transactional_ids=[self.scene.name("x")])
+        self.until(asked, 0, lambda said: "Prepare" not in said.transaction_states[0].transaction_state)
+
+    def look(self) -> dict[str, Any]:
+        """What became of the scene."""
+        name = self.scene.name
+        n = self.scene.count
+        found: dict[str, Any] = {}
+        names = [name(one) for one in ("t", "e", *(f"n{i}{x}" for i in range(n + 1) for x in ("", "b", "c")))]
+        described = self.ask(
+            MetadataRequest(
+                topics=[MetadataRequestTopic(name=one) for one in names], allow_auto_topic_creation=False
+            ),
+            12,
+        )
+        found["topics"] = self.seen(described)
+        for timestamp in (-1, -2):
+            parts = [ListOffsetsPartition(partition_index=i, timestamp=timestamp) for i in (0, 1)]
+            listed = ListOffsetsRequest(
+                replica_id=-1,
+                topics=[ListOffsetsTopic(name=name("t"), partitions=parts)],
+            )
+            found[f"ends {timestamp}"] = self.seen(self.ask(listed, 6))
+        resource = DescribeConfigsResource(resource_type=2, resource_name=name("t"), configuration_keys=None)
+        found["configs"] = self.seen(self.ask(DescribeConfigsRequest(resources=[resource]), 4))
+        groups = [OffsetFetchRequestGroup(group_id=name(one), topics=None) for one in ("g", "m")]
+        found["offsets"] = self.seen(self.ask(OffsetFetchRequest(groups=groups), 9))
+        ids = DescribeTransactionsRequest(transactional_ids=[name("x")])
+        found["transactions"] = self.seen(self.ask(ids, 0))
+        return found
+
+    def seen(self, value: Any, name: str = "", kind: str = "") -> Any:
+        """What of an answer is compared."""
+        scene = self.scene
+        if name in FREE:
+            return None
+        if name == "records":  # markers have a time of their own, and producers their ids
+            return [(one.base_offset, one.count, one.is_control, one.size) for one in batches(value or b"")]
+        if name == "session_id":
+            return value > 0
+        if name == "producer_id" and isinstance(value, int):
+            known = {scene.producer[0]: "own", scene.idempotent[0]: "idempotent", -1: -1, 0: 0}
+            return known.get(value, "an id")
+        if isinstance(value, uuid.UUID):
+            known_ids = {one: short for short, one in scene.ids.items()}
+            return value if value in (NO_ID, SOME_ID) else known_ids.get(value, "an id")
+        if isinstance(value, str):
+            if "member" in name or name == "leader":
+                return "own" if value == scene.member else _RANDOM.sub("random", value)
+            return value
+        if name == "log_append_time_ms" and value > 0:
+            return "now"
+        if isinstance(value, list):
+            items = [self.seen(item) for item in value if not empty(item)]
+            if name in ("responses", "topics") and all("partitions" in item for item in items):
+                items = by_topic(items)
+            if all(isinstance(item, dict) for item in items):
+                return sorted(items, key=lambda one: repr({**one, "error_code": 0}))
+            return sorted(items, key=repr) if name == "partitions" else items
+        if name == "error_code" or name == "partition_error_code":
+            return ErrorCode(value).name
+        if hasattr(type(value), "__fields__"):
+            inside = {
+                field.name: self.seen(getattr(value, field.name), field.name)
+                for field in type(value).__fields__
+            }
+            if (
+                inside.get("name") == "min.insync.replicas"
+            ):  # Kafka's elections make it a setting of the cluster
+                inside["config_source"] = None
+            if inside.get("topic") == OFFSETS_TOPIC:  # the two have other numbers of them
+                inside["partitions"] = []
+            if inside.get("resource_type") == 4:  # the two have other settings
+                inside["configs"] = None
+            return inside
+        return value
+
+
+def listing_everything(api: str, request: Any) -> bool:
+    """Does the request ask for all there is, in pages that others' topics fill?"""
+    if api == "DescribeUserScramCredentials":
+        return not request.users
+    return api == "DescribeTopicPartitions" and (not request.topics or request.cursor is not None)
+
+
+class Pair:
+    """A real Kafka and the embedded broker, each with a scene of this title."""
+
+    def __init__(self, real: str, embedded: str, title: str) -> None:
+        self.sides = (Side(real, title), Side(embedded, title))
+        self.last: tuple[str, list[Any]] = ("", [])
+
+    def close(self) -> None:
+        for side in self.sides:
+            side.close()
+
+    def differences(self, api: str, seed: str, odd: float, version: int | None = None) -> Iterator[str]:
+        """Asks both one request of an API, and says where the answers differ."""
+        key = {name: key for key, name in API_NAMES.items()}[api]
+        kind = request_class(key)
+        dice = Random(seed)
+        low, high = kind.__versions__.min, kind.__versions__.max
+        if api == "InitProducerId":
+            high = 5
+        if version is None:
+            version = dice.choice([dice.randint(low, high), high])
+        answers: list[Any] = []
+        requests = [drawn(kind, version, side.scene, f"{seed} {version}", odd) for side in self.sides]
+        asked = requests[0]
+        if listing_everything(api, asked):
+            return
+        for side, request in zip(self.sides, requests, strict=True):
+            side.socket.send(request, version)
+        end = time.monotonic() + SILENCE
+        for side, request in zip(self.sides, requests, strict=True):
+            answer = side.answer(request, version, end)
+            if api in ALL and not isinstance(answer, str):
+                answers.append(side.seen(mine(answer, ALL[api], side.scene)))
+            else:
+                answers.append(side.seen(answer) if not isinstance(answer, str) else answer)
+        if api in SLOW:
+            time.sleep(0.06)
+        if api in ("EndTxn", "InitProducerId"):
+            self.sides[0].settle()
+        self.last = f"{api} v{version} {brief(asked)}", answers
+        if answers[0] != answers[1]:
+            yield f"{api} v{version} {brief(asked)}\n{different(answers[0], answers[1])}"
+
+    def what_became(self) -> Iterator[str]:
+        """Where the two scenes differ after all that."""
+        kafka, ours = (side.look() for side in self.sides)
+        for part in kafka:
+            if kafka[part] != ours[part]:
+                yield f"afterwards: {part}\n{different(kafka[part], ours[part])}"
+
+    def next_case(self) -> None:
+        for side in self.sides:
+            side.scene.count += 1
+
+
+def mine(answer: Any, where: str, scene: Scene) -> Any:
+    """Of an answer that tells of everything, what is the scene's."""
+    names = ("name", "group_id", "transactional_id")
+    kept = [
+        one
+        for one in getattr(answer, where)
+        if any(str(getattr(one, name, "")).startswith(scene.title) for name in names) or one_error(one)
+    ]
+    setattr(answer, where, kept)
+    return answer
+
+
+def one_error(one: Any) -> bool:
+    return bool(getattr(one, "error_code", 0))
+
+
+def empty(item: Any) -> bool:
+    """A topic of which nothing is told."""
+    return not hasattr(item, "error_code") and getattr(item, "partitions", None) == []
+
+
+def by_topic(items: list[Any]) -> list[Any]:
+    """What is told of one topic in several places, in one."""
+    found: dict[Any, Any] = {}
+    for item in items:
+        key = tuple(item.get(part) for part in ("topic", "name", "topic_id"))
+        found.setdefault(key, {**item, "partitions": []})["partitions"] += item["partitions"]
+    return [{**one, "partitions": sorted(one["partitions"], key=repr)} for one in found.values()]
+
+
+def records(data: bytes) -> str:
+    """What the head of a batch says, if it is one."""
+    attributes, last, _, _, pid, epoch, sequence, count = struct.unpack_from(">hiqqqhii", data, 21)
+    told = f"base {data[7]} magic {data[16]} attributes {attributes:x} last {last} count {count}"
+    return f"<{len(data)} bytes: {told} producer {pid} epoch {epoch} sequence {sequence}>"
+
+
+def brief(value: Any) -> str:
+    """A request without what is at its default."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(brief, value))}]"
+    if not hasattr(type(value), "__fields__"):
+        return records(value) if isinstance(value, bytes) and len(value) > 60 else f"{value!r:.60}"
+    told = [
+        f"{one.name}={brief(getattr(value, one.name))}"
+        for one in type(value).__fields__
+        if getattr(value, one.name) != one.initial() or one.default is REQUIRED
+    ]
+    return f"({', '.join(told)})"
+
+
+def different(kafka: Any, ours: Any, path: str = "") -> str:
+    """Where two answers differ, a line for each place."""
+    if isinstance(kafka, dict) and isinstance(ours, dict):
+        lines = [different(kafka[key], ours.get(key), f"{path}.{key}") for key in kafka]
+        return "\n".join(line for line in lines if line)
+    if isinstance(kafka, list) and isinstance(ours, list) and len(kafka) == len(ours):
+        lines = [different(a, b, f"{path}[{n}]") for n, (a, b) in enumerate(zip(kafka, ours, strict=True))]
+        return "\n".join(line for line in lines if line)
+    return (
+        ""
+        if kafka == ours
+        else f"    {path or 'all'}: kafka {kafka!r:.300}\n    {'':{len(path)}}   ours {ours!r:.300}"
+    )
+
+
+@contextlib.contextmanager
+def pair(real: str, embedded: str, title: str) -> Iterator[Pair]:
+    made = Pair(real, embedded, title)
+    try:
+        yield made
+    finally:
+        made.close()

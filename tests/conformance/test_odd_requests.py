@@ -1,0 +1,116 @@
+"""Odd requests to a real Kafka and to the embedded broker: they answer alike, and the same becomes of them.
+
+Each case is a few scenes, and in each some requests of its APIs, one after the other. A run draws some scenes
+by KPROTO_SEED; KPROTO_ALL_PLAYS=1 draws many more (tox -e soak).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+import pytest
+
+from kproto.broker.server import Server, running
+from kproto.error_codes import ErrorCode
+from tests.conformance import judges
+from tests.conformance.odd_scenes import Pair, pair
+from tests.conformance.plays import SEED
+
+SETTINGS: Final = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "300",
+}
+ALL: Final = bool(os.environ.get("KPROTO_ALL_PLAYS"))
+SCENES: Final = 25 if ALL else 2
+REQUESTS: Final = 20
+ODD: Final = (0.08, 0.25)  # how often a field is odd, from scene to scene
+
+ALONE: Final = (
+    "AlterUserScramCredentials", "CreateAcls", "CreatePartitions", "CreateTopics", "DeleteAcls",
+    "DeleteGroups", "DeleteRecords", "DeleteTopics", "DescribeAcls", "DescribeCluster", "DescribeConfigs",
+    "DescribeGroups", "DescribeTopicPartitions", "DescribeUserScramCredentials", "Fetch",
+    "FindCoordinator", "Heartbeat", "IncrementalAlterConfigs", "InitProducerId", "JoinGroup", "LeaveGroup",
+    "ListGroups", "ListOffsets", "Metadata", "OffsetCommit", "OffsetDelete", "OffsetFetch",
+    "OffsetForLeaderEpoch", "Produce", "SaslHandshake", "SyncGroup",
+)  # fmt: skip
+TOGETHER: Final = (
+    ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeProducers"),
+    ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "DescribeTransactions",
+     "ListTransactions", "Produce", "Fetch", "DescribeProducers"),
+    ("OffsetCommit", "OffsetFetch", "TxnOffsetCommit", "OffsetDelete", "EndTxn", "DeleteGroups"),
+    ("OffsetCommit", "DescribeGroups", "ListGroups", "Heartbeat", "SyncGroup", "LeaveGroup"),
+    ("CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "DescribeConfigs",
+     "Metadata"),
+)  # fmt: skip
+CASES: Final = (*((api,) for api in ALONE), *TOGETHER)
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Server]:
+    with running(settings=SETTINGS) as server:
+        yield server
+
+
+def title(number: int) -> str:
+    return f"odd-{time.time_ns()}-{number}"
+
+
+def differences(two: Pair, apis: tuple[str, ...], seed: str, requests: int) -> Iterator[str]:
+    """Where the two differ; the first difference ends it, as what follows may follow from it."""
+    dice = Random(seed)
+    odd = dice.choice(ODD)
+    for number in range(requests):
+        found = list(two.differences(dice.choice(apis), f"{seed}/{number}", odd))
+        two.next_case()
+        if found:
+            yield from found
+            return
+    yield from two.what_became()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("apis", CASES, ids="+".join)
+def test_odd_requests_are_answered_alike(
+    apis: tuple[str, ...], real_kafka: judges.RealKafka, ours: Server
+) -> None:
+    for scene in range(SCENES):
+        with pair(real_kafka.bootstrap, ours.bootstrap, title(scene)) as two:
+            seed = f"{SEED}/{'+'.join(apis)}/{scene}"
+            found = list(differences(two, apis, seed, REQUESTS))
+            assert not found, f"scene {scene} of KPROTO_SEED={SEED}:\n{found[0]}"
+
+
+def test_what_two_brokers_of_a_kind_are_asked_they_answer_alike() -> None:
+    """The same dice throw the same for both, and nothing that is compared is random."""
+    with running(settings=SETTINGS) as one, running(settings=SETTINGS) as other:
+        for number, apis in enumerate(CASES):
+            if apis == ("JoinGroup",):  # which waits
+                continue
+            with pair(one.bootstrap, other.bootstrap, title(number)) as two:
+                assert list(differences(two, apis, f"alike/{number}", 10)) == []
+
+
+def test_a_wrong_answer_is_noticed() -> None:
+    with (
+        running(settings=SETTINGS) as one,
+        running(settings=SETTINGS) as other,
+        pair(one.bootstrap, other.bootstrap, title(0)) as two,
+    ):
+        other.fail("Heartbeat", ErrorCode.NOT_COORDINATOR, 1)
+        (found,) = differences(two, ("Heartbeat",), "wrong", 1)
+        assert "NOT_COORDINATOR" in found
+
+
+def test_what_became_of_a_scene_is_noticed() -> None:
+    with (
+        running(settings=SETTINGS) as one,
+        running(settings=SETTINGS) as other,
+        pair(one.bootstrap, other.bootstrap, title(0)) as two,
+    ):
+        other.truncate(two.sides[1].scene.name("t"), 0, 2)
+        assert "offset: kafka 3" in "".join(two.what_became())
