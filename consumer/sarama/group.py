@@ -177,7 +177,8 @@ class AsyncConsumerGroup(AsyncBlock):
             async with asyncio.timeout(patience):
                 await self._idle.wait()
         except TimeoutError:
-            log.error("the handlers of %s did not end within %g s", sorted(self._topics), patience)
+            who = "the handlers" if self._inside else "the last commit"
+            log.error("%s of %s did not end within %g s", who, sorted(self._topics), patience)
             if self._auto:
                 try:  # the session can't, as long as they work
                     await self.commit(None, timeout - patience)

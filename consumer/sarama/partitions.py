@@ -45,7 +45,7 @@ from ..block import AsyncBlock
 from ..elsewhere import one_address
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
-from .inbox import Inbox
+from .inbox import DOUBT_S, Inbox
 from .outlet import News, Outlet
 
 log = logging.getLogger("kproto.consumer")
@@ -211,6 +211,8 @@ class AsyncPartitionConsumers(AsyncBlock):
                 records = await self.consumer.poll(POLL_S)
             except OffsetOutOfRange as error:
                 await self._leave_behind(error)
+            except IllegalState:  # the last one was closed in this poll; there may be another by now
+                await asyncio.sleep(DOUBT_S)
             except KprotoError as error:
                 if news.told(error):
                     log.warning("%s: %s", self.consumer.options.client_id, error)

@@ -13,7 +13,7 @@ import pytest
 
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord
 from kproto.broker.server import Server
-from kproto.errors import ConfigError, IllegalState
+from kproto.errors import ConfigError, IllegalState, RequestTimedOut
 from tests.consumer.handlers import FAST, T0, AsyncNotes, Loop, Notes, Once, committed, fill, four_partitions
 
 
@@ -285,6 +285,23 @@ def test_coroutines_are_refused_where_threads_run_the_handler(server: Server) ->
         pytest.raises(ConfigError, match="consume_claim is a coroutine: AsyncConsumerGroup"),
     ):
         group.consume(["t"], AsyncNotes())
+
+
+def test_a_close_without_a_broker_does_not_blame_the_handlers(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(server, 3)
+    notes = Notes()
+    with Loop(server, notes, auto_commit_interval_ms=60_000) as loop:
+        notes.until(lambda: len(notes.records) == 3)
+        server.down()
+        try:
+            with pytest.raises(RequestTimedOut, match="OffsetCommit"):
+                loop.group.close(1)
+        finally:
+            server.up()
+    assert [what for what, _ in notes.told].count("over") == 4
+    assert "the last commit of ['t'] did not end within 0.75 s" in caplog.messages
 
 
 # ---- pausing

@@ -55,6 +55,18 @@ def test_oldest_newest_and_an_offset_are_where_reading_begins(server: Server) ->
         assert consumers.partitions("t") == [0, 1]
 
 
+def test_one_partition_after_the_other_is_no_error(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Between the two there is nothing to poll: it was told to the second one."""
+    fill(server, 3)
+    with PartitionConsumers(server.bootstrap, **FAST) as consumers:
+        for _ in range(3):
+            one = consumers.consume_partition("t", 0, OLDEST)
+            assert [record.offset for record in islice(one, 3)] == [0, 1, 2]
+            one.async_close()
+            assert list(one.errors()) == []
+    assert caplog.messages == []
+
+
 def test_partitions_are_read_beside_each_other_and_end_alone(server: Server) -> None:
     fill(server, 5)
     fill(server, 5, partition=1)
