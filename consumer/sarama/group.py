@@ -96,6 +96,7 @@ class AsyncConsumerGroup(AsyncBlock):
         self._committed_at = 0.0
         self._failure: Exception | None = None  # of a cleanup
         self._inside: set[asyncio.Task[Any] | None] = set()  # tasks in which a handler works now
+        self._at_work: set[asyncio.Task[None]] = set()  # those of claims
         self.told: Outlet[Exception] = Outlet()
         self._news = News()
         self._exit = False
@@ -163,7 +164,7 @@ class AsyncConsumerGroup(AsyncBlock):
 
     async def close(self, timeout: float = 30.0) -> None:
         """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
-        IllegalState in a handler, which it would wait for.
+        IllegalState in a handler, which it would wait for. Handlers that don't end in time are cancelled.
         """
         if asyncio.current_task() in self._inside:
             raise in_a_handler()
@@ -189,6 +190,8 @@ class AsyncConsumerGroup(AsyncBlock):
         finally:
             self._closed = True
             self.told.end()
+            for task in self._at_work:  # consume waits for these
+                task.cancel()
         if failure is not None:
             raise failure
 
@@ -236,6 +239,8 @@ class AsyncConsumerGroup(AsyncBlock):
 
     def _start(self, session: Session, claim: Claim) -> None:
         claim.task = asyncio.ensure_future(self._handle(session, claim))
+        self._at_work.add(claim.task)
+        claim.task.add_done_callback(self._at_work.discard)
 
     async def _handle(self, session: Session, claim: Claim) -> None:
         try:
@@ -302,7 +307,7 @@ class AsyncConsumerGroup(AsyncBlock):
             except Exception as error:
                 self._failure = error
                 self._tell(error, "cleanup")
-        if commit and self._auto:
+        if commit and self._auto and not self._closed:
             try:
                 await self.commit(set(places))
             except KprotoError as error:

@@ -253,6 +253,33 @@ def test_close_in_a_coroutine_of_the_handler_is_refused_at_once(server: Server) 
     asyncio.run(main())
 
 
+def test_a_coroutine_that_does_not_end_is_cancelled_by_close(server: Server) -> None:
+    """Whoever awaited consume did so for max_poll_interval_ms."""
+
+    class Sleeps(AsyncNotes):
+        async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
+            self.note("claim", claim.partition)
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.note("cancelled", claim.partition)
+                raise
+
+    async def main() -> None:
+        group = AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST)
+        task = asyncio.ensure_future(group.consume(["t"], notes))
+        while len(notes.told) < 5:
+            await asyncio.sleep(0.02)
+        await group.close(0.4)
+        async with asyncio.timeout(10):
+            await task
+
+    notes = Sleeps()
+    asyncio.run(main())
+    assert [what for what, _ in notes.told].count("cancelled") == 4
+    assert notes.told[-1][0] == "cleanup"
+
+
 def test_a_handler_may_wait_for_the_end_of_its_session(server: Server) -> None:
     """sarama's session.Context().Done(), in threads."""
     sessions: list[Any] = []
