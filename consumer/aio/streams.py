@@ -41,6 +41,12 @@ if TYPE_CHECKING:
 TLS_ROOM = 256 * 1024
 """Bytes of TLS that are read at once, whatever the connection: they are opened before the next are read."""
 
+MOST_READS = 16
+"""Reads of one connection before others have their turn."""
+
+NOW = getattr(socket, "MSG_DONTWAIT", 0)
+"""Where there is no such thing the transport may have a read under way."""
+
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
 """What opening a connection may raise: no file, a name or port that is none, no thread to ask."""
 
@@ -55,6 +61,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.pipe: Pipe | None = None
         self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
         self.transport: asyncio.Transport | None = None
+        self.sock: socket.socket | None = None  # what the transport reads
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -100,6 +107,25 @@ class _Protocol(asyncio.BufferedProtocol):
                 self._broke(str(error), denied=error.final)
         else:
             self._took(nbytes)
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Reads what else is there of a large answer: a round of the loop for each read costs more than the
+        read."""
+        for _ in range(MOST_READS if NOW and self.sock is not None else 0):
+            if not self.gathered.expects_more or self.silent or self.transport is None:
+                return
+            try:
+                with self.gathered.room() as room:
+                    size = self.sock.recv_into(room, 0, NOW) if self.sock is not None else 0
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._broke(reason(error))
+                return
+            if not size:  # the end, which the transport sees, too
+                return
+            self._took(size)
 
     def _through(self, pipe: Pipe, data: memoryview) -> None:
         was_secured = pipe.secured
@@ -240,7 +266,9 @@ class Streams:
         try:
             sock.setblocking(False)
             await asyncio.wait_for(loop.sock_connect(sock, place[1]), patience)
-            return await loop.create_connection(lambda: _Protocol(key, self._forward), sock=sock)
+            opened = await loop.create_connection(lambda: _Protocol(key, self._forward), sock=sock)
+            opened[1].sock = sock
+            return opened
         except BaseException:
             sock.close()
             raise

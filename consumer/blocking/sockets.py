@@ -25,6 +25,8 @@ import contextlib
 import os
 import selectors
 import socket
+import struct
+import sys
 import threading
 import time
 from collections import deque
@@ -61,6 +63,18 @@ TLS_ROOM = 256 * 1024
 
 MOST_READS = 16
 """Reads of one connection before the others have their turn."""
+
+WHOLE = 128 * 1024
+"""Bytes missing of an answer from which on the kernel is asked for all of them at once: each read that ends
+early waits for the interpreter's lock, while the application computes."""
+
+_WAIT_MS = 5
+"""So long, at most, such a read waits for them, and the other connections with it."""
+
+if sys.platform == "linux":
+    NOW, ALL = socket.MSG_DONTWAIT, socket.MSG_WAITALL
+else:
+    NOW = ALL = 0
 
 
 class _Socket:
@@ -155,7 +169,7 @@ class Sockets:
             if not known.connected or known.pending:
                 return 0
             try:
-                return known.sock.send(action.data)
+                return known.sock.send(action.data, NOW)
             except OSError:  # it comes again, and is told then
                 return 0
 
@@ -278,6 +292,10 @@ class Sockets:
             if code:
                 raise OSError(code, os.strerror(code))
             self._selector.modify(sock, selectors.EVENT_READ, key)
+            if ALL:  # from here on each call says whether it waits
+                wait = struct.pack("ll", 0, _WAIT_MS * 1000)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
+                sock.setblocking(True)
         except OSError as error:
             self._failed(known, reason(error))
             self._connect(key, known, events)
@@ -347,7 +365,7 @@ class Sockets:
             known.pending += data
             return
         try:
-            sent = sock.send(data)
+            sent = sock.send(data, NOW)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -359,7 +377,7 @@ class Sockets:
 
     def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
         try:
-            sent = sock.send(known.pending)
+            sent = sock.send(known.pending, NOW)
         except BlockingIOError:
             return
         except OSError as error:
@@ -383,7 +401,8 @@ class Sockets:
         try:
             for _ in range(MOST_READS):
                 with gathered.room() as room:
-                    size, most = sock.recv_into(room), len(room)
+                    most = len(room)
+                    size = sock.recv_into(room, 0, ALL if most > WHOLE else NOW)
                 if not size:
                     self._broke(key, CLOSED, events)
                     return
@@ -417,7 +436,7 @@ class Sockets:
             self._room = memoryview(bytearray(TLS_ROOM))
         before = len(events)
         try:
-            size = sock.recv_into(self._room)
+            size = sock.recv_into(self._room, 0, NOW)
             if not size:
                 self._broke(key, pipe.end(), events)
                 return
@@ -464,7 +483,7 @@ class Sockets:
                 self._failed(known, "")  # the next try begins with another address
             if known.sock is not None and known.pipe is not None and not known.pending:
                 with contextlib.suppress(OSError):
-                    known.sock.send(known.pipe.close())
+                    known.sock.send(known.pipe.close(), NOW)
             self._let_go(known)
 
     def _let_go(self, known: _Socket) -> None:

@@ -119,6 +119,11 @@ class Gathered:
         self._most = -1  # bytes of the largest frame that this connection brought
         self._given: list[bytearray] = []  # the last large bodies, at most `KEPT`
 
+    @property
+    def expects_more(self) -> bool:
+        """Whether a large frame has begun, and is not whole yet."""
+        return self._size >= 0
+
     def room(self) -> memoryview:
         """Where the next bytes go; to be used before the next call, and to be let go of then."""
         if self._size < 0:

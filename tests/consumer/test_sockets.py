@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
-from consumer.aio.streams import Streams
+from consumer.aio.streams import Streams, _Protocol
 from consumer.blocking.sockets import Sockets
 from consumer.engine.transport import Answer, Broken, Data, NetworkEvent, Open, Opened, Reached, Shut, Write
 from consumer.resolving import in_order
@@ -479,6 +479,69 @@ def test_what_a_call_could_not_write_goes_out_all_the_same(
 
 
 # ---- large answers
+
+
+def test_who_stalls_in_a_long_answer_stops_nobody_else() -> None:
+    body = os.urandom(1 << 20)
+
+    def stalls(sock: socket.socket) -> None:
+        sock.sendall(frame(body) + frame(body)[: 1 << 19])
+        received(sock, [], 1)
+
+    def answers(sock: socket.socket) -> None:
+        for _ in range(3):
+            received(sock, [], 1)
+            sock.sendall(frame(b"now"))
+
+    with serving(stalls) as one, serving(answers) as other:
+        sockets = Sockets()
+        events = list[NetworkEvent]()
+
+        def until(enough: Callable[[], bool]) -> None:
+            end = time.monotonic() + 10
+            while not enough():
+                assert time.monotonic() < end, events
+                events.extend(sockets.wait(0.1))
+
+        for key, place in enumerate((one, other)):
+            sockets.perform(Open(key, "127.0.0.1", int(place.rpartition(":")[2])))
+        until(lambda: Answer(0, body) in events and Opened(1) in events)
+        for asked in range(3):
+            sockets.perform(Write(1, b"?"))
+            until(lambda many=asked + 1: events.count(Answer(1, b"now")) == many)  # type: ignore[misc]
+        sockets.close()
+
+
+@pytest.mark.parametrize("end", ["whole", "cut"])
+def test_a_loop_reads_what_is_there_of_a_long_answer_in_one_round(end: str) -> None:
+    async def run() -> list[NetworkEvent]:
+        events: list[NetworkEvent] = []
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        _, protocol = await loop.create_connection(lambda: _Protocol(1, events.append), sock=ours)
+        protocol.sock = ours
+        whole = frame(b"x" * 150_000)
+        assert theirs.send(whole if end == "whole" else whole[:-1]) >= len(whole) - 1
+        await asyncio.sleep(0)
+        with protocol.get_buffer(-1) as room:
+            size = ours.recv_into(room)
+        protocol.buffer_updated(size)
+        theirs.close()
+        if end != "whole":
+            async with asyncio.timeout(10):
+                while not events:
+                    await asyncio.sleep(0.01)
+        protocol.close()
+        return events
+
+    events = asyncio.run(run())
+    if end == "whole":
+        assert events == [Answer(1, b"x" * 150_000)]
+    else:
+        assert [type(event) for event in events] == [Broken]
 
 
 def test_an_answer_above_100_mib_is_read() -> None:
