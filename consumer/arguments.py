@@ -16,7 +16,7 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 from kproto.wire.message import Message
 
-from .door import told_if_seconds
+from .door import Unsayable, sayable, told_if_seconds
 from .engine.connection import Prepared
 from .engine.requests import ISOLATION, PLACES, CommittedOffset, timestamp_of
 from .listener import RebalanceListener
@@ -97,7 +97,7 @@ def _text(what: str) -> Rule:
     def check(name: str, value: Any) -> str:
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(name, value, f"{what}: a text that is not empty")
-        return value
+        return sayable(name, value)
 
     return check
 
@@ -105,7 +105,7 @@ def _text(what: str) -> Rule:
 def _any_text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ConfigError(name, value, "a text")
-    return value
+    return sayable(name, value)
 
 
 def _batch(name: str, value: Any) -> bytes:
@@ -154,6 +154,7 @@ def _partition(name: str, value: Any) -> TopicPartition:
     index: Any = value.partition
     if not isinstance(topic, str) or not topic or not whole(index) or not 0 <= index < 2**31:
         raise ConfigError(name, value, f"{_PARTITION}: a topic's name, and a partition from 0 on")
+    sayable(name, topic)
     return value
 
 
@@ -243,6 +244,8 @@ def _several(inner: Rule, allowed: str, *, mapping: bool = False) -> Rule:
         for each in found:
             try:
                 inner(name, each)
+            except Unsayable:
+                raise
             except ConfigError:
                 raise ConfigError(name, each, allowed) from None
         return found
@@ -259,6 +262,8 @@ def _mapped(key: Rule, inner: Rule, allowed: str) -> Rule:
             try:
                 key(name, each)
                 inner(name, what)
+            except Unsayable:
+                raise
             except ConfigError:
                 raise ConfigError(name, {each: what}, allowed) from None
         return found

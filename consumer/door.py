@@ -20,6 +20,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 SENT = ("topic", "value", "key", "partition", "timestamp", "headers")
 """What `send` takes."""
 
+STRING_MAX = 2**15 - 1
 LAST_TIMESTAMP = 2**63 - 1
 # Numbers from the one up to the other are seconds of the years 2001 to 2096, or milliseconds of early 1970.
 _LATE, SOON = 10**9, 4 * 10**9
@@ -41,7 +42,24 @@ def as_bytes(name: str, data: object) -> bytes | None:
 def topic_name(topic: object) -> str:
     if not isinstance(topic, str) or not topic:
         raise ConfigError("topic", topic, "the name of a topic, a str that is not empty")
-    return str(topic)
+    return sayable("topic", str(topic))
+
+
+class Unsayable(ConfigError):
+    """A text that no request can carry."""
+
+
+def sayable(name: str, text: str) -> str:
+    """A text as it is. Raises Unsayable: it would spoil what is beside it in a request, too."""
+    if len(text) <= STRING_MAX and text.isascii():
+        return text
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise Unsayable(name, text, f"a text that has a UTF-8 form: {error.reason}") from None
+    if size > STRING_MAX:
+        raise Unsayable(name, text, f"a text of at most {STRING_MAX} bytes; this one has {size}")
+    return text
 
 
 def timestamp_ms(timestamp: object) -> int:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer
+from consumer import Cluster, Consumer, Producer, TopicPartition
 from consumer.addresses import addresses
+from consumer.arguments import TABLE
 from consumer.options import (
     ConsumerConfig,
     ConsumerOptions,
@@ -20,6 +21,7 @@ from consumer.options import (
 )
 from consumer.security import Security
 from consumer.security.names import NAMES
+from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 from kproto.group.assignors import Assignor
 from kproto.records import compression
@@ -139,6 +141,60 @@ def test_addresses(text: Any, expected: list[tuple[str, int]]) -> None:
 def test_a_duration_that_no_number_holds_is_refused(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"{name}='by_duration:PT9+\.\.\."):
         consumer_options({name: f"by_duration:PT{text}S"})
+
+
+UNSAYABLE = [
+    ("a\ud800", "a text that has a UTF-8 form"),
+    ("é" * 20_000, "at most 32767 bytes; this one has 40000"),
+]
+
+
+@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (consumer_options, "client_id"),
+        (consumer_options, "group_id"),
+        (consumer_options, "client_rack"),
+        (producer_options, "client_id"),
+        (producer_options, "transactional_id"),
+    ],
+)
+def test_what_no_request_can_carry_is_refused_at_once(make: Any, name: str, text: str, why: str) -> None:
+    """Each was a client that failed for good when it wrote its first request."""
+    with pytest.raises(ConfigError, match=f"{name}=.*{why}"):
+        make({name: text})
+
+
+@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("topic", lambda text: text),
+        ("topics: Iterable[str]", lambda text: ["t", text]),
+        ("topics: Iterable[str] | str", lambda text: text),
+        ("topics: Mapping[str, int]", lambda text: {text: 1}),
+        ("group", lambda text: text),
+        ("names", lambda text: [text]),
+        ("client_id", lambda text: text),
+        ("reason", lambda text: text),
+        ("partition", lambda text: TopicPartition(text, 0)),
+        ("partitions", lambda text: [TopicPartition(text, 0)]),
+        ("configs", lambda text: {"a": text}),
+    ],
+)
+def test_nor_is_it_taken_by_a_call(name: str, value: Any, text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        TABLE[name](name.partition(":")[0], value(text))
+
+
+@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
+def test_a_record_for_a_topic_that_no_request_can_name_harms_no_other(text: str, why: str) -> None:
+    """A request for metadata names all topics, so that each of them waited for this one."""
+    with running(topics={"t": 1}) as server, Producer(server.bootstrap) as producer:
+        with pytest.raises(ConfigError, match=f"topic=.*{why}"):
+            producer.send(text, b"x")
+        assert producer.send("t", b"x").result(10).offset == 0
 
 
 @pytest.mark.parametrize("make", [consumer_options, producer_options])
