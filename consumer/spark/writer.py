@@ -94,7 +94,7 @@ class Rows:
         for index, column in enumerate(schema.fields):
             name = column.name.lower()
             allowed = _TYPES.get(name)
-            if allowed is None:
+            if allowed is None or (name == "topic" and options.topic is not None):
                 continue
             kinds = [kind.simpleString() for kind in allowed]
             if column.dataType.simpleString() not in kinds:

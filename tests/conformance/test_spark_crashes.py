@@ -3,9 +3,8 @@
 KPROTO_SPARK_KILLS=50 kills so often (tox -e soak); else twice. KPROTO_SEED chooses what is killed when; it is
 printed.
 
-It was asked whether it would notice: a planner that begins at startingOffsets again after each restart (in
-`Planner._starts`, `if not start.positions or self._first is None: new = list(view.ends)`) gave 2009 rows too
-many in a run of four kills.
+It was asked whether it would notice: a planner that begins at startingOffsets again after each restart gave
+2009 rows too many in a run of four kills.
 """
 
 from __future__ import annotations

@@ -97,6 +97,12 @@ def test_more_in_flight_than_idempotence_allows_is_as_many_as_it_does(filled: Fi
     )
 
 
+def test_beside_the_option_topic_it_does_not_matter_what_a_column_topic_is(filled: Filled) -> None:
+    filled.topic("t", 0)
+    write(filled, plain().add("topic", "integer"), [{"value": "v", "topic": 7}], topic="t")
+    assert [record.value for record in records(filled, "t")] == [b"v"]
+
+
 def test_strings_are_written_as_utf_8_and_null_is_a_tombstone(filled: Filled) -> None:
     filled.topic("t", 0)
     schema = StructType().add("key", "string").add("value", "string")
@@ -301,7 +307,7 @@ def test_without_a_topic_is_refused() -> None:
 )
 def test_a_wrong_type_is_refused(name: str, kind: str, allowed: str) -> None:
     schema = StructType().add(name, kind) if name == "value" else plain().add(name, kind)
-    assert allowed in refused(schema, topic="t")
+    assert allowed in refused(schema, **({} if name == "topic" else {"topic": "t"}))
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:
