@@ -259,13 +259,45 @@ def progress_is_tracked_asynchronously(tell: Teller) -> Any:
     return tell.rows(tell.spark.read.format(tell.word).options(**tell.options("b", {})).load())
 
 
+def options_change_before_the_first_record(tell: Teller) -> Any:
+    tell.topic("a", 0)
+    tell.topic("b", 3)
+    seen: list[Any] = []
+    for letter, begins, later in (("a", "earliest", "latest"), ("b", tell.at("b", 3), "earliest")):
+        tell.checkpoint = letter
+        seen.append(tell.run(letter, startingOffsets=begins))
+        tell.put(letter, 0, 2)
+        seen.append(tell.run(letter, startingOffsets=later))
+    return seen
+
+
+def a_topic_is_made_anew_before_it_had_a_record(tell: Teller) -> Any:
+    tell.topic("a", 0)
+    seen = [tell.run("a", startingOffsets="earliest")]
+    tell.delete("a")
+    tell.topic("a", 2)
+    return [*seen, tell.run("a", startingOffsets="earliest")]
+
+
+def a_sink_has_room_for_a_row_at_a_time(tell: Teller) -> Any:
+    tell.topic("a", 0)
+    rows = tell.spark.sql("select repeat('v', 15000) value, 7 topic from range(200)")
+    sink = rows.write.format(tell.word).option("kafka.bootstrap.servers", tell.kafka.bootstrap)
+    sink = sink.option("kafka.buffer.memory", "16384").option("kafka.request.timeout.ms", "180000")
+    sink = sink.option("kafka.max.in.flight.requests.per.connection", "9")
+    sink.option("topic", tell.name + "a").mode("append").save()
+    return tell.rows(tell.spark.read.format(tell.word).options(**tell.options("a", {})).load())
+
+
 STORIES = [
     what_was_written_before_is_processed, topics_come_between_runs, others_are_assigned,
     newcomers_lost_records, starts_outside_of_the_log, the_other_word_goes_on, a_view_of_sql,
+    options_change_before_the_first_record, a_sink_has_room_for_a_row_at_a_time,
 ]  # fmt: skip
 LONGER = [
     topics_come_when_all_are_gone, others_are_subscribed, a_failed_batch_and_new_partitions,
     two_limited_topics_in_one_query, progress_is_tracked_asynchronously,
+    a_topic_is_made_anew_before_it_had_a_record,
 ]  # fmt: skip
 if os.environ.get("KPROTO_ALL_SPARK_STORIES"):
     STORIES += LONGER
