@@ -261,7 +261,7 @@ class AsyncConsumerGroup(AsyncBlock):
                 self._tell(error)
             return False
         first = claim.first()
-        claim.start = claim.initial_offset = position if first is None else first
+        claim.start = claim.initial_offset = claim.known_end = position if first is None else first
         return True
 
     async def _end(self) -> None:

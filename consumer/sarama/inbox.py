@@ -25,6 +25,7 @@ class Inbox:
         self.partition = place.partition
         self.place = place
         self.ended = False
+        self.known_end = 0
         self._consumer = consumer
         self._records: deque[ConsumerRecord] = deque()
         self._more = asyncio.Event()
@@ -37,8 +38,11 @@ class Inbox:
 
     @property
     def high_water_mark(self) -> int:
-        """The offset behind the partition's last record, as the last fetch told it; 0 before the first."""
-        return self._consumer.high_watermark(self.place) or 0
+        """The offset behind the partition's last record, as the last fetch told it; before the first one what
+        was known at the beginning: where a claim began, the end of a partition without a group.
+        """
+        told = self._consumer.high_watermark(self.place)
+        return self.known_end if told is None else told
 
     def messages(self) -> AsyncIterator[ConsumerRecord]:
         """The same, under sarama's name."""

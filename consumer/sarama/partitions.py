@@ -64,9 +64,10 @@ ERROR_PAUSE_S = 0.3
 class AsyncPartitionConsumer(Inbox):
     """One partition. `async for record in it` ends when it is closed, or when its position is gone."""
 
-    def __init__(self, owner: AsyncPartitionConsumers, place: TopicPartition, offset: int) -> None:
+    def __init__(self, owner: AsyncPartitionConsumers, place: TopicPartition, offset: int, end: int) -> None:
         super().__init__(owner.consumer, place)
         self.initial_offset = offset
+        self.known_end = end
         self._owner = owner
         self.told: Outlet[Exception] = Outlet()
 
@@ -143,17 +144,18 @@ class AsyncPartitionConsumers(AsyncBlock):
             raise IllegalState(f"{place} is consumed already; close() that one first")
         self._opening.add(place)
         try:
-            start = await self._start(place, offset)
+            start, end = await self._start(place, offset)
         finally:
             self._opening.discard(place)
         self._usable()
-        self._open[place] = made = AsyncPartitionConsumer(self, place, start)
+        self._open[place] = made = AsyncPartitionConsumer(self, place, start, end)
         self.consumer.assign({one: start if one == place else None for one in self._open})
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
         return made
 
-    async def _start(self, place: TopicPartition, offset: Start) -> int:
+    async def _start(self, place: TopicPartition, offset: Start) -> tuple[int, int]:
+        """Where to begin, and where the log ends."""
         if place not in await self.consumer.partitions_for(place.topic):
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "Metadata", str(place))
         found = [(await self.consumer.list_offsets({place: end}))[place] for end in ("earliest", "latest")]
@@ -162,7 +164,7 @@ class AsyncPartitionConsumers(AsyncBlock):
         if not oldest <= wanted <= newest:
             detail = f"{place} has offsets from {oldest} to {newest}, not {wanted}"
             raise OffsetOutOfRange(ErrorCode.OFFSET_OUT_OF_RANGE, "ListOffsets", detail)
-        return wanted
+        return wanted, newest
 
     async def partitions(self, topic: str) -> list[int]:
         """The topic's partitions; raises UnknownTopic."""

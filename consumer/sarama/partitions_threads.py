@@ -47,7 +47,7 @@ class PartitionConsumer:
 
     @property
     def high_water_mark_offset(self) -> int:
-        """The offset behind the partition's last record, as the last fetch told it; 0 before the first."""
+        """The offset behind the partition's last record, as the last fetch told it, or the beginning."""
         return self._made.high_water_mark
 
     @property

@@ -135,6 +135,25 @@ def test_claims_that_were_lost_in_setup_do_not_begin(server: Server) -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
+def test_a_claim_is_never_ahead_of_its_high_water_mark(server: Server) -> None:
+    """It was 0 before the first fetch, so that an application had a lag below zero."""
+    fill(server, 10)
+    lags: list[int] = []
+
+    class Lags(Notes):
+        def setup(self, session: Any) -> None:
+            session.reset_offset("t", 0, 6)
+
+        def consume_claim(self, session: Any, claim: Any) -> None:
+            lags.append(claim.high_water_mark - claim.initial_offset)
+            super().consume_claim(session, claim)
+
+    notes = Lags()
+    with Loop(server, notes):
+        notes.until(lambda: len(notes.claims) == 4)
+    assert min(lags) >= 0
+
+
 # ---- errors
 
 

@@ -67,6 +67,13 @@ def test_one_partition_after_the_other_is_no_error(server: Server, caplog: pytes
     assert caplog.messages == []
 
 
+def test_the_end_of_the_log_is_known_before_the_first_record(server: Server) -> None:
+    fill(server, 10)
+    with PartitionConsumers(server.bootstrap, fetch_max_wait_ms=50) as consumers:
+        assert consumers.consume_partition("t", 0, OLDEST).high_water_mark_offset == 10
+        assert consumers.high_water_marks() == {T0: 10}
+
+
 def test_partitions_are_read_beside_each_other_and_end_alone(server: Server) -> None:
     fill(server, 5)
     fill(server, 5, partition=1)
