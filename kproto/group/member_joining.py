@@ -7,6 +7,7 @@ from ..errors import BrokerError, IllegalState, KprotoError
 from ..messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ..messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from . import leader
+from .assignors import Assignor
 from .member_events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
 from .member_leaving import error, fail, fence, join_later, let_go, lose_coordinator, reset
 from .member_state import Member, Out, S, move, poll_watched, want_rejoin, wants
@@ -58,6 +59,21 @@ def prepare(member: Member, out: Out) -> None:
 
 def join(member: Member, out: Out) -> None:
     config = member.config
+    protocols: list[JoinGroupRequestProtocol] = []
+    for assignor in member.assignors:
+        try:
+            subscription = Subscription(
+                topics=tuple(member.topics),
+                user_data=assignor.user_data(member.last_assigned, member.last_generation),
+                owned=member.owned,
+                generation=member.generation,
+                rack_id=config.rack_id,
+            )
+            offer = JoinGroupRequestProtocol(name=assignor.name, metadata=subscription.encode())
+        except Exception as error:
+            assignor_failed(member, assignor, error, out)
+            return
+        protocols.append(offer)
     member.joined_topics = member.topics
     request = JoinGroupRequest(
         group_id=config.group_id,
@@ -66,19 +82,7 @@ def join(member: Member, out: Out) -> None:
         member_id=member.member_id,
         group_instance_id=config.group_instance_id,
         protocol_type=PROTOCOL_TYPE,
-        protocols=[
-            JoinGroupRequestProtocol(
-                name=assignor.name,
-                metadata=Subscription(
-                    topics=tuple(member.topics),
-                    user_data=assignor.user_data(member.last_assigned, member.last_generation),
-                    owned=member.owned,
-                    generation=member.generation,
-                    rack_id=config.rack_id,
-                ).encode(),
-            )
-            for assignor in member.assignors
-        ],
+        protocols=protocols,
         reason=member.reason[:MAX_REASON],
     )
     member.open, member.retry_at, member.session_at, member.poll_at = request, None, None, None
@@ -169,11 +173,16 @@ def plan(member: Member, out: Out) -> None:
         try:
             assignments = leader.plan(assignor, member.group, member.metadata, member.existed)
         except Exception as error:
-            failure = IllegalState(f"the assignor {assignor.name!r} failed: {error!r}")
-            failure.__cause__ = error
-            fail(member, failure, type(error).__name__, out)
+            assignor_failed(member, assignor, error, out)
             return
     sync(member, assignments, out)
+
+
+def assignor_failed(member: Member, assignor: Assignor, error: Exception, out: Out) -> None:
+    """It may be the application's own, which hears of it."""
+    failure = IllegalState(f"the assignor {assignor.name!r} failed: {error!r}")
+    failure.__cause__ = error
+    fail(member, failure, type(error).__name__, out)
 
 
 def sync(member: Member, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:

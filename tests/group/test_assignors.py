@@ -322,3 +322,9 @@ def test_a_thousand_members_and_ten_thousand_partitions_take_less_than_seconds(
     start = time.process_time()
     ASSIGNORS[name].assign(topics, members, {})
     assert time.process_time() - start < 3
+
+
+@pytest.mark.parametrize("name", ["", "a\ud800", "a" * 32_768, None, 5])
+def test_a_name_that_no_join_can_carry_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="an assignor's name: a text of 1 to 32767 bytes"):
+        Assignor(name, ASSIGNORS["range"].assign)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -122,6 +123,21 @@ def test_an_assignor_that_fails_is_fatal() -> None:
     assert isinstance(error, IllegalState)
     assert "mine" in str(error)
     assert "one over none" in str(error)
+
+
+@pytest.mark.parametrize("user_data", [lambda *_: "text", lambda *_: 1 // 0], ids=["a text", "raises"])
+def test_an_assignor_without_user_data_to_say_is_fatal_and_the_next_poll_tries_again(user_data: Any) -> None:
+    """It ended the step, and with it the thread of a consumer."""
+    solo = Solo((Assignor("mine", ASSIGNORS["range"].assign, user_data),))
+    solo.subscribe("t")
+    solo.find()
+    error = solo.take(Fatal).error
+    assert isinstance(error, IllegalState)
+    assert "the assignor 'mine' failed" in str(error)
+    assert solo.state is MemberState.failed
+    solo.said.clear()
+    solo.poll()
+    assert "the assignor 'mine' failed" in str(solo.take(Fatal).error)
 
 
 def test_a_cooperative_assignor_may_not_move_a_partition_in_one_step() -> None:

@@ -45,7 +45,8 @@ def _previous_generation(previous: Sequence[TopicPartition] | None, generation: 
 class Assignor(msgspec.Struct, frozen=True):
     """One way to divide. `user_data(previous, generation)` is what the subscription carries for it.
 
-    `previous` is what the member was assigned last (None: nothing yet), `generation` when (-1: never).
+    `previous` is what the member was assigned last (None: nothing yet), `generation` when (-1: never). Raises
+    ConfigError for a name that no JoinGroup can carry.
     """
 
     name: str
@@ -53,6 +54,14 @@ class Assignor(msgspec.Struct, frozen=True):
     user_data: UserData = _no_user_data
     cooperative: bool = False
     eager: bool = True
+
+    def __post_init__(self) -> None:
+        try:
+            size = len(self.name.encode())
+        except (AttributeError, UnicodeEncodeError):
+            size = 0
+        if not 0 < size < 2**15:
+            raise ConfigError("name", self.name, "an assignor's name: a text of 1 to 32767 bytes of UTF-8")
 
 
 ASSIGNORS: dict[str, Assignor] = {
