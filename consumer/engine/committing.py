@@ -14,7 +14,8 @@ Rules that hold here:
 * Retriable errors are retried until the commit's deadline, with a growing pause; a lost coordinator is looked
   up again.
 * Automatic commits say what was *processed*: what was handed out before the last poll. Nothing new, no
-  request. One that is refused for good is told once by the next poll, and tried again at the next interval.
+  request, but for one in an hour that keeps what was committed from being forgotten. One that is refused for
+  good is told once by the next poll, and tried again at the next interval.
 * The start offset of a partition without a commit is saved here before its first record is handed out: those
   that are found together are saved together.
 """
@@ -60,6 +61,10 @@ LAST_WITH_NAMES = 9
 # What coordinators answer that can't write offsets now: of NOT_ENOUGH_REPLICAS and the like.
 CANT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 REBALANCING = "a rebalance is under way"
+
+# Coordinators forget what a group without members committed, offsets.retention.minutes after that; before
+# Kafka 2.1 also what one with members did. So it is said again where nothing is new, by who says all.
+AGAIN_MS = 3_600_000
 
 
 class _Commit(msgspec.Struct, eq=False):
@@ -113,6 +118,7 @@ class Committer:
         self._auto_at: int | None = None
         self._auto_open = False
         self._auto_told: str | None = None
+        self._again_at: int | None = None
         self._starts: dict[TopicPartition, PartitionState] = {}
         self._starts_at = 0
         self._starts_open = False
@@ -180,8 +186,15 @@ class Committer:
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionState]:
         """What there is to commit, of these partitions or of all; Java: everything, new or not."""
-        positions = self._core.partitions
-        return positions.processed_at_all() if self._core.options.as_java else positions.to_commit(partitions)
+        now, positions = self._core.now, self._core.partitions
+        if self._core.options.as_java:
+            return positions.processed_at_all()
+        found = positions.to_commit(partitions)
+        if partitions is None and (self._again_at is None or self._again_at <= now):
+            if self._again_at is not None:
+                found = {**positions.committed_before(), **found}
+            self._again_at = now + AGAIN_MS
+        return found
 
     def drain(self, timeout_ms: int, then: Then) -> None:
         """Calls `then` when everything that was asked for before is over, or (with an error) this time is."""

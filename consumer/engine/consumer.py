@@ -94,7 +94,9 @@ class Engine:
         self.leaving = Leaving(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
+        # Of each topic the newest id, and all that were one before: a broker that is behind may still say so.
         self._topic_ids: dict[str, object] = {}
+        self._past_ids: set[object] = set()
         self._leaderless: set[TopicPartition] = set()
         self._raised = False  # the last poll that brought something raised
         # Before this moment nothing is to be done unless something happens; 0 when that isn't known.
@@ -343,10 +345,12 @@ class Engine:
         topics = self.metadata.topics | self.group.topics
         for name in topics:
             known, old = view.topic_id(name), self._topic_ids.get(name)
-            if known is not None and old is not None and known != old:
+            if known is None or known == old or known in self._past_ids:
+                continue
+            self._topic_ids[name] = known
+            if old is not None:
                 anew.add(name)
-            if known is not None:
-                self._topic_ids[name] = known
+                self._past_ids.add(old)
         if anew:
             for partition, state in list(positions.states.items()):
                 if partition.topic in anew:
@@ -385,12 +389,14 @@ class Engine:
         while not self.closed:
             if core.network.finished:  # before anything is done because of the time
                 finished, core.network.finished = core.network.finished, []
+                told = 0
                 try:
                     for call in finished:
+                        told += 1
                         if call.purpose is not None and not self.closed:
                             call.purpose(call)
                 except BaseException:  # Ctrl-C: who asked the others waits for them
-                    core.network.finished[:0] = finished[finished.index(call) + 1 :]
+                    core.network.finished[:0] = finished[told:]
                     raise
             self.group.tick()
             if self.options.group_id is not None:

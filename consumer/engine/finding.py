@@ -250,6 +250,7 @@ class Finder:
             policy = "earliest"
         reason = f"the topic was created anew: {policy}"
         before = state.position if state.known else None
+        state.begin_anew()
         state.find_out(Reset(self._timestamp(policy), reason, self._saves(), before))
 
     # ---- the leaders
@@ -307,8 +308,8 @@ class Finder:
         self._refused(unanswered.values(), "ListOffsets", "the answer doesn't mention it")
 
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
-        if offset < 0 and reset.timestamp == LATEST:
-            self._refused([state], "ListOffsets", "the leader tells no end")
+        if offset < 0 and reset.timestamp < 0:
+            self._refused([state], "ListOffsets", "the leader tells no offset")
             return
         if offset < 0:
             # No record is that young: the end, as Kafka's by_duration has it.

@@ -164,6 +164,11 @@ class PartitionState:
         self.asking = False
         self.touch()
 
+    def begin_anew(self) -> None:
+        """It is another partition of the same name: what brokers said of it is over."""
+        self.committed = self.high_watermark = self.last_stable_offset = self.log_start_offset = None
+        self.leader_epoch = self.replica = None
+
     def _forget(self) -> None:
         self.epoch = self._home.next_epoch()
         self.asking = False
@@ -403,6 +408,10 @@ class Positions:
     def processed_at_all(self) -> dict[TopicPartition, PartitionState]:
         """All partitions with a position, also where nothing is new: what Java's consumer commits."""
         return {p: s for p, s in self.states.items() if s.known and s.processed is not None}
+
+    def committed_before(self) -> dict[TopicPartition, PartitionState]:
+        """Those of which something is committed, new or not."""
+        return {p: s for p, s in self.processed_at_all().items() if s.committed is not None and not s.unsaved}
 
     def next_epoch(self) -> int:
         self._epochs += 1

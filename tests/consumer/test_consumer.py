@@ -772,6 +772,22 @@ def test_nothing_new_means_no_commit_request() -> None:
     assert len(world.asked(a, OffsetCommitRequest)) == before
 
 
+@pytest.mark.parametrize("automatic", [True, False])
+def test_what_a_reader_without_a_group_committed_is_not_forgotten_while_it_reads(automatic: bool) -> None:
+    world = World({"t": 1}, settings={"offsets.retention.minutes": 65})
+    world.write("t", 0, "x")
+    options = {**GROUP, "enable_auto_commit": automatic, "auto_commit_interval_ms": 60_000}
+    a = world.consumer(**options, fetch_max_wait_ms=29_000)
+    a.assign({tp("t", 0): None})
+    assert world.run(until=lambda: len(a.records) == 1)
+    for _ in range(14):
+        if not automatic:
+            a.commit()
+        world.run(600_000)
+    assert len(world.asked(a, OffsetCommitRequest)) < 8
+    assert committed(world) == {tp("t", 0): 1}
+
+
 def test_closing_commits_and_leaves_within_its_time() -> None:
     world = World({"t": 1})
     world.write("t", 0, *numbers(0, 30))

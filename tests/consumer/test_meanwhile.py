@@ -240,7 +240,8 @@ def test_a_replica_that_metadata_do_not_know_is_looked_for_and_not_asked_about_a
     assert world.run(3_000, until=lambda: len(a.records) == 10)
 
 
-def test_a_leader_that_tells_no_end_is_asked_less_and_less() -> None:
+@pytest.mark.parametrize(("policy", "start"), [("latest", 10), ("earliest", 0)])
+def test_a_leader_that_tells_no_offset_is_asked_less_and_less(policy: str, start: int) -> None:
     world = filled()
 
     def nowhere(client: Client, request: Any, version: int) -> Any:
@@ -250,12 +251,12 @@ def test_a_leader_that_tells_no_end_is_asked_less_and_less() -> None:
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[entry])])
 
     world.tamper = nowhere
-    a = world.consumer(auto_offset_reset="latest")
+    a = world.consumer(auto_offset_reset=policy)
     a.assign({T0: None})
     world.run(5_000)
     assert len(world.asked(a, ListOffsetsRequest)) <= 20
     world.tamper = None
-    assert world.run(3_000, until=lambda: a.position(T0) == 10)
+    assert world.run(3_000, until=lambda: a.position(T0) == start)
 
 
 @pytest.mark.parametrize("anew", [True, False])

@@ -45,10 +45,18 @@ def commit_offsets(
             partition, code = next(iter(bad.items()))
             has = ": the group has members: stop them first" if code == ErrorCode.UNKNOWN_MEMBER_ID else ""
             yield try_again(OFFSET_COMMIT, code, "OffsetCommit", f"group {group!r}, {partition}{has}")
+            yield from _look_again(view, bad, clock)
         elif unsaid := offsets.keys() - codes.keys():
             yield left_out("OffsetCommit", min(unsaid))
         else:
             return
+
+
+def _look_again(view: ClusterView, bad: Mapping[TopicPartition, int], clock: Callable[[], int]) -> Plan[None]:
+    """A topic that was deleted and made anew has another id."""
+    topics = {partition.topic for partition, code in bad.items() if code == ErrorCode.UNKNOWN_TOPIC_ID}
+    if topics:
+        yield from read_metadata(view, topics, clock)
 
 
 def committed_offsets(
@@ -87,6 +95,7 @@ def committed_offsets(
             yield try_again(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
         elif bad:
             yield try_again(OFFSET_FETCH, bad[0][1], "OffsetFetch", f"group {group!r}, {bad[0][0]}")
+            yield from _look_again(view, dict(bad), clock)
         elif unsaid := set(wanted or ()) - told.keys():
             yield left_out("OffsetFetch", min(unsaid))
         else:
