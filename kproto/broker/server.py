@@ -338,7 +338,11 @@ class Server:
 
     @checked
     def observe(self, observer: Observer) -> None:
-        """Call `observer(event, actions, now)` in the broker's thread after each step of its coordinator."""
+        """Call `observer(event, actions, now)` in the broker's thread after each step of a coordinator.
+
+        That of groups has the events and actions of `kproto.group.classic`, that of transactions those of
+        `kproto.txn.transaction`.
+        """
         self._observers.append(observer)
 
     def _wait(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:

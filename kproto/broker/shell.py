@@ -9,15 +9,15 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-from ..group import classic
-from .broker import Broker, Close, Coordinated, Reply
+from .broker import Broker, Close, Coordinated, Reply, Transacted
 from .client import Client
 from .machine import Connected, Disconnected, Event, Sent, Tick, next_deadline, step
 from .security.subject import principal
 
-Observer = Callable[[classic.Event, tuple[classic.Action, ...], int], object]
+Observer = Callable[[Any, tuple[Any, ...], int], object]
+"""Hears an event of `group.classic` or of `txn.transaction`, what its coordinator did, and when (ms)."""
 
 log: Final = logging.getLogger("kproto.broker")
 
@@ -69,7 +69,7 @@ class Shell:
                         events.append(Sent(action.conn))
                 elif isinstance(action, Close):
                     self.refuse(action.conn, action.reason)
-                elif isinstance(action, Coordinated):
+                elif isinstance(action, Coordinated | Transacted):
                     self._tell(action, now)
         self.set_timer()
 
@@ -159,7 +159,7 @@ class Shell:
         except Exception:
             log.exception("the broker failed over a tick")
 
-    def _tell(self, told: Coordinated, now: int) -> None:
+    def _tell(self, told: Coordinated | Transacted, now: int) -> None:
         for observer in self._observers:
             try:
                 observer(told.event, told.actions, now)

@@ -16,10 +16,14 @@ from kproto.broker.machine import next_deadline
 from kproto.broker.server import Server, running
 from kproto.errors import ConfigError, IllegalState
 from kproto.group import classic
+from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.api_versions import ApiVersionsRequest
+from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.index import response_class
+from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.metadata import MetadataRequest
+from kproto.txn import transaction
 from kproto.wire.frame import frame
 from tests.broker.sockets import Socket, connected
 from tests.broker.stage import batch_of, fetching, joining, wanted
@@ -208,6 +212,33 @@ def test_observers_see_what_the_coordinator_did() -> None:
     requests = [type(event.request).__name__ for event, _, _ in seen if isinstance(event, classic.Received)]
     assert requests == ["JoinGroupRequest", "JoinGroupRequest"]
     assert any(isinstance(action, classic.Reply) for _, actions, _ in seen for action in actions)
+
+
+def test_observers_see_transactions() -> None:
+    seen: list[tuple[Any, tuple[Any, ...]]] = []
+    with running({"t": 1}) as server, connected(server.bootstrap) as client:
+        server.observe(lambda event, actions, _: seen.append((event, actions)))
+        named = client.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 4)
+        added = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=named.producer_id,
+            v3_and_below_producer_epoch=named.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        )
+        client.ask(added, 3)
+        end = EndTxnRequest(
+            transactional_id="x",
+            producer_id=named.producer_id,
+            producer_epoch=named.producer_epoch,
+            committed=True,
+        )
+        client.ask(end, 4)
+    requests = [type(event.request).__name__ for event, _ in seen if isinstance(event, transaction.Received)]
+    assert requests == ["InitProducerIdRequest", "AddPartitionsToTxnRequest", "EndTxnRequest"]
+    marked = [one for _, actions in seen for one in actions if isinstance(one, transaction.WriteMarkers)]
+    assert [(one.transactional_id, one.committed, one.partitions) for one in marked] == [
+        ("x", True, (("t", 0),))
+    ]
 
 
 def test_a_failing_observer_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
