@@ -106,6 +106,7 @@ class Broker:
         self.apis: Final = apis
         self.cluster_id: Final = cluster_id
         self.cluster: Final = cluster or Cluster(settings, [node])
+        self.cluster.brokers[node.id] = self
         self.topics: Final = self.cluster.topics
         self.coordinator: Final = self.cluster.coordinator
         self.transactions: Final = self.cluster.transactions
@@ -220,11 +221,17 @@ class Broker:
         self.parked[fetch.call.conn] = fetch
 
     def wake(self, partitions: Iterable[Partition]) -> None:
-        """Something changed in these partitions: look again at the fetches that wait for it."""
+        """Something changed in these partitions: look again at the fetches that wait for it, also at other
+        brokers: a marker is written by who coordinates the transaction.
+        """
         changed = set(partitions)
-        for fetch in list(self.parked.values()):
-            if not fetch.partitions.isdisjoint(changed):
-                self.retry(fetch)
+        for broker in self.cluster.brokers.values():
+            for fetch in list(broker.parked.values()):
+                if not fetch.partitions.isdisjoint(changed):
+                    response = fetch.answer()
+                    if response is not None:
+                        del broker.parked[fetch.call.conn]
+                        self.answer(fetch.call.conn, response)
 
     def retry(self, fetch: Parked, *, at_once: bool = False) -> None:
         """Answer a parked fetch if it can be answered now."""

@@ -31,13 +31,14 @@ from ..messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ..txn import coordinator as transactions
+from ..txn.transaction import STATE_PARTITIONS, state_partition
 from ..wire.message import Message
 from .call import Node
 from .settings import Settings
 from .topics import Partition, Topics
 
 if TYPE_CHECKING:
-    from .broker import Connection
+    from .broker import Broker, Connection
 
 NOBODY: Final = -1
 
@@ -53,6 +54,8 @@ class Cluster:
         self.connections: Final[dict[int, Connection]] = {}
         self.leaders: Final[dict[Partition, int]] = {}
         self.coordinators: Final[dict[str, int]] = {}
+        self.state_leaders: Final[dict[int, int]] = {}
+        self.brokers: Final[dict[int, Broker]] = {}
         self.loading: Final[dict[str, int]] = {}
         """Groups that their new coordinator has not read yet, and until when (ms)."""
         self._places: Final = tuple(self.nodes)
@@ -60,18 +63,39 @@ class Cluster:
     def leader(self, partition: Partition, index: int) -> int:
         """The id of the node that leads a partition; NOBODY while that node is down."""
         found = self.leaders.get(partition)
+        if found is None and partition.replicas:
+            found = partition.replicas[0]
         if found is None:
             found = self._places[index % len(self._places)]
         return found if found in self.nodes else NOBODY
+
+    def places(self, leaders: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
+        """Those of these nodes that are up, each once, and where clients find them by a listener."""
+        found = [self.nodes[one] for one in dict.fromkeys(leaders) if one in self.nodes]
+        return [(node, *node.at(listener)) for node in found]
 
     def coordinating(self, group_id: str) -> int:
         """The id of the node that coordinates a group; NOBODY while that node is down."""
         found = self.coordinators.get(group_id, self._places[0])
         return found if found in self.nodes else NOBODY
 
-    def transacting(self) -> int:
-        """The id of the node that coordinates transactions, all of them; NOBODY while it is down."""
-        return self._places[0] if self._places[0] in self.nodes else NOBODY
+    def transacting(self, transactional_id: str) -> int:
+        """The id of the node that coordinates a transactional id; NOBODY while that node is down."""
+        return self._of_states(state_partition(transactional_id))
+
+    def _of_states(self, partition: int) -> int:
+        found = self.state_leaders.get(partition, self._places[partition % len(self._places)])
+        return found if found in self.nodes else NOBODY
+
+    def hand_over_transactions(self, node: int, heir: int) -> None:
+        """Let another node coordinate all transactional ids of one; to be called before that is down."""
+        for partition in range(STATE_PARTITIONS):
+            if self._of_states(partition) == node:
+                self.state_leaders[partition] = heir
+
+    def replicas(self, index: int, factor: int) -> tuple[int, ...]:
+        """Where the replicas of a topic's partition go; the first leads it."""
+        return tuple(self._places[(index + more) % len(self._places)] for more in range(factor))
 
     def refusal(self, request: Message, version: int, node: int, now: int) -> Message | None:
         """What a node answers to a group request that is not for it (yet); None when it is."""

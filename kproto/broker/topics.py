@@ -31,9 +31,11 @@ MAX_PARTITIONS: Final = 100_000
 class Partition:
     """One partition: its log, and what it remembers of producers and their transactions."""
 
-    __slots__ = ("log", "producers", "transactions")
+    __slots__ = ("log", "producers", "replicas", "transactions")
 
     def __init__(self) -> None:
+        self.replicas: tuple[int, ...] = ()
+        """The nodes that it was created on; none: the one that leads it, alone."""
         self.log = Log()
         self.producers = Producers()
         self.transactions = Transactions()

@@ -33,6 +33,7 @@ LAST_EPOCH: Final = 2**15 - 2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 50  # offsets.topic.num.partitions
+STATE_PARTITIONS: Final = 50  # transaction.state.log.num.partitions
 
 Partition: TypeAlias = tuple[str, int]
 
@@ -224,10 +225,22 @@ def offsets_partition(group_id: str) -> Partition:
     """Where Kafka keeps a group's offsets, and so what a transaction takes in with them
     (GroupCoordinatorService.partitionFor).
     """
+    return OFFSETS_TOPIC, _hashed(group_id) % OFFSETS_PARTITIONS
+
+
+def state_partition(transactional_id: str) -> int:
+    """The partition of `__transaction_state` that has an id: its leader coordinates
+    (TransactionStateManager.partitionFor).
+    """
+    return _hashed(transactional_id) % STATE_PARTITIONS
+
+
+def _hashed(name: str) -> int:
+    """Utils.abs(name.hashCode())."""
     number = 0
-    text = group_id.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(text), 2):  # String.hashCode()
+    text = name.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(text), 2):
         number = (31 * number + int.from_bytes(text[at : at + 2], "big")) & 0xFFFFFFFF
     if number >= 1 << 31:
         number = (1 << 32) - number
-    return OFFSETS_TOPIC, (0 if number == 1 << 31 else number) % OFFSETS_PARTITIONS
+    return 0 if number == 1 << 31 else number

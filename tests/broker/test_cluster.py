@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -23,11 +24,21 @@ from kproto.broker.machine import (
 )
 from kproto.broker.settings import Settings
 from kproto.error_codes import ErrorCode
+from kproto.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kproto.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kproto.messages.describe_transactions import DescribeTransactionsRequest
+from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.index import response_class
-from kproto.messages.metadata import MetadataRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.list_transactions import ListTransactionsRequest
+from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.wire.message import Message
@@ -152,3 +163,140 @@ def test_members_that_wait_hear_that_the_coordinator_moved(two: Two) -> None:
     assert two.answers[two.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
     again = joining(first.member_id, group="g")  # type: ignore[attr-defined]
     assert two.ask(2, again, 3) is None  # the one that waits is still a member
+
+
+# Transactions.
+
+ON_ONE, ON_TWO = "x", "y"  # by the hashes of their names
+
+
+def naming(name: str | None) -> InitProducerIdRequest:
+    return InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+
+
+def said(two: Two, node: int, request: Message, version: int) -> Any:
+    return two.ask(node, request, version)
+
+
+def test_transactional_ids_are_spread_over_the_brokers(two: Two) -> None:
+    asked = FindCoordinatorRequest(key_type=1, coordinator_keys=[ON_ONE, ON_TWO])
+    assert [one.node_id for one in said(two, 2, asked, 4).coordinators] == [1, 2]
+    codes = {
+        (node, name): said(two, node, naming(name), 4).error_code
+        for node in (1, 2)
+        for name in (ON_ONE, ON_TWO, None)
+    }
+    refused = ErrorCode.NOT_COORDINATOR
+    assert codes == {
+        (1, ON_ONE): 0, (1, ON_TWO): refused, (1, None): 0,
+        (2, ON_ONE): refused, (2, ON_TWO): 0, (2, None): 0,
+    }  # fmt: skip
+
+
+def test_each_broker_tells_of_its_own_transactions(two: Two) -> None:
+    said(two, 1, naming(ON_ONE), 4)
+    said(two, 2, naming(ON_TWO), 4)
+    for node, mine in ((1, ON_ONE), (2, ON_TWO)):
+        listed = said(two, node, ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
+        assert [one.transactional_id for one in listed.transaction_states] == [mine]
+        told = said(two, node, DescribeTransactionsRequest(transactional_ids=[ON_ONE, ON_TWO, ""]), 0)
+        assert [one.error_code for one in told.transaction_states] == [
+            0 if mine == ON_ONE else ErrorCode.NOT_COORDINATOR,
+            0 if mine == ON_TWO else ErrorCode.NOT_COORDINATOR,
+            ErrorCode.INVALID_REQUEST,
+        ]
+
+
+def test_another_broker_takes_over_the_transactions_of_one(two: Two) -> None:
+    said(two, 1, naming(ON_ONE), 4)
+    two.cluster.hand_over_transactions(1, 2)
+    assert said(two, 2, naming(ON_ONE), 4).producer_epoch == 1
+    assert said(two, 1, naming(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_marker_wakes_who_reads_at_another_broker(two: Two) -> None:
+    named = said(two, 1, naming(ON_ONE), 4)
+    producer = {"producer_id": named.producer_id, "producer_epoch": named.producer_epoch}
+    batch = batch_of(b"a", base_sequence=0, is_transactional=True, **producer)
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=1, records=batch)])
+    written = ProduceRequest(transactional_id=ON_ONE, acks=-1, timeout_ms=1, topic_data=[data])
+    assert said(two, 2, written, 12).responses[0].partition_responses[0].error_code == 0
+    assert two.ask(2, fetching(wanted(partition=1), wait=10_000, isolation=1), 12) is None
+    reader = two.conns[2]
+    end = EndTxnRequest(transactional_id=ON_ONE, committed=True, **producer)
+    assert said(two, 1, end, 4).error_code == 0
+    (read,) = answered(two.answers[reader])  # type: ignore[arg-type]
+    assert (read.last_stable_offset, bool(read.records)) == (2, True)
+
+
+def test_who_writes_at_the_wrong_broker_hears_who_leads(two: Two) -> None:
+    """KIP-951."""
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch_of(b"a"))])
+    for version in (9, 10, 12):
+        told = said(two, 2, ProduceRequest(acks=-1, timeout_ms=1, topic_data=[data]), version)
+        leader = told.responses[0].partition_responses[0].current_leader
+        if version < 10:
+            assert (leader.leader_id, told.node_endpoints) == (-1, [])
+        else:
+            assert (leader.leader_id, leader.leader_epoch) == (1, 0)
+            assert [(one.node_id, one.host, one.port) for one in told.node_endpoints] == [(1, "one", 9092)]
+
+
+# Replicas.
+
+
+def creating(factor: int, *assigned: list[int]) -> CreateTopicsRequest:
+    made = CreatableTopic(
+        name="r",
+        num_partitions=-1 if assigned else 3,
+        replication_factor=factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in enumerate(assigned)
+        ],
+        configs=[],
+    )
+    return CreateTopicsRequest(topics=[made])
+
+
+def placed(two: Two) -> list[tuple[int, list[int], list[int], list[int]]]:
+    (topic,) = said(two, 1, MetadataRequest(topics=[MetadataRequestTopic(name="r")]), 9).topics
+    return [
+        (one.leader_id, one.replica_nodes, one.isr_nodes, one.offline_replicas) for one in topic.partitions
+    ]
+
+
+def test_a_topic_has_as_many_replicas_as_it_was_made_with(two: Two) -> None:
+    made = said(two, 1, creating(2), 7)
+    assert (made.topics[0].error_code, made.topics[0].replication_factor) == (0, 2)
+    assert placed(two) == [(1, [1, 2], [1, 2], []), (2, [2, 1], [2, 1], []), (1, [1, 2], [1, 2], [])]
+    two.step(1, ElectLeader("r", 0, 2))
+    assert placed(two)[0] == (2, [1, 2], [1, 2], [])
+    del two.cluster.nodes[1]
+    assert placed(two)[0] == (2, [1, 2], [2], [1])
+
+
+def test_there_are_no_more_replicas_than_brokers(two: Two) -> None:
+    made = said(two, 1, creating(3), 7)
+    assert made.topics[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "2 brokers" in made.topics[0].error_message
+
+
+@pytest.mark.parametrize("assigned", [([1, 1],), ([1, 3],), ([1], [1, 2]), ([],)])
+def test_replicas_are_brokers_each_once_and_as_many_for_all(
+    two: Two, assigned: tuple[list[int], ...]
+) -> None:
+    made = said(two, 1, creating(-1, *assigned), 7)
+    assert made.topics[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_replicas_that_a_client_chose_are_taken_and_new_partitions_have_as_many(two: Two) -> None:
+    made = said(two, 1, creating(-1, [2, 1]), 7)
+    assert (made.topics[0].error_code, placed(two)) == (0, [(2, [2, 1], [2, 1], [])])
+    for total, chosen in ((2, None), (3, [[1, 2]]), (4, [[1]])):
+        added = [CreatePartitionsAssignment(broker_ids=ids) for ids in chosen or ()]
+        grown = CreatePartitionsTopic(name="r", count=total, assignments=added if chosen else None)
+        request = CreatePartitionsRequest(topics=[grown], timeout_ms=1, validate_only=False)
+        code = said(two, 1, request, 3).results[0].error_code
+        assert code == (ErrorCode.INVALID_REPLICA_ASSIGNMENT if total == 4 else 0)
+    assert [leader for leader, *_ in placed(two)] == [2, 2, 1]
+    assert [replicas for _, replicas, *_ in placed(two)] == [[2, 1], [2, 1], [1, 2]]

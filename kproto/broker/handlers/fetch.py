@@ -68,22 +68,19 @@ class ParkedFetch:
                     partitions=[],
                 )
             topics[topic].partitions.append(data)
-        leaders = dict.fromkeys(
+        leaders = [
             data.current_leader.leader_id
             for topic in topics.values()
             for data in topic.partitions
             if data.error_code  # only who is refused hears who leads
-        )
-        nodes = self.broker.cluster.nodes
+        ]
         return FetchResponse(
             throttle_time_ms=0,
             session_id=self.plan.session_id,
             responses=list(topics.values()),
             node_endpoints=[
-                NodeEndpoint(node_id=one, host=host, port=port)
-                for one in leaders
-                if one in nodes
-                for host, port in [nodes[one].at(self.call.listener)]
+                NodeEndpoint(node_id=node.id, host=host, port=port)
+                for node, host, port in self.broker.cluster.places(leaders, self.call.listener)
             ],
         )
 

@@ -131,14 +131,18 @@ def _described(broker: Broker, topic: Topic, operations: int) -> MetadataRespons
 
 def _led(broker: Broker, partition: Partition, index: int) -> MetadataResponsePartition:
     leader = broker.cluster.leader(partition, index)
-    replicas = [leader] if leader >= 0 else []
+    replicas = list(partition.replicas)
+    if leader >= 0 and leader not in replicas:
+        replicas = [leader, *replicas[1:]]
+    up = [one for one in replicas if one in broker.cluster.nodes]
     return MetadataResponsePartition(
         error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
         leader_id=leader,
         leader_epoch=partition.log.leader_epoch,
         replica_nodes=replicas,
-        isr_nodes=replicas,
+        isr_nodes=up,
+        offline_replicas=[one for one in replicas if one not in up],
     )
 
 
@@ -248,5 +252,5 @@ def _detailed(broker: Broker, topic: Topic, index: int) -> DescribeTopicPartitio
         isr_nodes=led.isr_nodes,
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=[],
+        offline_replicas=led.offline_replicas,
     )

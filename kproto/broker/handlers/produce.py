@@ -21,6 +21,8 @@ from ...error_codes import ErrorCode
 from ...errors import MissingExtra, RecordError
 from ...messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -38,6 +40,7 @@ from .lookup import missing_topic
 from .transactions import take_part
 
 ZSTD_SINCE: Final = 7  # KIP-110
+LEADER_SINCE: Final = 10  # KIP-951
 ABORTABLE_SINCE: Final = 11  # KIP-890: a client knows TRANSACTION_ABORTABLE
 ADDS_SINCE: Final = 12  # KIP-890: writing is taking part
 
@@ -75,7 +78,7 @@ def produce(broker: Broker, call: Call) -> Result:
             elif partition is None:
                 answers.append(_refused(part.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None))
             elif not broker.leads(partition, part.index):
-                answers.append(_refused(part.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None))
+                answers.append(_led_elsewhere(broker, partition, part.index, call.version))
             elif (why := verdicts.get((topic.name, part.index))) is not None and why is not ErrorCode.NONE:
                 answers.append(_refused(part.index, why, _why(why)))
             elif request.acks not in (-1, 0, 1):
@@ -88,7 +91,12 @@ def produce(broker: Broker, call: Call) -> Result:
         )
     broker.wake(changed)
     if request.acks != 0:
-        return ProduceResponse(responses=responses)
+        leaders = [one.current_leader.leader_id for told in responses for one in told.partition_responses]
+        endpoints = [
+            NodeEndpoint(node_id=node.id, host=host, port=port)
+            for node, host, port in broker.cluster.places(leaders, call.listener)
+        ]
+        return ProduceResponse(responses=responses, node_endpoints=endpoints)
     failed = [
         answer.error_code
         for response in responses
@@ -149,6 +157,17 @@ def _unreadable(records: bytes) -> bool:
         return False
     size = int.from_bytes(records[_BEFORE_SIZE - 4 : _BEFORE_SIZE], "big", signed=True)
     return size < _SMALLEST or (len(records) > _MAGIC_AT and records[_MAGIC_AT] > _NEWEST_MAGIC)
+
+
+def _led_elsewhere(
+    broker: Broker, partition: Partition, index: int, version: int
+) -> PartitionProduceResponse:
+    """A refusal that says who leads now, and in which epoch (KIP-951)."""
+    refused = _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
+    leader = broker.cluster.leader(partition, index)
+    if version >= LEADER_SINCE and leader >= 0:
+        refused.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=partition.log.leader_epoch)
+    return refused
 
 
 def _without_a_tail(records: bytes) -> bytes:

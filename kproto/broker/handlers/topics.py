@@ -64,11 +64,13 @@ def create_topics(broker: Broker, call: Call) -> Result:
                 )
             )
             continue
+        factor = _factor(wanted)
         configs = {config.name: config.value or "" for config in wanted.configs}
         if request.validate_only:
             topic = Topic(wanted.name, uuid5(call.random_id, wanted.name), 0, configs, broker.settings)
         else:
             topic = broker.create_topic(wanted.name, count, call.random_id, configs)
+            _place(broker, topic, wanted, factor)
         results.append(
             CreatableTopicResult(
                 name=topic.name,
@@ -76,7 +78,7 @@ def create_topics(broker: Broker, call: Call) -> Result:
                 error_code=0,
                 error_message=None,
                 num_partitions=count,
-                replication_factor=1,
+                replication_factor=factor,
                 configs=[
                     CreatableTopicConfigs(
                         name=config.name,
@@ -96,6 +98,20 @@ def _count(broker: Broker, wanted: CreatableTopic) -> int:
     if wanted.assignments:
         return len(wanted.assignments)
     return broker.settings.num_partitions if wanted.num_partitions == DEFAULT else wanted.num_partitions
+
+
+def _factor(wanted: CreatableTopic) -> int:
+    if wanted.assignments:
+        return len(wanted.assignments[0].broker_ids)
+    return 1 if wanted.replication_factor == DEFAULT else wanted.replication_factor
+
+
+def _place(broker: Broker, topic: Topic, wanted: CreatableTopic, factor: int) -> None:
+    """Say where its replicas are, if it has more than one or if the client chose."""
+    chosen = {one.partition_index: tuple(one.broker_ids) for one in wanted.assignments}
+    for index, partition in enumerate(topic.partitions):
+        if chosen or factor > 1:
+            partition.replicas = chosen.get(index) or broker.cluster.replicas(index, factor)
 
 
 def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | None:
@@ -118,18 +134,32 @@ def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | No
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 "The partitions of the assignment must be 0, 1, 2 and so on.",
             )
-        if any(one.broker_ids != [broker.node.id] for one in wanted.assignments):
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The only broker is {broker.node.id}."
+        why = _bad_replicas(broker, [one.broker_ids for one in wanted.assignments])
+        if why is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     elif wanted.replication_factor == 0 or wanted.replication_factor < DEFAULT:
         why = "Replication factor must be larger than 0, or -1 to use the default value."
         return ErrorCode.INVALID_REPLICATION_FACTOR, why
     refused = count_refusal(count)
-    if refused is None and wanted.replication_factor > 1:
+    there = len(broker.cluster.nodes)
+    if refused is None and wanted.replication_factor > there:
+        brokers = f"there {'is 1 broker' if there == 1 else f'are {there} brokers'}"
         return (
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {wanted.replication_factor} is not possible: there is 1 broker.",
+            f"Replication factor {wanted.replication_factor} is not possible: {brokers}.",
         )
     return refused
+
+
+def _bad_replicas(broker: Broker, replicas: Sequence[Sequence[int]], factor: int | None = None) -> str | None:
+    """Why these can't be the replicas of partitions, all of which have as many; None when they can."""
+    known = broker.cluster.nodes
+    many = len(replicas[0]) if factor is None else factor
+    if any(
+        not ids or len(set(ids)) < len(ids) or len(ids) != many or set(ids) - set(known) for ids in replicas
+    ):
+        return f"Each needs the same number of brokers, each once, of {', '.join(map(str, known))}."
+    return None
 
 
 def delete_topics(broker: Broker, call: Call) -> Result:
@@ -187,7 +217,13 @@ def create_partitions(broker: Broker, call: Call) -> Result:
         if times[wanted.name] == 1:
             refused = _growth_refusal(broker, topic, wanted)
         if refused is None and topic is not None and not request.validate_only:
+            has = len(topic.partitions)
             grow(topic, wanted.count)
+            factor = len(topic.partitions[0].replicas) or 1
+            chosen = [tuple(one.broker_ids) for one in wanted.assignments or ()]
+            for index in range(has, wanted.count) if chosen or factor > 1 else ():
+                places = chosen[index - has] if chosen else broker.cluster.replicas(index, factor)
+                topic.partitions[index].replicas = places
         code, message = refused or (ErrorCode.NONE, None)
         return CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message)
 
@@ -216,8 +252,10 @@ def _growth_refusal(broker: Broker, topic: Topic | None, wanted: CreatePartition
                 f"Attempted to add {wanted.count - has} additional partition(s), "
                 f"but only {len(wanted.assignments)} assignment(s) were specified.",
             )
-        if any(one.broker_ids != [broker.node.id] for one in wanted.assignments):
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The only broker is {broker.node.id}."
+        factor = len(topic.partitions[0].replicas) or 1
+        why = _bad_replicas(broker, [one.broker_ids for one in wanted.assignments], factor)
+        if why is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, why
     return None
 
 

@@ -9,10 +9,12 @@ Rules, as Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from ...error_codes import ErrorCode
 from ...group.answers import gathered, txn_commit_response
+from ...messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ...messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -27,6 +29,7 @@ from ...messages.describe_producers import (
     TopicResponse,
 )
 from ...messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from ...messages.end_txn import EndTxnRequest
 from ...messages.init_producer_id import InitProducerIdRequest
 from ...messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ...messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -50,28 +53,51 @@ _BETWEEN_BROKERS: Final = 5  # AddPartitionsToTxn
 def transacted(broker: Broker, call: Call) -> Result:
     """Pass the request on to the transaction coordinator; another node than its own refuses."""
     request = call.envelope.request
-    if broker.cluster.transacting() != broker.node.id:
-        elsewhere = _elsewhere(request, call.version)
-        if elsewhere is not None:
-            return elsewhere
+    cluster, here = broker.cluster, broker.node.id
+    if isinstance(request, DescribeTransactionsRequest | ListTransactionsRequest):
+        _tell_what_is_here(broker, call)
+    elif any(cluster.transacting(name) != here for name in _ids(request)):
+        return refusal(request, ErrorCode.NOT_COORDINATOR, call.version)
     broker.transact(Received(call.conn, request, call.version), call.now)
     return PARKED
 
 
-def _elsewhere(request: Message, version: int) -> Message | None:
-    """What a node says that coordinates nothing; None: any node may answer."""
+def _ids(request: Message) -> list[str]:
+    """The transactional ids that only their coordinator may answer for."""
     match request:
-        case InitProducerIdRequest(transactional_id=None):
-            return None
-        case DescribeTransactionsRequest():
-            states = [unknown(name, ErrorCode.NOT_COORDINATOR) for name in request.transactional_ids]
-            return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
-        case ListTransactionsRequest():
-            return ListTransactionsResponse(
-                throttle_time_ms=0, error_code=0, unknown_state_filters=[], transaction_states=[]
-            )
+        case AddPartitionsToTxnRequest():
+            several = [one.transactional_id for one in request.transactions]
+            return [name for name in (*several, request.v3_and_below_transactional_id) if name]
+        case InitProducerIdRequest() | AddOffsetsToTxnRequest() | EndTxnRequest():
+            return [request.transactional_id] if request.transactional_id else []
         case _:
-            return refusal(request, ErrorCode.NOT_COORDINATOR, version)
+            return []
+
+
+def _tell_what_is_here(broker: Broker, call: Call) -> None:
+    """Of what the cluster knows, this node tells what it coordinates itself."""
+    cluster, here = broker.cluster, broker.node.id
+    connection = broker.connections.get(call.conn)
+    if len(cluster.brokers) == 1 or connection is None:
+        return
+
+    def amend(response: Message) -> Message:
+        if isinstance(response, DescribeTransactionsResponse):
+            response.transaction_states = [
+                one
+                if cluster.transacting(one.transactional_id) == here or not one.transactional_id
+                else unknown(one.transactional_id, ErrorCode.NOT_COORDINATOR)
+                for one in response.transaction_states
+            ]
+        elif isinstance(response, ListTransactionsResponse):
+            response.transaction_states = [
+                one
+                for one in response.transaction_states
+                if cluster.transacting(one.transactional_id) == here
+            ]
+        return response if call.amend is None else call.amend(response)
+
+    connection.current = replace(call, amend=amend)
 
 
 def take_part(
@@ -85,7 +111,7 @@ def take_part(
     knows_abortable: bool,
 ) -> dict[Name, ErrorCode]:
     """Why the producer, by id and epoch, may not write to each of these partitions now, or NONE."""
-    if broker.cluster.transacting() not in broker.cluster.nodes:
+    if broker.cluster.transacting(transactional_id) not in broker.cluster.nodes:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     topics: dict[str, list[int]] = {}
     for name, index in partitions:

@@ -198,8 +198,9 @@ class Operator:
             if cluster.leader(partition, index) == node
         ]
         kept_by = [group for group in cluster.coordinator.groups if cluster.coordinating(group) == node]
-        del cluster.nodes[node]
         heir = next(iter(world.brokers))
+        cluster.hand_over_transactions(node, heir)
+        del cluster.nodes[node]
         for name, index in led:
             world.step(heir, machine.ElectLeader(name, index, heir))
         for group in kept_by:
