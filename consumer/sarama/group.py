@@ -29,7 +29,8 @@ Rules that hold here (sarama's consumer_group.go, where nothing else is said):
   and not marked is read again by the next session. With enable_auto_commit=False only `session.commit()`
   commits, and what was marked behind its last call is read again, too.
 * What a handler raises in `consume_claim` is told by `errors()`, also when its claim had ended, and ends the
-  session. What `setup` raises is raised by `consume`; what `cleanup` raises, is told, too.
+  session. What `setup` raises is raised by `consume`; what `cleanup` raises is told and raised, but for
+  kproto's own errors, as of a commit behind a loss: these are told only.
 * Errors that don't end a session are told by `errors()`; those of a group that can't be joined are raised by
   `consume`. What fails again and again in the same way is told again after growing gaps only.
 * A partition that is paused stays so, in the next sessions, too, until it is resumed.
@@ -305,7 +306,8 @@ class AsyncConsumerGroup(AsyncBlock):
             try:
                 await self._call("cleanup", session)
             except Exception as error:
-                self._failure = error
+                if not isinstance(error, KprotoError):  # as of a commit behind a loss
+                    self._failure = error
                 self._tell(error, "cleanup")
         if commit and self._auto and not self._closed:
             try:

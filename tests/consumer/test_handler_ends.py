@@ -13,7 +13,7 @@ import pytest
 
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord
 from kproto.broker.server import Server
-from kproto.errors import ConfigError, IllegalState, RequestTimedOut
+from kproto.errors import CommitFailed, ConfigError, IllegalState, RequestTimedOut
 from tests.consumer.handlers import FAST, T0, AsyncNotes, Loop, Notes, Once, committed, fill, four_partitions
 
 
@@ -205,6 +205,23 @@ def test_what_cleanup_raises_in_a_rebalance_is_raised_by_consume(server: Server)
         with Loop(server, second, partition_assignment_strategy="range"):
             loop.thread.join(10)
             assert isinstance(loop.error, ValueError)
+
+
+def test_a_commit_in_cleanup_behind_a_loss_is_told_and_the_loop_goes_on(server: Server) -> None:
+    """Its partitions are another's; the next call of consume is all that is to be done."""
+    fill(server, 3)
+
+    class Commits(Notes):
+        def cleanup(self, session: Any) -> None:
+            session.commit()
+
+    notes = Commits()
+    with Loop(server, notes, enable_auto_commit=False, session_timeout_ms=500) as loop:
+        notes.until(lambda: len(notes.records) == 3)
+        server.fail("Heartbeat", "UNKNOWN_MEMBER_ID", 1)
+        notes.until(lambda: len(notes.records) == 6)
+        assert (loop.returns, loop.error) == (1, None)
+        assert isinstance(next(loop.group.errors()), CommitFailed)
 
 
 @pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
