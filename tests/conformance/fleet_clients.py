@@ -304,6 +304,8 @@ class Asker(InThread):
                 except ConnectionFailed as error:
                     self.refused.append(str(error))
                 else:
+                    if _ends_before(committed, ends):
+                        ends = cluster.list_offsets(dict.fromkeys(partitions, "latest"))
                     self._look(began, committed, ends, members)
 
     async def _ask_async(self) -> None:
@@ -321,14 +323,24 @@ class Asker(InThread):
                 except ConnectionFailed as error:
                     self.refused.append(str(error))
                 else:
+                    if _ends_before(committed, ends):
+                        ends = await cluster.list_offsets(dict.fromkeys(partitions, "latest"))
                     self._look(began, committed, ends, group.members)
                 await asyncio.sleep(0.5)
 
     def _look(self, began: float, committed: Any, ends: Any, members: Any) -> None:
         self.longest = max(self.longest, time.monotonic() - began)
         self.answered += 1
-        for partition, at in committed.items():
-            if at is not None and at.offset > (end := ends[partition].offset):
-                self.errors.append(f"{partition}: {at.offset} is committed, and it ends at {end}")
+        self.errors += _ends_before(committed, ends)
         if not members:
             self.errors.append(f"the group {self._group!r} has no members")
+
+
+def _ends_before(committed: Any, ends: Any) -> list[str]:
+    """What is committed behind a partition's end. A leader that stood still tells once, when it wakes up, the
+    end that it knew: Kafka promises no more."""
+    return [
+        f"{partition}: {at.offset} is committed, and it ends at {ends[partition].offset}"
+        for partition, at in committed.items()
+        if at is not None and at.offset > ends[partition].offset
+    ]

@@ -14,12 +14,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from consumer import Consumer, Producer
+from consumer import Cluster, Consumer, Producer
 from kproto.broker.server import running
+from kproto.error_codes import ErrorCode
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.records import Record, encode_batch
 from tests.conformance import chaos
+from tests.conformance.killable import Killable
 
 RUNS = int(os.environ.get("KPROTO_CHAOS", "0"))
 
@@ -34,6 +40,45 @@ def test_nothing_is_lost_when_brokers_die_and_networks_break(seed: int, tmp_path
     patience = (chaos.SESSION_MS + 2 * chaos.OPTIONS["request_timeout_ms"]) / 1000 + 5
     for group, book in books.items():
         assert book.longest_silence < book.down + patience, group
+
+
+@pytest.mark.kafka
+def test_a_kafka_that_was_killed_knows_the_last_batch_of_a_producer_only(tmp_path: Path) -> None:
+    """So where two were under way, and both are in the log, the first one is written again under new numbers.
+    It is what a run of the story above may end by, as seed 4 did once."""
+    kafka = Killable(tmp_path)
+    kafka.start()
+    try:
+        with Cluster(f"127.0.0.1:{kafka.port}") as cluster:
+            cluster.create_topics({"t": 1})
+            made: Any = None
+            while made is None or made.error_code:
+                made = cluster.request(
+                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+                )
+        assert [sent_again(kafka, made, at) for at in (0, 10)] == [(0, 0), (0, 10)]
+        assert [sent_again(kafka, made, at) for at in (0, 10)] == [(0, 0), (0, 10)]
+        kafka.kill()
+        kafka.start()
+        refused = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        assert [sent_again(kafka, made, at) for at in (0, 10, 20)] == [refused, (0, 10), (0, 20)]
+    finally:
+        kafka.kill()
+
+
+def sent_again(kafka: Killable, made: Any, sequence: int) -> tuple[int, int]:
+    """What is answered to ten records with these numbers: the error code, and their first offset."""
+    records = [Record(offset=at, timestamp=time.time_ns() // 10**6, key=None, value=b"x") for at in range(10)]
+    numbers = {"producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+    batch = encode_batch(records, base_sequence=sequence, **numbers)
+    with Cluster(f"127.0.0.1:{kafka.port}") as cluster:
+        cluster.partitions("t")
+        data = PartitionProduceData(index=0, records=batch)
+        topic = TopicProduceData(topic_id=cluster.view.topic_id("t") or UUID(int=0), partition_data=[data])
+        request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+        answer: Any = cluster.request(request, node=("leader", "t", 0))
+    told = answer.responses[0].partition_responses[0]
+    return told.error_code, told.base_offset
 
 
 CHILD = """

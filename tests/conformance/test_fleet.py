@@ -118,12 +118,15 @@ def a_broker_comes_back_elsewhere(fleet: Fleet) -> None:
 def all_brokers_move(fleet: Fleet) -> None:
     """Behind the one address that clients know it by, as a cluster does that is set up anew elsewhere."""
     first = f"127.0.0.1:{fleet.ports[min(fleet.nodes)]}"
-    with Proxy(first) as name, traffic(fleet, name.bootstrap):
+    with Proxy(first) as name, traffic(fleet, name.bootstrap, session_timeout_ms=180_000) as seen:
         for node in fleet.nodes:
             fleet.kill(node)
+        died = time.monotonic()
         ports = {node: judges.free_port() for node in fleet.nodes}
         name.target = ("127.0.0.1", ports[min(fleet.nodes)])
         fleet.start_all(ports)
+        for one in seen.values():
+            one.away = time.monotonic() - died
         whole(fleet)
 
 
