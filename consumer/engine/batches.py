@@ -200,6 +200,7 @@ class Lane:
         "renew",
         "soon_at",
         "under_way",
+        "unexpected",
         "unnumber",
         "waiting",
     )
@@ -227,6 +228,8 @@ class Lane:
         self.renew = False
         # The broker said that a batch, and so all after it, is not in the log: all may be numbered anew.
         self.unnumber = False
+        # What the broker said so of, while others are under way: theirs may tell that it is there.
+        self.unexpected: list[OutBatch] = []
 
     def oldest(self) -> int | None:
         """When its oldest open batch began; for any thread."""
@@ -252,6 +255,7 @@ class Lane:
     def go_on(self) -> None:
         """All that was under way is back after a failure."""
         self.halted = False
+        self.unexpected.clear()
         if self.unnumber:
             self.unnumber = False
             self.renew = True

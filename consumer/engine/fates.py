@@ -80,6 +80,8 @@ class Fates:
         elif what is Do.sort_out and len(batch) > 1 and not self._whole:
             self._sort_out(batch, answer)
         elif what is Do.renumber and self._core.options.enable_idempotence and self._may_renumber(batch):
+            if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                lane.unexpected.append(batch)
             self._renumber(batch)
         elif what is Do.retry or what is Do.refresh:
             if what is Do.refresh:
@@ -116,11 +118,28 @@ class Fates:
         lane.under_way.remove(batch)
         if batch.identity == lane.identity:
             lane.known = True
+        if lane.unexpected:
+            self._are_there(batch)
         if batch.done:
             return
         batch.base_offset = offset if offset is not None and offset >= 0 else None
         batch.log_append_time = append_time if append_time >= 0 else None
         self.end(batch)
+
+    def _are_there(self, later: OutBatch) -> None:
+        """A broker takes numbers in order. That it has this batch, and did not expect those before it, says
+        that it has those, too: one that was killed knows only the last batch of a producer. Where, nobody
+        knows. This one was under way when they were refused, so it is the same broker that says so."""
+        lane = later.lane
+        there = [one for one in lane.unexpected if one.order < later.order and one.identity == later.identity]
+        if not there:
+            return
+        lane.unnumber = False
+        for batch in there:
+            lane.unexpected.remove(batch)
+            if not batch.done:
+                lane.waiting.remove(batch)
+                self.end(batch)
 
     def _retry(self, batch: OutBatch, *, innocent: bool = False) -> None:
         """Back into the queue, in the old order; the lane waits until all is back.

@@ -44,8 +44,8 @@ def test_nothing_is_lost_when_brokers_die_and_networks_break(seed: int, tmp_path
 
 @pytest.mark.kafka
 def test_a_kafka_that_was_killed_knows_the_last_batch_of_a_producer_only(tmp_path: Path) -> None:
-    """So where two were under way, and both are in the log, the first one is written again under new numbers.
-    It is what a run of the story above may end by, as seed 4 did once."""
+    """So where two were under way, and both are in the log, only the second one tells that the first one is
+    there (`Fates._are_there`). It was written again, under new numbers, in a run of the story above."""
     kafka = Killable(tmp_path)
     kafka.start()
     try:

@@ -644,3 +644,48 @@ def test_what_was_said_of_a_topic_before_is_not_told_to_who_sends_later(later: i
     sent = producer.deliver("t", "2")
     assert world.run(2_000, until=lambda: sent.done() and stray.done())
     assert [stray.result().offset, sent.result().offset] == [0, 1]
+
+
+# ---- what a broker knows that was killed: the last batch of each producer
+
+
+def sent_after_a_kill(expected: int) -> tuple[World, Client, list[Any]]:
+    """Three batches under way, of which the broker says that it doesn't expect those before `expected`."""
+    world = World({"t": 1})
+    producer = world.producer(linger_ms=0)
+    first = producer.deliver("t", "0", partition=0)
+    assert world.run(until=first.done)
+
+    def tamper(client: Any, request: Any, version: int) -> Any:
+        if not isinstance(request, ProduceRequest):
+            return None
+        [batch] = batches(request.topic_data[0].partition_data[0].records or b"")
+        if batch.producer_epoch or batch.base_sequence >= expected:
+            return None if batch.producer_epoch else refuse(request, 0)
+        return refuse(request, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+    world.tamper = tamper
+    sent = []
+    for value in ("1", "2", "3"):
+        sent.append(producer.deliver("t", value, partition=0))
+        producer.flush()
+    assert world.run(5_000, until=lambda: all(delivery.done() for delivery in sent))
+    return world, producer, sent
+
+
+@pytest.mark.parametrize("expected", [2, 3])
+def test_what_is_not_expected_is_there_where_a_later_batch_is(expected: int) -> None:
+    world, producer, sent = sent_after_a_kill(expected)
+    assert [delivery.result().offset for delivery in sent[: expected - 1]] == [None] * (expected - 1)
+    assert numbers_of(world, producer) == [(0, 0, number) for number in range(4)]  # each once
+    producer.deliver("t", "4", partition=0)
+    producer.flush()
+    world.run(1_000)
+    assert numbers_of(world, producer)[-1] == (0, 0, 4)  # and the numbers go on
+
+
+def test_what_is_not_expected_and_nothing_after_it_is_is_written_under_new_numbers() -> None:
+    world, producer, sent = sent_after_a_kill(9)
+    assert log_of(world, "t", 0) == numbers(0, 4)
+    assert numbers_of(world, producer)[-3:] == [(0, 1, 0), (0, 1, 1), (0, 1, 2)]
+    assert [delivery.result().offset for delivery in sent] == [1, 2, 3]
