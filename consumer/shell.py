@@ -127,19 +127,12 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         rest: list[ev.Action] = []
         try:
             for event in events:
-                for action in self._step(event, now()):
-                    match action:
-                        case Open() | Write() | Shut() | GetToken():
-                            self._perform(action)
-                        case ev.Wake():
-                            self._change()
-                        case ev.Done():
-                            self._ended.append(action)
-                            self._change()
-                        case ev.Report(change=change):
-                            self._noted.append(change)
-                        case _:
-                            rest.append(action)
+                actions = iter(self._step(event, now()))
+                try:
+                    self._sort(actions, rest)
+                except BaseException:  # Ctrl-C: a request that isn't written would never be answered
+                    self._sort(actions, [])
+                    raise
         except KprotoError:
             raise
         except Exception as error:
@@ -148,6 +141,21 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         if last is not None and any(isinstance(action, ev.Deliver) for action in rest):
             rest += self._feed((last,))
         return rest
+
+    def _sort(self, actions: Iterator[ev.Action], rest: list[ev.Action]) -> None:
+        for action in actions:
+            match action:
+                case Open() | Write() | Shut() | GetToken():
+                    self._perform(action)
+                case ev.Wake():
+                    self._change()
+                case ev.Done():
+                    self._ended.append(action)
+                    self._change()
+                case ev.Report(change=change):
+                    self._noted.append(change)
+                case _:
+                    rest.append(action)
 
     def _failed(self, error: BaseException) -> None:
         """The engine is in no state to go on; everybody who waits must know."""

@@ -461,8 +461,8 @@ class Engine:
     def take_actions(self) -> list[Action]:
         core = self.core
         if core.network.actions:
-            core.actions.extend(core.network.actions)
-            core.network.actions.clear()
+            # At once: where Ctrl-C came in between, requests would be written twice.
+            core.actions, core.network.actions = [*core.actions, *core.network.actions], []
         core.actions.extend(self.runner.take())
         actions, core.actions = core.actions, []
         return actions
