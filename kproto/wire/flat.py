@@ -14,7 +14,7 @@ lacks holds its default. Unknown tagged fields are dropped. Within:
     other arrays                          lists
     null                                  None
 
-`flatten` makes the same out of a message. The decoders are those of `compile.py` but for what they make of
+`flatten` makes the same out of a message. The decoders are those of `decoding.py` but for what they make of
 the values; `_Rows` adds two more ways to read elements of one layout.
 """
 
@@ -29,7 +29,7 @@ from typing import Any, cast
 
 from . import interpret
 from .calls import REMEMBERED
-from .compile import DecoderSource
+from .decoding import DecoderSource
 from .message import UNREADABLE, Array, Decoder, Field, Message, Struct, check_version, fresh
 from .shapes import Fill, Layout, Layouts, Part, Pattern
 from .types import Primitive

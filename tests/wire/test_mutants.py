@@ -12,10 +12,13 @@ import pytest
 from hypothesis import Phase, settings
 
 from kproto.wire import compile as compile_module
-from kproto.wire import shapes as shapes_module
+from kproto.wire import decoding, encoding, shapes, source
 from tests.wire import properties
 from tests.wire.declared import Alike, Arrays, Fixed, Nullable, Plain, Ranges, Tagged
 from tests.wire.properties import Make
+
+MODULES = (shapes, source, decoding, encoding, compile_module)
+"""Whoever imports another one stands behind it."""
 
 pytestmark = pytest.mark.thorough
 
@@ -122,14 +125,15 @@ MUTANTS: dict[str, tuple[str, str, Callable[[Make], None]]] = {
 
 
 def compiler(old: str, new: str) -> ModuleType:
-    """The compiler with one place changed, in `compile.py` or in `shapes.py`."""
-    places = [Path(str(module.__file__)).read_text().count(old) for module in (compile_module, shapes_module)]
+    """The compiler with one place changed, in one of the modules that it is made of."""
+    places = [Path(str(module.__file__)).read_text().count(old) for module in MODULES]
     assert sum(places) == 1, f"{sum(places)} places match {old!r}"
-    if places[0]:
-        return mutant(compile_module, old, new)
-    compiler = mutant(compile_module, "", "")
-    vars(compiler)["Layouts"] = mutant(shapes_module, old, new).Layouts
-    return compiler
+    made: list[ModuleType] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for module, found in zip(MODULES, places, strict=True):
+            made.append(mutant(module, old if found else "", new))
+            patch.setitem(sys.modules, module.__name__, made[-1])  # for those behind it that import it
+    return made[-1]
 
 
 def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
@@ -137,8 +141,8 @@ def mutant(module: ModuleType, old: str, new: str) -> ModuleType:
     assert spec is not None
     made = importlib.util.module_from_spec(spec)
     sys.modules[made.__name__] = made  # where dataclasses look for the names in annotations
-    source = Path(str(module.__file__)).read_text()
-    exec(compile(source.replace(old, new) if old else source, f"<{made.__name__}>", "exec"), vars(made))
+    text = Path(str(module.__file__)).read_text()
+    exec(compile(text.replace(old, new) if old else text, f"<{made.__name__}>", "exec"), vars(made))
     return made
 
 
