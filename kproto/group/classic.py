@@ -360,6 +360,8 @@ class Coordinator:
     settings: Settings = field(default_factory=Settings)
     topics: Topics | None = None
     groups: dict[str, Group] = field(default_factory=dict[str, Group])
+    # Which groups a producer has promised offsets to, until its transaction ends: there may be many groups.
+    promised_to: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
     commits: int = 0  # counts the commits, to order them
     cleanup_deadline: int = NEVER
     wake: int = NEVER

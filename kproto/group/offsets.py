@@ -201,6 +201,7 @@ def _store(turn: Turn, group: Group, commit: Commit) -> None:
     promise: dict[tuple[str, int], Committed] | None = None
     if isinstance(request, TxnOffsetCommitRequest):
         promise = group.promised.setdefault(request.producer_id, {})
+        coordinator.promised_to.setdefault(request.producer_id, {})[group.group_id] = None
     elif request.retention_time_ms != -1:
         expires_at = turn.now + request.retention_time_ms
     for position, topic, partition in commit.open_:
@@ -233,7 +234,10 @@ def _java_length(text: str) -> int:
 
 def end_transaction(turn: Turn, producer_id: int, committed: bool) -> None:
     """Keep or break the producer's promises. A plain commit made after a promise outlasts it."""
-    for group in turn.coordinator.groups.values():
+    for group_id in turn.coordinator.promised_to.pop(producer_id, ()):
+        group = turn.coordinator.groups.get(group_id)
+        if group is None:
+            continue
         for (topic, index), one in group.promised.pop(producer_id, {}).items():
             before = group.offsets.get(topic, {}).get(index)
             if committed and (before is None or before.order < one.order):
