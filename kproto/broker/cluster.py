@@ -58,7 +58,19 @@ class Cluster:
         self.brokers: Final[dict[int, Broker]] = {}
         self.loading: Final[dict[str, int]] = {}
         """Groups that their new coordinator has not read yet, and until when (ms)."""
+        self.forgets_at = 0
+        self._settings: Final = settings
         self._places: Final = tuple(self.nodes)
+
+    def forget_producers(self, now: int) -> None:
+        """Let partitions forget the producers that have not written for a long time, when it is time to."""
+        if now < self.forgets_at:
+            return
+        self.forgets_at = now + self._settings.producer_id_expiration_check_interval_ms
+        since = now - self._settings.producer_id_expiration_ms
+        for topic in self.topics:
+            for partition in topic.partitions:
+                partition.producers.forget_unused(since, partition.transactions.writing)
 
     def leader(self, partition: Partition, index: int) -> int:
         """The id of the node that leads a partition; NOBODY while that node is down."""

@@ -163,6 +163,7 @@ Event: TypeAlias = (
 def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Give the broker an event; do the actions, in their order."""
     broker.actions, broker.now = [], now
+    broker.cluster.forget_producers(now)
     _TABLE[type(event)](broker, event, now)
     while broker.ready:
         connection = broker.ready.popleft()

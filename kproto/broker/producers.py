@@ -8,12 +8,14 @@ Rules, as Kafka's ProducerStateManager and ProducerAppendInfo:
   * A new epoch starts at sequence 0; an older epoch is INVALID_PRODUCER_EPOCH.
   * A producer that the partition has never seen may start with any sequence: its state may have expired. In a
     transaction of KIP-890 it must begin with 0.
+  * Who has written nothing for `producer.id.expiration.ms` is forgotten; it is looked for now and then.
   * The marker of a transaction may bring a new epoch; what comes late in an older one is fenced (X4).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -104,6 +106,14 @@ class Producers:
             state = self._states[producer_id] = ProducerState(epoch)
         state.coordinator_epoch = coordinator_epoch
         state.seen_at = now
+
+    def forget_unused(self, since: int, busy: Container[int]) -> None:
+        """Forget those whose last record is of `since` or older, but for the `busy`, which have transactions
+        open (ProducerStateManager.removeExpiredProducers).
+        """
+        for producer_id, state in list(self._states.items()):
+            if state.seen_at <= since and producer_id not in busy:
+                del self._states[producer_id]
 
     def forget_from(self, offset: int) -> None:
         """Batches from `offset` on are lost, so their sequences may come again."""

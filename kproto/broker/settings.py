@@ -44,6 +44,9 @@ class Settings:
     message_max_bytes: int = 1_048_588
     node_id: int = 1
     num_partitions: int = 1
+    # Partitions forget producers without an open transaction that have not written for so long.
+    producer_id_expiration_check_interval_ms: int = 600_000
+    producer_id_expiration_ms: int = 86_400_000
     # Kafka's default is GSSAPI, which this broker does not have.
     sasl_enabled_mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
     # How signed tokens are looked at: see security.jwks. The URL is file:, http: or https:, and read once.
@@ -123,7 +126,7 @@ def _parsed(name: str, given: str, default: object) -> bool | int | str:
         number = whole(text)
         if number is None:
             raise ConfigError(name, text, "it must be a whole number of 32 bits")
-        if number < (1 if name == "num.partitions" else 0):
+        if number < (1 if name in _FROM_ONE else 0):
             raise ConfigError(name, text, "it must not be below its minimum")
         return number
     if name == "authorizer.class.name" and text not in ("", AUTHORIZER, AUTHORIZER.rpartition(".")[2]):
@@ -139,4 +142,9 @@ def _parsed(name: str, given: str, default: object) -> bool | int | str:
     return text
 
 
+_FROM_ONE: Final = {
+    "num.partitions",
+    "producer.id.expiration.check.interval.ms",
+    "producer.id.expiration.ms",
+}
 _DEFAULTS: Final = {f.name: f.default for f in fields(Settings)}

@@ -11,7 +11,7 @@ Rules, as Kafka's ProducerStateManager and TransactionIndex:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from ..messages.control_records import ControlRecordTypeSchema, EndTxnMarker
@@ -43,6 +43,11 @@ class Transactions:
     def first_open(self) -> int | None:
         """The first record whose fate is not decided."""
         return next(iter(self._open.values()), None)
+
+    @property
+    def writing(self) -> Container[int]:
+        """The producers that have a transaction open here."""
+        return self._open
 
     def start_of(self, producer_id: int) -> int | None:
         """Where the producer's open transaction began here; None if it has none."""

@@ -1,0 +1,118 @@
+"""Nothing stays for ever: what came and went is forgotten, as Kafka forgets it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kproto.error_codes import ErrorCode
+from kproto.messages.end_txn import EndTxnRequest
+from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.broker.stage import Client, Stage, batch_of, joining
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+def write(client: Client, name: str, *, ends: bool = True) -> dict[str, int]:
+    """A transaction with a record and with the offsets of a group."""
+    named = client.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
+    who: dict[str, Any] = {"producer_id": named.producer_id, "producer_epoch": named.producer_epoch}
+    batch = batch_of(b"v", timestamps=[client.stage.now], base_sequence=0, is_transactional=True, **who)
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])
+    client.ask(ProduceRequest(transactional_id=name, acks=-1, timeout_ms=1, topic_data=[data]), 12)
+    one = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+    topic = TxnOffsetCommitRequestTopic(name="t", partitions=[one])
+    client.ask(TxnOffsetCommitRequest(transactional_id=name, group_id=name, topics=[topic], **who), 5)
+    if ends:
+        assert client.ask(EndTxnRequest(transactional_id=name, committed=True, **who)).error_code == 0
+    return who
+
+
+def test_what_came_and_went_is_forgotten() -> None:
+    stage = Stage({"t": 1}, group_initial_rebalance_delay_ms=0)
+    for number in range(30):
+        client = stage.client()
+        name = f"n{number}"
+        write(client, name, ends=number % 5 > 0)
+        member = client.ask(joining(group=name), 5).member_id
+        client.ask(joining(member, group=name), 5)
+        if number % 2:
+            client.ask(LeaveGroupRequest(group_id=name, members=[MemberIdentity(member_id=member)]))
+        client.leave()
+    broker, partition = stage.broker, stage.topic("t").partitions[0]
+    assert len(broker.transactions.transactions) == len(broker.coordinator.groups) == 30
+    assert len(partition.producers.active()) == 30
+    for _ in range(9):
+        stage.wait(DAY)
+    assert broker.transactions.transactions == broker.coordinator.groups == {}
+    assert partition.producers.active() == []
+    assert broker.coordinator.promised_to == {}
+    assert partition.transactions.first_open() is None
+    assert (broker.connections, broker.parked, broker.delayed, broker.quiet) == ({}, {}, {}, {})
+
+
+def idempotent(client: Client, producer_id: int, sequence: int) -> int:
+    batch = batch_of(
+        b"v",
+        timestamps=[client.stage.now],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+    )
+    return client.produce(batch).error_code
+
+
+def test_a_partition_forgets_who_has_not_written_for_a_day() -> None:
+    stage = Stage({"t": 1}, producer_id_expiration_check_interval_ms=HOUR)
+    client = stage.client()
+    assert idempotent(client, 7, 0) == 0
+    stage.wait(23 * HOUR)
+    assert idempotent(client, 8, 0) == 0
+    assert idempotent(client, 7, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    stage.wait(2 * HOUR)
+    assert idempotent(client, 7, 5) == 0  # whoever is not known may begin with any sequence
+    assert idempotent(client, 8, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_partition_does_not_forget_who_has_a_transaction_open() -> None:
+    stage = Stage({"t": 1}, producer_id_expiration_ms=HOUR, producer_id_expiration_check_interval_ms=HOUR)
+    partition = stage.topic("t").partitions[0]
+    partition.transactions.wrote(7, 0)
+    client = stage.client()
+    for producer_id in (7, 8):
+        idempotent(client, producer_id, 0)
+        partition.producers.marked(producer_id, 0, 0, stage.now)
+    stage.wait(3 * HOUR)
+    client.list_offsets(-1)
+    assert [producer_id for producer_id, _ in partition.producers.active()] == [7]
+
+
+def test_a_transaction_over_which_the_clock_jumps_is_aborted_and_its_producer_fenced() -> None:
+    stage = Stage({"t": 1})
+    client = stage.client()
+    who: dict[str, Any] = dict(write(client, "x", ends=False))
+    stage.now += 3650 * DAY  # without a tick in between
+    end = EndTxnRequest(transactional_id="x", committed=True, **who)
+    assert client.ask(end, 4).error_code == ErrorCode.PRODUCER_FENCED
+    partition = stage.topic("t").partitions[0]
+    assert partition.stable_offset == partition.log.end_offset == 2
+    assert [one.producer_id for one in partition.transactions.aborted(0, 2)] == [who["producer_id"]]
+
+
+def test_the_end_of_a_transaction_looks_at_its_own_groups_only() -> None:
+    stage = Stage({"t": 1})
+    client = stage.client()
+    first: dict[str, Any] = dict(write(client, "x", ends=False))
+    second: dict[str, Any] = dict(write(client, "y", ends=False))
+    assert set(stage.broker.coordinator.promised_to) == {first["producer_id"], second["producer_id"]}
+    client.ask(EndTxnRequest(transactional_id="x", committed=True, **first))
+    groups = stage.broker.coordinator.groups
+    assert [name for name, group in groups.items() if group.offsets] == ["x"]
+    assert [name for name, group in groups.items() if group.promised] == ["y"]
