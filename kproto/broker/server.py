@@ -54,6 +54,9 @@ FAILING: Final = {API_NAMES[key]: key for key in sorted(CAN_FAIL)}
 LONGEST_QUIET: Final = 2_000_000  # seconds; in ms it has to fit into 31 bits
 # How long a call from another thread waits for the broker's loop, in seconds; it does milliseconds of work.
 CALL_TIMEOUT: Final = 30.0
+# How many connections may wait to be accepted: one above that tries again a second later. Kafka's
+# socket.listen.backlog.size is 50, but it has a thread that does nothing else.
+BACKLOG: Final = 1024
 NO_GROUP_DELAY: Final = {"group.initial.rebalance.delay.ms": "0"}
 # Seconds and bytes that the keys of OAUTHBEARER may take.
 JWKS_TIMEOUT: Final = 10.0
@@ -176,7 +179,9 @@ class Server:
         with contextlib.ExitStack() as stack:
             listening: list[socket.socket] = []
             for listener, port in zip(self._listeners, self._ports, strict=True):
-                sock = socket.create_server((listener.host, port), family=_family(listener.host))
+                sock = socket.create_server(
+                    (listener.host, port), family=_family(listener.host), backlog=BACKLOG
+                )
                 stack.callback(sock.close)
                 listening.append(sock)
             self._ports = [sock.getsockname()[1] for sock in listening]
@@ -202,7 +207,9 @@ class Server:
     ) -> asyncio.Server:
         tls = self._tls if listener.tls else None
         return await loop.create_server(
-            lambda: Client(shell, listener.protocol, None if tls is None else Pipe(tls)), sock=sock
+            lambda: Client(shell, listener.protocol, None if tls is None else Pipe(tls)),
+            sock=sock,
+            backlog=BACKLOG,
         )
 
     async def stop(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 import struct
 import threading
 import time
@@ -198,6 +200,19 @@ def test_dropped_connections_break_and_new_ones_work() -> None:
         server.drop_connections()
         assert client.closed_by_broker()
         assert works(server.bootstrap)
+
+
+def test_a_fleet_that_connects_at_once_need_not_try_again() -> None:
+    async def run() -> None:
+        async with Server() as server:
+            host, port = server.bootstrap.rsplit(":", 1)
+            with contextlib.ExitStack() as stack:
+                for _ in range(500):  # while the broker's loop does something else: this
+                    stack.enter_context(socket.create_connection((host, int(port)), timeout=0.5))
+                while len(server.broker.connections) < 500:
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(run())
 
 
 def test_observers_see_what_the_coordinator_did() -> None:
