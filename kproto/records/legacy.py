@@ -7,6 +7,8 @@ Rules of this file:
 * In a wrapper of magic 0 the inner offsets are those of the log. In one of magic 1 they count from any start,
   and the wrapper has the offset of the last (KIP-31), or 0 on the way from some producers. They wrap at 64
   bits, as in Java.
+* What is in a wrapper may be of the other magic: some producers wrote that, old brokers took it, and Java's
+  consumer reads it. The wrapper says how offsets count, each message whether it has a timestamp.
 * Magic 0 has no timestamps: records have -1. In magic 1 a wrapper with LogAppendTime overrules the inner ones
   (KIP-32).
 * The CRC is that of zlib, over everything behind it. zstd doesn't exist here.
@@ -124,6 +126,7 @@ def _unwrap(
     except CodecError as error:
         raise RecordError(_MESSAGE, magic, "value", at, f"{CODECS[codec]}: {error}") from None
     found: list[Record] = []
+    timed: list[bool] = []
     inner, end = 0, len(data)
     while inner < end:
         size = int.from_bytes(data[inner + 8 : inner + OVERHEAD], "big", signed=True)
@@ -132,12 +135,14 @@ def _unwrap(
             raise RecordError(
                 _MESSAGE, magic, "value.size", inner, "an inner message that is cut (decompressed)"
             )
-        if data[inner + 16] != magic:
-            raise RecordError(_MESSAGE, magic, "value.magic", inner + 16, "not the magic of the wrapper")
+        if data[inner + 16] > 1:
+            detail = f"a message of magic {data[inner + 16]} in a wrapper"
+            raise RecordError(_MESSAGE, magic, "value.magic", inner + 16, detail)
         record, nested, _ = _read(data, inner, stop, check_crc, "value")
         if nested:
             raise RecordError(_MESSAGE, magic, "value.attributes", inner + 17, "a wrapper in a wrapper")
         found.append(record)
+        timed.append(data[inner + 16] == 1)
         inner = stop
     if not found:
         raise RecordError(_MESSAGE, magic, "value", at, "a wrapper without messages")
@@ -147,9 +152,9 @@ def _unwrap(
         )  # 0: not given yet, by old producers
         if shift < 0:
             raise RecordError(_MESSAGE, magic, "offset", at, "the wrapper's offset is below that of its last")
-        for record in found:
+        for record, has_time in zip(found, timed, strict=True):
             record.offset = wrap(record.offset + shift)
-            if attributes & APPEND_TIME:
+            if attributes & APPEND_TIME and has_time:
                 record.timestamp = wrapper.timestamp
     return found
 

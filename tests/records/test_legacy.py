@@ -122,7 +122,7 @@ def test_a_cut_last_message_is_not_there(cut: int) -> None:
         (b"no gzip", "value"),
         (None, "value"),
         (compress(1, message(1, 0, None, b"a")[:-1]), "value.size"),
-        (compress(1, message(0, 0, None, b"a")), "value.magic"),
+        (compress(1, message(2, 0, None, b"a")), "value.magic"),
         (compress(1, message(1, 1, None, compress(1, message(1, 0, None, b"a")))), "value.attributes"),
         (compress(1, message(1, 0, None, b"a")[:-1] + b"!"), "value.crc"),
     ],
@@ -141,6 +141,20 @@ def test_zstd_and_headers_are_not_in_message_sets() -> None:
         encode_messages([Record(0, 0, None, None)], 1, compression="zstd")
     with pytest.raises(EncodeError):
         encode_messages([Record(0, 0, None, None, (("h", None),))], 1)
+
+
+@pytest.mark.parametrize(("attributes", "moment"), [(1, NOW), (1 | 8, NOW + 5)], ids=["create", "append"])
+def test_a_wrapper_may_hold_messages_of_the_other_magic(attributes: int, moment: int) -> None:
+    """AbstractLegacyRecordBatch without ensureMatchingMagic, as Java's consumer has it."""
+    inner = message(0, 0, None, b"a", 0) + message(1, 0, None, b"b", 1)
+    wrapped = bytearray(message(1, attributes, None, compress(1, inner), 8))
+    wrapped[18:26] = (NOW + 5).to_bytes(8, "big")
+    wrapped[12:16] = zlib.crc32(wrapped[16:]).to_bytes(4, "big")
+    assert rows(bytes(wrapped)) == [Record(7, -1, None, b"a"), Record(8, moment, None, b"b")]
+    assert rows(message(0, 1, None, compress(1, inner), 8)) == [
+        Record(0, -1, None, b"a"),
+        Record(1, NOW, None, b"b"),
+    ]
 
 
 def test_all_magics_may_lie_in_one_field() -> None:
