@@ -119,6 +119,7 @@ class Polling(Shell):
             delivered = await self._take(take, deadline)
             if delivered is None:
                 self._if_open(ev.PollEnded())
+            self._handing = delivered is not None
             return delivered
         except Exception:
             self._if_open(ev.PollEnded())
@@ -127,6 +128,10 @@ class Polling(Shell):
             # One that had not begun took nothing; what the one before it returned is processed.
             self._if_open(*([ev.TakeBack()] if self._engine.polls > before else []), ev.PollEnded())
             raise
+
+    def _take_back(self) -> None:
+        self._rows, self._rest, self._parts = [], iter(()), None
+        self._if_open(ev.TakeBack())
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
         if not take.columns:

@@ -18,6 +18,8 @@ class Waiting:
 
     # Raised by one whenever a waiter may find something new.
     _changes = 0
+    # Records are on their way out of a method: who is interrupted there takes them back.
+    _handing = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -35,6 +37,9 @@ class Waiting:
 
     def _leave(self, entered: bool) -> None:
         raise NotImplementedError
+
+    def _take_back(self) -> None:
+        """What was on its way out never came to the caller."""
 
     async def _wait(self, seen: int, deadline: int) -> bool:
         """Waits until `_changes` is not `seen` any more; False when it is `deadline`."""

@@ -58,8 +58,16 @@ class InThreads(Waiting):
             args, kwargs = door(args, kwargs)
             entered = self._enter(name, waits=True, serves=serves)
             try:
-                return finished(story(self, *args, **kwargs))
-            finally:
-                self._leave(entered)
+                try:
+                    found = finished(story(self, *args, **kwargs))
+                finally:
+                    self._leave(entered)
+                self._handing = False
+                return found
+            except BaseException:
+                if self._handing:  # Ctrl-C came on the last few lines
+                    self._handing = False
+                    self._take_back()
+                raise
 
         return blocking

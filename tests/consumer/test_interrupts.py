@@ -105,3 +105,25 @@ def test_ctrl_c_before_a_poll_has_begun_leaves_processed_what_the_one_before_it_
         with ctrl_c(1), pytest.raises(KeyboardInterrupt):
             reader.poll(10, 4)
         assert rows(reader) == ALL[4:8]
+
+
+@pytest.mark.parametrize("read", [rows, columns, lambda reader: [next(reader).offset]])
+def test_ctrl_c_on_the_way_out_of_a_poll_gives_its_records_back(
+    bootstrap: str, read: Callable[[Consumer], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(reader: Consumer, entered: bool) -> None:
+        leave(reader, entered)
+        raise KeyboardInterrupt
+
+    leave = Consumer._leave
+    with Consumer(bootstrap) as reader:
+        reader.assign({P0: 0})
+        assert reader.position(P0) == 0
+        with monkeypatch.context() as patch:
+            patch.setattr(Consumer, "_leave", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                read(reader)
+        seen: list[int] = []
+        while len(seen) < len(ALL):
+            seen += read(reader)
+        assert seen == ALL
