@@ -30,6 +30,8 @@ import sys
 import threading
 import time
 from collections import deque
+from itertools import islice, repeat
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kproto.errors import FrameError
@@ -75,6 +77,9 @@ if sys.platform == "linux":
     NOW, ALL = socket.MSG_DONTWAIT, socket.MSG_WAITALL
 else:
     NOW = ALL = 0
+
+
+_DATA = attrgetter("data")
 
 
 class _Socket:
@@ -157,21 +162,31 @@ class Sockets:
             case GetToken(key=key, source=source):
                 self._get_token(key, source)
 
-    def write_at_once(self, action: NetworkAction) -> int:
-        """Writes here and now, while another thread is in `wait`; returns how many bytes. What is left has to
-        come through `perform`: then this connection is not ready, or there is more to do than to write."""
+    def write_at_once(self, todo: deque[NetworkAction]) -> bool:
+        """Writes what is first in `todo` here and now, while another thread is in `wait`. False: it, or what
+        is left of it, has to come through `perform`, as its connection isn't ready, or it is no `Write`."""
+        action = todo[0]
         if not isinstance(action, Write):
-            return 0
+            return False
         with self._closing:
             known = self._sockets.get(action.key)
             if known is None or known.sock is None or known.tls is not None:
-                return 0
+                return False
             if not known.connected or known.pending:
-                return 0
+                return False
+            sent: list[int] = []
             try:
-                return known.sock.send(action.data, NOW)
+                # One call, which Ctrl-C can't divide: what was written is not there to be written again.
+                sent.extend(
+                    map(known.sock.send, map(_DATA, islice(iter(todo.popleft, None), 1)), repeat(NOW))
+                )
             except OSError:  # it comes again, and is told then
-                return 0
+                todo.appendleft(action)
+                return False
+        if sent[0] < len(action.data):
+            todo.appendleft(Write(action.key, action.data[sent[0] :]))
+            return False
+        return True
 
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
         """What happened, after at most `timeout` seconds (None: until something does). Parts of answers are

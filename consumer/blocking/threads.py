@@ -19,7 +19,7 @@ from kproto.errors import IllegalState
 from .. import lifetimes
 from ..clock import now
 from ..engine import events as ev
-from ..engine.transport import NetworkAction, NetworkEvent, Write
+from ..engine.transport import NetworkAction, NetworkEvent
 from ..shell import ENDS, Shell, log
 from .sockets import Sockets
 from .waiting import InThreads
@@ -126,15 +126,8 @@ class Threaded(InThreads, Shell):
         until = self._sleeps_until
         if until == 0:
             return
-        while self._todo:
-            action = self._todo.popleft()
-            sent = self._sockets.write_at_once(action)
-            if isinstance(action, Write) and sent == len(action.data):
-                continue
-            if isinstance(action, Write) and sent:
-                action = Write(action.key, action.data[sent:])
-            self._todo.appendleft(action)
-            break
+        while self._todo and self._sockets.write_at_once(self._todo):
+            pass
         if not self._todo:
             due = self._due()
             if due is None or (until is not None and until <= due):

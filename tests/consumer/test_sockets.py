@@ -11,6 +11,7 @@ import ssl
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -20,7 +21,18 @@ import pytest
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.aio.streams import Streams, _Protocol
 from consumer.blocking.sockets import Sockets
-from consumer.engine.transport import Answer, Broken, Data, NetworkEvent, Open, Opened, Reached, Shut, Write
+from consumer.engine.transport import (
+    Answer,
+    Broken,
+    Data,
+    NetworkAction,
+    NetworkEvent,
+    Open,
+    Opened,
+    Reached,
+    Shut,
+    Write,
+)
 from consumer.resolving import in_order
 from consumer.security.tls import Tls, context
 from kproto.broker.server import Server, running
@@ -436,23 +448,29 @@ def test_another_thread_writes_at_once_and_says_how_much() -> None:
     with serving(slow) as place:
         sockets = Sockets()
         sockets.perform(Open(1, "127.0.0.1", int(place.rpartition(":")[2])))
-        assert sockets.write_at_once(Write(1, b"abc")) == 0  # it is not open yet
+        todo = deque[NetworkAction]([Write(1, b"abc")])
+        assert not sockets.write_at_once(todo)  # it is not open yet
         while not sockets.wait(0.1):
             pass
-        assert sockets.write_at_once(Write(2, b"abc")) == 0  # nobody knows it
-        assert sockets.write_at_once(Shut(1)) == 0
-        assert sockets.write_at_once(Write(1, b"abc")) == 3
-        sent = sockets.write_at_once(Write(1, data))
-        assert 0 < sent < len(data)
-        sockets.perform(Write(1, data[sent:-1]))
-        assert sockets.write_at_once(Write(1, data[-1:])) == 0  # not before what is pending
-        sockets.perform(Write(1, data[-1:]))
+        for other in (Write(2, b"abc"), Shut(1)):  # nobody knows it; no write
+            assert not sockets.write_at_once(deque([other]))
+        assert sockets.write_at_once(todo)
+        assert not todo
+        todo = deque[NetworkAction]([Write(1, data[:-1])])
+        assert not sockets.write_at_once(todo)
+        [left] = todo
+        assert isinstance(left, Write)
+        assert 0 < len(left.data) < len(data) - 1
+        sockets.perform(left)
+        last = Write(1, data[-1:])
+        assert not sockets.write_at_once(deque([last]))  # not before what is pending
+        sockets.perform(last)
         go.set()
         end = time.monotonic() + 20
         while sum(map(len, read)) < len(data) + 3 and time.monotonic() < end:
             sockets.wait(0.05)
         sockets.perform(Shut(1))
-        assert sockets.write_at_once(Write(1, b"abc")) == 0
+        assert not sockets.write_at_once(deque([Write(1, b"abc")]))
         sockets.close()
     assert b"".join(read) == b"abc" + data
 
@@ -464,8 +482,14 @@ def test_what_a_call_could_not_write_goes_out_all_the_same(
     with Consumer(broker.bootstrap, group_id="g") as consumer:
         at_once = consumer._sockets.write_at_once
 
-        def partly(action: Any) -> int:
-            return at_once(Write(action.key, action.data[:sent])) if isinstance(action, Write) else 0
+        def partly(todo: Any) -> bool:
+            whole = todo.popleft()
+            some = deque([Write(whole.key, whole.data[:sent])])
+            if at_once(some) or not sent:
+                todo.appendleft(Write(whole.key, whole.data[sent:]))
+            else:
+                todo.appendleft(whole)
+            return False
 
         place = TopicPartition("t", 0)
         consumer.assign([place])
