@@ -30,6 +30,7 @@ from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..delivery import Delivery
+from ..door import topic_name
 from ..errors import broker_error
 from ..options import ProducerOptions
 from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, Unnumbered, fate
@@ -129,6 +130,7 @@ class Accumulator:
         """
         route = self.routes.get(topic)
         if route is None:
+            topic_name(topic)  # one that no request can name would spoil the request for all
             self._ask_for(topic)
             return None
         size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)

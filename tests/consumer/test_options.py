@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Any
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer, TopicPartition
+from consumer import AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.addresses import addresses
 from consumer.arguments import TABLE
 from consumer.options import (
@@ -195,6 +196,18 @@ def test_a_record_for_a_topic_that_no_request_can_name_harms_no_other(text: str,
         with pytest.raises(ConfigError, match=f"topic=.*{why}"):
             producer.send(text, b"x")
         assert producer.send("t", b"x").result(10).offset == 0
+
+
+@pytest.mark.parametrize(("text", "why"), UNSAYABLE, ids=["no UTF-8", "long"])
+def test_nor_in_a_loop(text: str, why: str) -> None:
+    async def play(bootstrap: str) -> None:
+        async with AsyncProducer(bootstrap) as producer:
+            with pytest.raises(ConfigError, match=f"topic=.*{why}"):
+                await asyncio.wait_for(producer.send(text, b"x"), 10)
+            assert (await (await producer.send("t", b"x"))).offset == 0
+
+    with running(topics={"t": 1}) as server:
+        asyncio.run(play(server.bootstrap))
 
 
 @pytest.mark.parametrize("make", [consumer_options, producer_options])
