@@ -160,6 +160,15 @@ def test_one_topic_twice_is_described_once_and_by_its_id_where_one_has_one(
     assert told(unknown) == [(None, E.UNKNOWN_TOPIC_ID)]
 
 
+def test_a_topic_that_there_is_not_has_its_operations_too(client: Client) -> None:
+    asked = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in ("none", "a b")],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+    )
+    assert [one.topic_authorized_operations for one in client.ask(asked, 12).topics] == [3576, 3576]
+
+
 def committing(*places: tuple[str, int]) -> OffsetCommitRequest:
     topics = [
         OffsetCommitRequestTopic(

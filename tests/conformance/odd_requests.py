@@ -93,7 +93,8 @@ def _batches(scene: Scene) -> Pool:
     ]
     odd += [batch(**one) for one in producers]
     pid, epoch = scene.producer
-    for of in ((pid, epoch), (pid, epoch - 1), (5_000_000, 0)):
+    # A stranger of its own: Kafka remembers the sequence of a batch that it refused in a transaction.
+    for of in ((pid, epoch), (pid, epoch - 1), (6_000_000, 0)):
         it = {"producer_id": of[0], "producer_epoch": of[1], "is_transactional": True}
         odd += [batch(base_sequence=s, is_control=c, **it) for s in (0, 3, -1) for c in (False, True)]
     odd += [batch(is_control=True), batch(is_transactional=True)]
@@ -166,7 +167,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "isolation_level": ([0, 1], [*edges(8), 7]),
         "max_bytes": ([1 << 20], edges(32)),
         "partition_max_bytes": ([1 << 20], edges(32)),
-        "session_id": ([0], [1, -1, 77]),
+        "session_id": ([0], [-1, 2_000_000_001]),
         "session_epoch": ([-1, 0], [1, -2, 2**31 - 1]),
         "log_start_offset": ([-1], [0, 5]),
         "rack_id": ([""], ["x", "é"]),

@@ -285,7 +285,10 @@ class Pair:
 
     def what_became(self) -> Iterator[str]:
         """Where the two scenes differ after all that."""
-        kafka, ours = (side.look() for side in self.sides)
+        ours = self.sides[1].look()
+        end = time.monotonic() + SILENCE
+        while (kafka := self.sides[0].look()) != ours and time.monotonic() < end:
+            time.sleep(0.1)  # a real one does some of it behind its answer
         for part in kafka:
             if kafka[part] != ours[part]:
                 yield f"afterwards: {part}\n{different(kafka[part], ours[part])}"

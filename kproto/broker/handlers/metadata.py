@@ -99,7 +99,9 @@ def _asked(
     error = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if bad_name(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
-    return MetadataResponseTopic(error_code=error, name=name, partitions=[])
+    return MetadataResponseTopic(
+        error_code=error, name=name, partitions=[], topic_authorized_operations=operations
+    )
 
 
 def asks_by_id_too_early(request: MetadataRequest, version: int) -> bool:
