@@ -69,7 +69,7 @@ class Shell:
                         events.append(Sent(action.conn))
                 elif isinstance(action, Close):
                     self.refuse(action.conn, action.reason)
-                elif isinstance(action, Coordinated | Transacted):
+                else:
                     self._tell(action, now)
         self.set_timer()
 

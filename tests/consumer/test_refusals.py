@@ -163,7 +163,7 @@ def test_reasons_that_take_turns_are_told_once_each() -> None:
     assert world.run(until=a.is_stable)
     for node in (1, 2, 3):
         world.stop_broker(node)
-    a.engine.core.view.brokers[3] = BrokerAddress(3, "where it was", 1)
+    a.engine.core.view.brokers[2] = BrokerAddress(2, "where it was", 1)
     world.run(FIRST_GAP_MS - 2_000)
     told = [change.reason for change in a.heard("unreachable")]
     assert len(told) == len(set(told)) > 1
