@@ -36,7 +36,7 @@ from .call import Node
 from .client import Client
 from .handlers.authorized import CAN_FAIL
 from .handlers.index import HANDLERS, served
-from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, Throttle, Truncate, step
+from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, MoveCoordinator, Throttle, Truncate, step
 from .security.listeners import Listener, not_listening
 from .security.pipe import Pipe
 from .security.users import Users
@@ -194,6 +194,8 @@ class Server:
                 for name, partitions in self._topics.items():
                     step(broker, CreateTopic(name, partitions, uuid.uuid4()), self._clock.now())
                 self._broker = broker
+            else:
+                self._load_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
             for listener, sock in zip(self._listeners, listening, strict=True):
@@ -201,6 +203,13 @@ class Server:
             stack.pop_all()
         self._shell = shell
         shell.set_timer()
+
+    def _load_groups(self, broker: Broker) -> None:
+        """As a coordinator does that comes back: its members' sessions begin anew (R175)."""
+        node = self._settings.node_id
+        for group in broker.coordinator.groups:
+            if broker.cluster.coordinating(group) == node:
+                step(broker, MoveCoordinator(group, node), self._clock.now())
 
     async def _serve(
         self, loop: asyncio.AbstractEventLoop, shell: Shell, listener: Listener, sock: socket.socket

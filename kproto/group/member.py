@@ -402,7 +402,7 @@ def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
 
 def _session_timed_out(member: Member, now: int, out: Out) -> None:
     if member.config.policy.lose_on_session_timeout:
-        reset(member, NO_ANSWER, out, keep_id=False)
+        reset(member, NO_ANSWER, out, keep_id=True)
     lose_coordinator(member, now)
 
 

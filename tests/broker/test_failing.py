@@ -19,7 +19,8 @@ from kproto.broker.server import FAILING, Server, running
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConfigError, IllegalState, RequestTimedOut
 from kproto.messages.find_coordinator import FindCoordinatorRequest
-from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kproto.messages.join_group import JoinGroupResponse
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kproto.messages.offset_fetch import OffsetFetchRequest
@@ -207,6 +208,22 @@ def test_a_broker_that_was_down_has_what_it_had() -> None:
         kept = producer.send("t", b"b")
         server.up()
         assert kept.result(30).offset == 1
+
+
+def test_a_broker_that_is_back_begins_the_sessions_of_its_members_anew() -> None:
+    """As a coordinator that has loaded its groups (R175), however long it was away."""
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "300"}
+    with running({"t": 1}, settings=settings) as server:
+        with connected(server.bootstrap) as client:
+            client.send(joining(session=1_500), 1)
+            member = client.answer(JoinGroupResponse, 1)
+        server.down()
+        time.sleep(1.6)
+        server.up()
+        with connected(server.bootstrap) as client:
+            generation, member_id = member.generation_id, member.member_id
+            client.send(HeartbeatRequest(group_id="g", generation_id=generation, member_id=member_id), 0)
+            assert client.answer(HeartbeatResponse, 0).error_code == ErrorCode.NONE
 
 
 def test_what_is_no_address_no_time_and_no_broker_is_told() -> None:

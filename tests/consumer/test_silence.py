@@ -213,3 +213,22 @@ def test_a_coordinator_that_can_t_write_commits_may_be_none_any_more() -> None:
     world.move_coordinator("g", 2)
     assert world.run(5_000, until=lambda: again in a.done)
     assert world.committed("g", tp("t", 0)) == 6
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_whose_coordinator_was_away_for_longer_than_a_session_goes_on_at_once(strategy: str) -> None:
+    """All lost what they had, by their own clocks. The coordinator that is back knows them still, and begins
+    their sessions anew: were they strangers to it, all would wait until their former selves are out."""
+    world = World({"t": 4}, brokers=1)
+    options = {"group_id": "g", "auto_offset_reset": "earliest", "partition_assignment_strategy": strategy}
+    members = [world.consumer(**options) for _ in range(2)]
+    for member in members:
+        member.subscribe("t")
+    assert world.run(until=lambda: all(member.is_stable() for member in members))
+    world.stop_broker(1)
+    world.run(60_000)
+    assert all(member.heard("lost") for member in members)
+    world.start_broker(1)
+    for partition in world.partitions():
+        world.write(partition.topic, partition.partition, "x")
+    assert world.run(5_000, until=lambda: sum(len(member.values()) for member in members) == 4)
