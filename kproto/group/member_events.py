@@ -21,9 +21,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients differ and no broker minds. `JAVA` is what Java's consumer does."""
 
     lose_on_session_timeout: bool = False
-    """Without an answer for session.timeout.ms all partitions are lost (librdkafka, which forgets its member id,
-    too: here it is kept, as a coordinator that was away knows it still). Java only looks the coordinator up
-    again and waits to be told: for a while, two members may deliver the same records."""
+    """Without an answer for session.timeout.ms all partitions are lost (librdkafka, which forgets its member
+    id, too; here it is kept, as a coordinator that was away knows it still). Java only looks the coordinator
+    up again and waits to be told: for a while, two members may deliver the same records."""
     every_member_watches: bool = False
     """Every member that sees a change in its topics' partitions asks for a rebalance (librdkafka), and not
     only the leader (Java, sarama, franz-go)."""
