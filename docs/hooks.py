@@ -235,8 +235,7 @@ def commands() -> str:
     of = next(part for part in parser._actions if isinstance(part, argparse._SubParsersAction))
     parts = [
         "# The command line",
-        "Exit codes: 0 all is well, 1 the command found something wrong or failed, 2 the words of the call "
-        "are off, 130 Ctrl-C.",
+        cli.EXIT_CODES,
     ]
     helps = {action.dest: action.help or "" for action in of._choices_actions}
     for name, command in of.choices.items():

@@ -9,7 +9,7 @@ A question says which bytes it means; `kproto.messages.json_form` says how a mes
 
 `kind` is request, response, header, data or record; `name` is Kafka's name of the message. The bytes are the
 body alone: no size, no header, and for data and records no int16 version in front. Every line has its answer,
-in order; that of a line that can't be answered is {"error": "why"}.
+in order; that of a line that can't be answered is {"error": "why"}, and so is what is wrong with records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from .errors import ConfigError, EncodeError, KprotoError, RecordError
 from .messages.index import key_of, kind_of, message_class, no_message
-from .messages.json_form import from_json, one_line, to_json
+from .messages.json_form import from_json, to_json
 from .records import batches, encode_batch
 from .records.record import Record
 from .wire.message import Message
@@ -36,15 +36,14 @@ class BadQuestion(KprotoError, ValueError):
     """A line that is not a question of the form above; the text says what is wrong with it."""
 
 
-def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[str]:
-    """One line of JSON for each line of JSON; an error answers its own line only."""
+def answers(lines: Iterable[str | bytes], answer: Callable[[Question], Answer]) -> Iterator[Answer]:
+    """An answer for each line of JSON; an error answers its own line only."""
     for line in lines:
         try:
-            told = answer(_question(line))
+            yield answer(_question(line))
         except (KprotoError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-            told = {"error": why}
-        yield one_line(told)
+            yield {"error": why}
 
 
 def _question(line: str | bytes) -> Question:

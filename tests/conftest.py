@@ -22,6 +22,8 @@ settings.register_profile(
 settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_CHECKS)
 settings.load_profile(os.environ.get("KPROTO_PROFILE", "quick"))
 
+os.environ.pop("COLUMNS", None)  # workers of pytest-xdist have one: what is printed would be folded for it
+
 JUDGES = {"java", "kafka", "clients", "originals", "spark", "tshark"}
 _ASKED = os.environ.get("KPROTO_JUDGES", "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -44,8 +45,10 @@ def ask(monkeypatch: pytest.MonkeyPatch, data: bytes, size: int = 1 << 20) -> li
     out = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Dribble(data, size))))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, write_through=True))
-    assert main(["decode", "--json", "--lines"]) == 0
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+    code = main(["decode", "--json", "--lines"])
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert code == any("error" in one for one in told)
+    return told
 
 
 @pytest.mark.parametrize("size", [1, 7, 94, 95, 96, 1000])
@@ -66,6 +69,25 @@ def test_every_line_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [isinstance(one, dict) and "error" in one for one in told] == [True, False, True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("words", "line", "code"),
+    [
+        ("encode", json.dumps({**json.loads(QUESTION), **ANSWER}), 0),
+        ("encode", "{}", 1),
+        ("encode --records", '{"batches": []}', 1),
+        ("decode --lines", "[]", 1),
+        ("decode --lines --records", '{"hex": ""}', 0),
+        ("decode --lines --records", json.dumps({"hex": "00" * 70}), 1),
+    ],
+)
+def test_lines_end_with_1_if_one_could_not_be_answered(
+    words: str, line: str, code: int, monkeypatch: pytest.MonkeyPatch, capsysbinary: Any
+) -> None:
+    for wrong, lines in ((code, line), (1, f"{line}\n{{}}"), (1, f"{{}}\n{line}")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+        assert main(words.split()) == wrong
+
+
 BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
 
 
@@ -81,7 +103,7 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("decode --port 0 00", "port from 1 to 65535"),
         ("decode --pcap /nowhere/at/all", "No such file"),
         ("decode /", "Is a directory"),
-        ("decode nothing-of-the-kind!", "allowed: hex"),
+        ("decode nothing-of-the-kind!", "no such file is there; allowed: hex"),
         ("decode --lines 00", "the lines come from stdin"),
         ("broker --topic flights:x", "NAME:PARTITIONS"),
         ("broker --topic a:1 --topic a:2", "--topic='a:2' is not allowed; each name once: a:1"),
@@ -117,7 +139,13 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         (f"decode {'!' * 5000}", "!...' is not allowed"),
         ("brokr", "there is no command 'brokr'; did you mean broker?"),
         ("xyzzy", "there are demo, scenario,"),
-        ("versions JoinGruop", "JoinGroup"),
+        ("lesson", "there are demo, scenario,"),
+        ("-x", "-x: there is no such option"),
+        ("versions JoinGruop", "JoinGroupResponse (`kproto versions` lists the APIs)"),
+        ("broker --api Fetch --api 11", "--api='Fetch,JoinGroup' is not allowed; with --trace"),
+        ("broker --html page", "--html='page' is not allowed; with --trace"),
+        ("decode --not-api Fetch 00", "--not-api='Fetch' is not allowed; with --pcap FILE"),
+        ("decode --short 00", "--short=True is not allowed; with --pcap FILE"),
     ],
 )
 def test_words_that_are_off_end_with_2_and_what_is_allowed(
@@ -295,3 +323,24 @@ def test_a_signal_ends_a_broker_in_the_background_with_its_page(number: int, tmp
         process.communicate(timeout=60)
     assert process.returncode == 0
     assert "</html>" in page.read_text()
+
+
+@pytest.mark.parametrize("words", ["scenario", "scenario S1-20", "scenario S0-1", "scenario race"])
+def test_stories_fit_a_narrow_terminal_and_say_the_same(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: dict[int, str] = {}
+    for columns in (40, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(words.split()) == 0
+        told[columns] = capsys.readouterr().out
+        assert max(map(len, told[columns].splitlines())) <= columns
+    if "race" not in words:  # there it is a table
+        assert re.findall(r"\w+", told[40]) == re.findall(r"\w+", told[200])
+
+
+def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "2 the words of the call are off, 130 Ctrl-C." in told

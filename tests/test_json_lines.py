@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kproto.json_lines import answers, decode, decode_records, encode, encode_records
+from kproto.messages.json_form import one_line
 
 MESSAGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
@@ -136,8 +137,8 @@ def test_a_bad_line_is_answered_with_its_error_and_the_next_one_still_answered(
 ) -> None:
     what, form, data = MESSAGES[0]
     first, second = answers([line, json.dumps({**what, "hex": data})], decode)
-    assert why in json.loads(first)["error"]
-    assert json.loads(second) == {"json": form}
+    assert why in first["error"]
+    assert second == {"json": form}
 
 
 @pytest.mark.parametrize(
@@ -167,22 +168,21 @@ def test_a_wrong_value_in_a_record_set_is_named(where: str, key: str, value: obj
     wrong: dict[str, Any] = copy.deepcopy(RECORDS)
     wrong[where][0][key] = value
     (line,) = answers([json.dumps(wrong)], encode_records)
-    error = json.loads(line)["error"]
-    assert f"{where}[0]" in error
-    assert why in error
+    assert f"{where}[0]" in line["error"]
+    assert why in line["error"]
 
 
 def test_half_a_surrogate_pair_comes_back_escaped() -> None:
     (line,) = answers(['{"kind": "\\ud800", "name": "FetchRequest", "version": 4, "hex": ""}'], decode)
-    assert "\\ud800" in line.encode().decode()
+    assert "\\ud800" in one_line(line).encode().decode()
 
 
 def test_a_byte_order_mark_is_no_part_of_the_line() -> None:
     what, form, data = MESSAGES[0]
     line = json.dumps({**what, "hex": data}).encode("utf-8-sig")
-    assert json.loads(*answers([line], decode)) == {"json": form}
+    assert list(answers([line], decode)) == [{"json": form}]
 
 
 def test_rows_and_counts_that_do_not_agree_are_refused() -> None:
     (line,) = answers([json.dumps({**RECORDS, "rows": []})], encode_records)
-    assert "0 rows are left" in json.loads(line)["error"]
+    assert "0 rows are left" in line["error"]

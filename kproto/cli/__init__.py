@@ -3,8 +3,7 @@
 A module has `add`, which says what the command takes, and does nothing itself but to read arguments, call
 what does the work, and print. Imports of that work stay inside of the functions: `kproto --help` is quick.
 
-Exit codes: 0 all is well, 1 the command found something wrong or failed, 2 the words of the call are off,
-130 Ctrl-C.
+What each exit code means, `EXIT_CODES` says.
 """
 
 from __future__ import annotations
@@ -23,6 +22,10 @@ from ..errors import ConfigError, KprotoError, brief, without_long_words
 from . import broker, decode, demo, encode, member, scenario, show, versions, watch
 
 _COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, versions)
+EXIT_CODES = (
+    "Exit codes: 0 all is well, 1 the command found something wrong, failed, or nobody read on, "
+    "2 the words of the call are off, 130 Ctrl-C."
+)
 _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 
 
@@ -34,12 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     if not words[0].startswith("-") and words[0] not in _NAMES:
-        near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(words[0], _NAMES, n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_NAMES)}"
         print(f"kproto: there is no command {brief(words[0])}; {hint}", file=sys.stderr)
         return 2
     _open_what_is_closed()
     options, unknown = parser.parse_known_args(words)
+    if options.command is None:
+        parser.error(f"{' '.join(words)}: there is no such option, or the COMMAND is missing")
     if unknown:
         commands[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     run: Callable[[argparse.Namespace], int] = options.run
@@ -96,8 +101,9 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, argparse.ArgumentPa
     parser = _Parser(
         prog="kproto",
         description="Kafka's consumer protocol in Python: a broker, a demo, and the protocol's tables.",
+        epilog=f"`kproto COMMAND --help` says what each takes. {EXIT_CODES}",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     parser.add_argument("--version", action="version", version=f"kproto {__version__}")
     for command in _COMMANDS:
         command.add(commands)

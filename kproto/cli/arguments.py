@@ -132,7 +132,7 @@ def api(text: str) -> str:
     for key, name in API_NAMES.items():
         if wanted in (name.lower(), str(key)):
             return name
-    raise argparse.ArgumentTypeError(no_message(text))
+    raise argparse.ArgumentTypeError(f"{no_message(text)} (`kproto versions` lists the APIs)")
 
 
 def api_version(text: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .arguments import Commands, setting, topic, user
 from .getting_in import how_to
-from .watch import Teller, add_shown, ended_by_signals
+from .watch import Teller, add_shown, ended_by_signals, refuse_shown
 
 if TYPE_CHECKING:
     import ssl
@@ -118,9 +118,7 @@ def _broker(options: argparse.Namespace) -> int:
         allowed = "with a listener of SASL, as --listen SASL_PLAINTEXT://127.0.0.1:9092"
         raise ConfigError("--user", options.user[0][0], allowed)
     if not options.trace:
-        for name in ("api", "not_api", "client", "group", "all", "json", "html"):
-            if given := getattr(options, name):
-                raise ConfigError(f"--{name.replace('_', '-')}", given, "with --trace")
+        refuse_shown(options, "with --trace")
     made, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
     teller = Teller(options) if options.trace else None
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .arguments import Commands, api_version, message_version, port
 from .lines import answer
-from .watch import Teller, add_filters
+from .watch import Teller, add_filters, refuse_filters
 
 if TYPE_CHECKING:
     from ..capture import Frame
@@ -87,9 +87,9 @@ def _decode(options: argparse.Namespace) -> int:
         return _decode_lines(options)
     if options.pcap:
         return _decode_capture(options)
-    for name in ("short", "api", "not_api", "client", "group", "all", "html"):
-        if getattr(options, name):
-            raise ConfigError(f"--{name.replace('_', '-')}", getattr(options, name), "with --pcap FILE")
+    if options.short:
+        raise ConfigError("--short", True, "with --pcap FILE")
+    refuse_filters(options, "with --pcap FILE")
     data = _bytes(" ".join(options.data) if options.data else "-")
     if options.records:
         return _decode_records(data, options)
@@ -137,8 +137,7 @@ def _decode_lines(options: argparse.Namespace) -> int:
 
     if options.data not in ([], ["-"]) or options.response or options.message or options.pcap:
         raise ConfigError("--lines", True, "the lines come from stdin and say themselves what they are")
-    answer(json_lines.decode_records if options.records else json_lines.decode)
-    return 0
+    return answer(json_lines.decode_records if options.records else json_lines.decode)
 
 
 def _decode_records(data: bytes, options: argparse.Namespace) -> int:
@@ -241,7 +240,11 @@ def _bytes(text: str) -> bytes:
             raise ConfigError("data", text, error.strerror or str(error)) from None
     found = pasted.read(text)
     if found is None:
-        raise ConfigError("data", text if len(text) <= 60 else text[:57] + "...", f"allowed: {pasted.FORMS}")
+        raise ConfigError(
+            "data",
+            text if len(text) <= 60 else text[:57] + "...",
+            f"no such file is there; allowed: {pasted.FORMS}",
+        )
     return found
 
 

@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
         help="bytes of a message or a record set from Kafka's JSON form",
         description='Read JSON lines on stdin such as {"kind": "request", "name": "HeartbeatRequest", '
         '"version": 4, "json": {...}}, and answer each with its bytes: {"hex": "..."}, or {"error": "..."}. '
-        "This is what kproto decode --json prints.",
+        "This is what kproto decode --json prints. Exit code 1 if a line is answered with an error.",
     )
     encode.add_argument(
         "--records", action="store_true", help='record sets: {"batches": [...], "rows": [...]}'
@@ -27,5 +27,4 @@ def add(commands: Commands) -> None:
 def _encode(options: argparse.Namespace) -> int:
     from .. import json_lines
 
-    answer(json_lines.encode_records if options.records else json_lines.encode)
-    return 0
+    return answer(json_lines.encode_records if options.records else json_lines.encode)

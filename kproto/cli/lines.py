@@ -10,16 +10,23 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 
-def answer(answer: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    """Answer the lines of stdin as soon as they are there: all that have come, then one flush."""
+def answer(answer: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
+    """Answer the lines of stdin as soon as they are there: all that have come, then one flush.
+
+    The exit code: 1 if an answer has an error.
+    """
     from ..json_lines import answers
+    from ..messages.json_form import one_line
 
     if sys.stdin.isatty():
         print("type JSON, an object a line; end it with Ctrl-D", file=sys.stderr)
+    wrong = False
     for lines in _lines(cast("BufferedReader", sys.stdin.buffer)):
         for told in answers(lines, answer):
-            sys.stdout.buffer.write(told.encode() + b"\n")
+            wrong = wrong or "error" in told
+            sys.stdout.buffer.write(one_line(told).encode() + b"\n")
         sys.stdout.buffer.flush()
+    return int(wrong)
 
 
 def _lines(stream: BufferedReader) -> Iterator[list[bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -163,8 +164,20 @@ def _list(options: argparse.Namespace, several: Sequence[Scenario]) -> int:
             takes = [OPTIONS[one] for one in (*found.takes, "seed")]
             print(one_line({"id": found.id, "title": found.title, "takes": takes}))
         else:
-            print(teller.line(found))
+            print("\n".join(teller.fitted([teller.line(found)], _width())))
     return 0
+
+
+def _width() -> int | None:
+    """The columns of the terminal, or what COLUMNS says; None where lines may have any length."""
+    return shutil.get_terminal_size((0, 0)).columns or None
+
+
+def _note(text: str) -> None:
+    """A paragraph below a table."""
+    from ..scenarios import teller
+
+    print("\n".join(["", *teller.paragraph(text, _width())]))
 
 
 def _tell(options: argparse.Namespace, found: Scenario) -> int:
@@ -184,7 +197,7 @@ def _tell(options: argparse.Namespace, found: Scenario) -> int:
     elif options.requests:
         print("\n".join(teller.requests(told)))
     else:
-        print("\n".join(teller.text(found, told)))
+        print("\n".join(teller.text(found, told, _width())))
     return 0 if told.holds else 1
 
 
@@ -207,16 +220,16 @@ def _loss(options: argparse.Namespace) -> int:
         )
     if not options.json:
         head = ("client", "growth", "reset", "seen after", "written", "lost", "formula", "read twice")
-        print("\n".join(teller.grid(head, rows)))
-        print(
-            "\nformula: rate x new partitions x the time until they were assigned; nothing where those start "
-            "at their\nbeginning; everything where they are never seen"
+        print("\n".join(teller.grid(head, rows, _width())))
+        _note(
+            "formula: rate x new partitions x the time until they were assigned; nothing where those start "
+            "at their beginning; everything where they are never seen"
         )
         said = _parameters(options)
-        print(
+        _note(
             f"assumed: one member, whose topic grows from 2 partitions to 4 after "
             f"{(said.grow_at_ms or matrices.GROW_AT_MS) / 1000:g} s; {said.rate or matrices.RATE} records a "
-            f"second go\ninto each new one; metadata is refreshed every "
+            f"second go into each new one; metadata is refreshed every "
             f"{(said.refresh_ms or matrices.REFRESH_MS) / 1000:g} s, heartbeats go out every "
             f"{matrices.HEARTBEAT_MS / 1000:g} s"
         )
@@ -242,10 +255,10 @@ def _stop_the_world(options: argparse.Namespace) -> int:
         rows.append((one.members, one.protocol, one.partitions, one.stood_still, *times))
     if not options.json:
         head = ("members", "protocol", "partitions", "stood still", "longest", "mean", "in all")
-        print("\n".join(teller.grid(head, rows)))
-        print(
-            "\nassumed: one member more comes to a group with two partitions for each; heartbeats go out "
-            f"every {matrices.HEARTBEAT_MS} ms, and\nthe application of each needs "
+        print("\n".join(teller.grid(head, rows, _width())))
+        _note(
+            "assumed: one member more comes to a group with two partitions for each; heartbeats go out "
+            f"every {matrices.HEARTBEAT_MS} ms, and the application of each needs "
             f"{matrices.CALLBACK_MS} ms to let go; bytes travel for 1 to 5 ms"
         )
     return 0
@@ -261,8 +274,9 @@ def _race(options: argparse.Namespace) -> int:
             print(one_line({"program": name, **{part: getattr(found, part) for part in found.__slots__}}))
         rows.append((name, found.printed, "none" if found.first is None else found.first, found.seek))
     if not options.json:
-        print("\n".join(teller.grid(("program", "assignment", "first message", "seek"), rows)))
-        print("\nassignment, first message and seek are those of the program's last request")
+        head = ("program", "assignment", "first message", "seek")
+        print("\n".join(teller.grid(head, rows, _width())))
+        _note("assignment, first message and seek are those of the program's last request")
     return 0
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import ConfigError, ConnectionFailed
 from .arguments import Commands, address, api, let_in, write
@@ -86,6 +86,23 @@ def add_filters(parser: Any) -> None:
         metavar="FILE",
         help="at the end, a page there: the groups' life, and who asked what",
     )
+
+
+def refuse_shown(options: argparse.Namespace, allowed: str) -> None:
+    """Raises ConfigError if something of `add_shown` was said."""
+    refuse_filters(options, allowed)
+    if options.json:
+        raise ConfigError("--json", True, allowed)
+
+
+def refuse_filters(options: argparse.Namespace, allowed: str) -> None:
+    """Raises ConfigError if something of `add_filters` was said."""
+    for name in ("api", "not_api", "client", "group", "all", "html"):
+        if given := getattr(options, name):
+            told: object = str(given) if isinstance(given, Path) else given
+            if isinstance(given, list):
+                told = ",".join(cast("list[str]", given))
+            raise ConfigError(f"--{name.replace('_', '-')}", told, allowed)
 
 
 def _watch(options: argparse.Namespace) -> int:

@@ -16,6 +16,8 @@ from . import acts
 from .frame import Act, Moment, Scenario, Told
 
 WIDTH = 96
+NARROW = 20
+"""Lines are not made shorter than this, however narrow the terminal is."""
 BAR = 60
 """Columns of the timeline."""
 MANY = 60
@@ -26,24 +28,55 @@ def line(scenario: Scenario) -> str:
     return f"{scenario.id:<7}{scenario.title}"
 
 
-def text(scenario: Scenario, told: Told) -> list[str]:
-    """The whole story, for somebody who is tired."""
-    return [
+def fitted(lines: Iterable[str], width: int | None) -> list[str]:
+    """Lines that go on below themselves where they are longer than a terminal of that width."""
+    if width is None:
+        return list(lines)
+    wide = max(width, NARROW)
+    return [row for line in lines for row in _folded(line, wide)]
+
+
+def paragraph(text: str, width: int | None) -> list[str]:
+    """Prose, in lines that are never too long to be read."""
+    return textwrap.wrap(text, _wide_for(width), subsequent_indent="    ")
+
+
+def _wide_for(width: int | None) -> int:
+    """Columns for prose in a terminal of that width."""
+    return WIDTH if width is None else min(WIDTH, max(NARROW, width))
+
+
+def _folded(line: str, wide: int) -> list[str]:
+    if len(line) <= wide:
+        return [line]
+    return textwrap.wrap(line, wide, subsequent_indent=" " * 8, break_on_hyphens=False)
+
+
+def text(scenario: Scenario, told: Told, width: int | None = None) -> list[str]:
+    """The whole story, for somebody who is tired; `width` is that of the terminal, if there is one."""
+    rows = [
         f"{scenario.id}  {scenario.title}",
         "",
-        *_paragraph("The document says:", scenario.says),
-        *_paragraph("Given", scenario.given),
-        *_paragraph("When", scenario.when),
-        *_paragraph("Then", scenario.then),
+        *[
+            row
+            for head, body in (
+                ("The document says:", scenario.says),
+                ("Given", scenario.given),
+                ("When", scenario.when),
+                ("Then", scenario.then),
+            )
+            for row in _paragraph(head, body, width)
+        ],
         "",
         *_tables(told),
         "What came out:",
-        *[f"  {name:<{_wide(told)}} {_value(value)}" for name, value in told.results.items()],
+        *[f"  {name:<{_wide(told, width)}} {_value(value)}" for name, value in told.results.items()],
         *[f"  {'yes' if one.holds else 'NO '}  {one.text}" for one in told.claims],
         "",
-        *[row for why in told.because for row in _paragraph("Why:", why)],
-        *[row for number, act in enumerate(told.acts) for row in _bars(_of(told, number, act), act)],
+        *[row for why in told.because for row in _paragraph("Why:", why, width)],
+        *[row for number, act in enumerate(told.acts) for row in _bars(_of(told, number, act), act, width)],
     ]
+    return fitted(rows, width)
 
 
 def json(scenario: Scenario, told: Told) -> dict[str, Any]:
@@ -121,8 +154,10 @@ def requests(told: Told) -> list[str]:
 # -- inside -----------------------------------------------------------------------------------------------
 
 
-def _wide(told: Told) -> int:
-    """Columns for the names of results."""
+def _wide(told: Told, width: int | None) -> int:
+    """Columns for the names of results; none where the values would have no room beside them."""
+    if _wide_for(width) < BAR:
+        return 0
     return max(34, *(len(name) for name in told.results)) if told.results else 34
 
 
@@ -158,14 +193,12 @@ def _table(found: Sequence[Moment]) -> list[str]:
     return [*rows, ""]
 
 
-def _paragraph(head: str, body: str) -> list[str]:
-    if not body:
-        return []
-    return textwrap.wrap(f"{head} {body}", WIDTH, subsequent_indent="    ")
+def _paragraph(head: str, body: str, width: int | None) -> list[str]:
+    return paragraph(f"{head} {body}", width) if body else []
 
 
-def _bars(of: str, act: Act) -> list[str]:
-    """Who owned which partition when, in BAR columns."""
+def _bars(of: str, act: Act, width: int | None) -> list[str]:
+    """Who owned which partition when, in BAR columns or what is left of the line."""
     found = acts.events(act)
     if not found:
         return []
@@ -173,15 +206,16 @@ def _bars(of: str, act: Act) -> list[str]:
     owned = ownerships(found)
     if not owned:
         return []
+    names = max(len(f"{one.partition} {one.member}") for one in owned)
+    bar = min(BAR, max(NARROW // 2, _wide_for(width) - names - 4))
     rows: dict[tuple[TopicPartition, str], list[str]] = {}
     for one in owned:
-        row = rows.setdefault((one.partition, one.member), ["."] * BAR)
-        first, last = one.start * BAR // end, min(BAR - 1, (one.end or end) * BAR // end)
+        row = rows.setdefault((one.partition, one.member), ["."] * bar)
+        first, last = one.start * bar // end, min(bar - 1, (one.end or end) * bar // end)
         row[first : last + 1] = ["#"] * (last + 1 - first)
-    wide = max(len(str(partition)) + len(member) for partition, member in rows) + 1
     head = f"Who owned what{of}, {end / 1000:.1f} s from left to right:"
     body = [
-        f"  {f'{partition} {member}':<{wide}}  {''.join(row)}"
+        f"  {f'{partition} {member}':<{names}}  {''.join(row)}"
         for (partition, member), row in sorted(rows.items())
     ]
     return [head, *body]
@@ -212,11 +246,16 @@ def _plain(value: object) -> Any:
     return str(value)
 
 
-def grid(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """A table in plain text, the first column to the left, the others to the right."""
+def grid(head: Sequence[str], rows: Iterable[Sequence[object]], width: int | None = None) -> list[str]:
+    """A table in plain text, the first column to the left, the others to the right; in a terminal of `width`
+    that is too narrow for it a paragraph for each row.
+    """
     body = [[_value(one) for one in row] for row in rows]
     table = [list(head), *body]
     wide = [max(len(row[at]) for row in table) for at in range(len(head))]
+    if width is not None and sum(wide) + 2 * len(wide) - 2 > width:
+        told = [[f"{name} {one}" for name, one in zip(head, row, strict=True)] for row in body]
+        return fitted(("; ".join(row) for row in told), width)
     lines = [
         "  ".join(f"{one:<{wide[at]}}" if not at else f"{one:>{wide[at]}}" for at, one in enumerate(row))
         for row in table

@@ -92,7 +92,7 @@ def test_the_filters_hold_for_every_form(
 @pytest.mark.parametrize(
     ("words", "needs"),
     [
-        (["--api", "Fetch", "00"], "--api=['Fetch'] is not allowed; with --pcap FILE"),
+        (["--api", "Fetch", "00"], "--api='Fetch' is not allowed; with --pcap FILE"),
         (["--short", "00"], "with --pcap FILE"),
         (["--pcap", "x.pcap", "--all"], "with --short"),
         (["--pcap", "x.pcap", "--html", "x.html"], "with --short"),
