@@ -97,7 +97,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # How late a new partition, or a topic that a pattern matches, may be noticed.
     metadata_max_age_ms: int = 300_000
     fetch_min_bytes: int = 1  # The broker answers when it has so much, or after fetch_max_wait_ms.
-    # Of one answer of one broker; a first batch that is larger comes all the same.
+    # Of one answer of one broker; a first batch that is larger comes all the same. Two such answers may wait
+    # for the application, and one of paused partitions.
     fetch_max_bytes: int = 50 * 1024 * 1024
     max_partition_fetch_bytes: int = 1024 * 1024  # The same for one partition.
     fetch_max_wait_ms: int = 500  # How long the broker may wait for fetch_min_bytes.

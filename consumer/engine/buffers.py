@@ -103,13 +103,13 @@ class Chunk:
         self.end, self.leader_epoch = _end_of(data)
         # None: read_uncommitted, nothing is filtered.
         self._aborted = aborted or ()
-        self._transactions = AbortedTransactions(self._aborted)
         self._check = check_crcs
         self._columns: Columns | None = None
         # Records of the columns, from this row on.
         self._ahead: list[ConsumerRecord] = []
         self._ahead_from = 0
         self._batches: Iterator[Batch] | None = None
+        self._transactions = AbortedTransactions(())
         self._batch: Batch | None = None
         self._rows: list[ConsumerRecord] = []
         self._at = 0
@@ -135,6 +135,8 @@ class Chunk:
 
     def _begin(self) -> None:
         """Chooses the way; what isn't wholly sound is read batch by batch, up to where it breaks."""
+        self._batch, self._error, self._rows, self._ahead, self._at = None, None, [], [], 0
+        self._transactions = AbortedTransactions(self._aborted)
         if self._together(lent=True):
             return
         module = _columns() if has_many_records(self.data) else None
@@ -252,6 +254,13 @@ class Chunk:
                 return batch
             self.position = max(self.position, batch.last_offset + 1)
         return None
+
+    def fold(self) -> None:
+        """Gives up what is decoded; what is left is decoded again."""
+        columns, self._columns, self._batches = self._columns, None, None
+        if columns is not None and self._lent:
+            columns.give_back()
+        self._batch, self._rows, self._ahead = None, [], []
 
     # ---- columns
 

@@ -3,6 +3,8 @@
 Rules that hold here:
 
 * The next poll takes up where the last one stopped, so that no partition starves behind a busy one.
+* Decoded, what was fetched may take much more memory: no more than BEGUN_AT_ONCE pieces are begun at a time,
+  and have their turn until they are used up. One that was paused makes room, and is decoded again.
 * An error of a partition is raised as soon as everything before it was handed out, however much there is of
   other partitions, and again by every poll that has nothing else, until a seek passes it; the others are read
   on.
@@ -16,7 +18,12 @@ from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..records import ColumnBatch, ConsumerRecord
+from .buffers import Chunk
 from .positions import PartitionState
+
+BEGUN_AT_ONCE = 8
+"""Java's consumer begins the next piece when the last one is used up: whoever has little waits for all of
+another's there."""
 
 
 class Deliveries:
@@ -26,12 +33,17 @@ class Deliveries:
         self._loaded: dict[TopicPartition, PartitionState] = {}
         self._broken: dict[TopicPartition, KprotoError] = {}
         self._untold: dict[TopicPartition, KprotoError] = {}
+        # Whose first piece is begun, and which that is; the one whose turn was last comes last.
+        self._open: dict[TopicPartition, tuple[PartitionState, Chunk]] = {}
         # The partition that records are just being taken from.
         self.begun: PartitionState | None = None
 
     def look(self, state: PartitionState) -> None:
         """Something about this partition changed."""
         partition = state.partition
+        opened = self._open.get(partition)
+        if opened is not None and (not state.chunks or state.chunks[0] is not opened[1]):
+            del self._open[partition]
         if state.chunks and state.deliverable:
             self._loaded.setdefault(partition, state)
         else:
@@ -60,16 +72,15 @@ class Deliveries:
         """Whether the partition whose turn it is has more than `limit` records made, and nothing is wrong."""
         if self._untold or limit < 1:
             return False
-        state = next(iter(self._loaded.values()), None)
-        return state is not None and state.chunks[0].holds(limit)
+        return bool(self._loaded) and self._first().chunks[0].holds(limit)
 
     def held(self, limit: int) -> list[ConsumerRecord]:
         """These; of what was fetched nothing is used up, so nobody has to look at the partition."""
-        partition, state = next(iter(self._loaded.items()))
-        self.begun = state
+        self.begun = state = self._first()
+        partition = state.partition
         del self._loaded[partition]
         self._loaded[partition] = state
-        chunk = state.chunks[0]
+        chunk = self._opened(state)
         found = chunk.rows(partition.topic, partition.partition, limit)
         state.moved(chunk)
         self.begun = None
@@ -77,20 +88,41 @@ class Deliveries:
 
     def _next(self) -> PartitionState:
         """The partition whose turn it is; it goes to the end of the line if something is left of it."""
-        self.begun = state = next(iter(self._loaded.values()))
+        self.begun = state = self._first()
         del self._loaded[state.partition]
         state.touch()
         return state
 
+    def _first(self) -> PartitionState:
+        """The first in line; where so many are begun that no other may be, the first of those."""
+        first = next(iter(self._loaded.values()))
+        if len(self._open) < BEGUN_AT_ONCE or first.partition in self._open:
+            return first
+        for partition, (_, chunk) in self._open.items():
+            if partition not in self._loaded:
+                chunk.fold()
+                del self._open[partition]
+                return first
+        return next(state for state, _ in self._open.values())
+
+    def _opened(self, state: PartitionState) -> Chunk:
+        """The partition's first piece, to be taken from now."""
+        chunk = state.chunks[0]
+        self._open.pop(state.partition, None)
+        self._open[state.partition] = state, chunk
+        return chunk
+
     def _rows_of(self, state: PartitionState, limit: int, found: list[ConsumerRecord]) -> None:
         topic, partition = state.partition
         while state.chunks and len(found) < limit:
-            chunk = state.chunks[0]
+            chunk = self._opened(state)
             try:
                 found += chunk.rows(topic, partition, limit - len(found))
             except KprotoError as error:
                 state.fail(error)
             state.moved(chunk)
+            if chunk.exhausted or state.error is not None:
+                self._open.pop(state.partition, None)
             if state.error is not None:
                 return
 

@@ -9,6 +9,9 @@ Rules that hold here:
   all together.
 * While the application works on what it got, the next piece of each partition is already fetched; those of
   one broker together, while each has a piece left: an answer with many costs little more than with one.
+* A broker is asked for more while no more than `fetch_max_bytes` of what it leads is buffered: with the
+  answer that is under way, twice that is the most. What is paused doesn't stand in the way of the others; as
+  much of it is kept, and the rest is fetched again.
 * An answer counts only for partitions whose epoch is still the one it was asked in: what was sought, revoked
   or reset meanwhile ignores it.
 * Errors of a partition are acted on when they arrive, but raised only when everything before was handed out.
@@ -56,6 +59,8 @@ class _Node:
         # Wanted, and nothing of them is buffered; not wanted, as all that there is room for is buffered.
         self.dry: set[TopicPartition] = set()
         self.full: set[TopicPartition] = set()
+        # How many bytes of its partitions are buffered.
+        self.held = 0
         # Wanted, and the broker has some, as its last answer said. Whether it may wait with the open answer.
         self.rich: set[TopicPartition] = set()
         self.lingers = True
@@ -85,6 +90,10 @@ class Fetcher:
         self._at: dict[TopicPartition, int] = {}
         # The broker that will be asked for more of it, once there is room.
         self._full_at: dict[TopicPartition, int] = {}
+        # What is buffered of a partition: at whose expense, and how many bytes. Those of paused partitions.
+        self._held: dict[TopicPartition, tuple[_Node, int]] = {}
+        self._paused: dict[TopicPartition, int] = {}
+        self._paused_bytes = 0
         self.stopped = False
 
     # ---- what is wanted
@@ -97,6 +106,8 @@ class Fetcher:
         if before is not None and before != node:
             self._nodes[before].forget(partition)
             del self._at[partition]
+        if state.chunks or partition in self._held or partition in self._paused:
+            self._note_held(state)
         if state.chunks or partition in self._full_at:
             self._note_full(state)
         if node is None:
@@ -119,6 +130,28 @@ class Fetcher:
         (lane.rich.add if state.more else lane.rich.discard)(partition)
         if lane.open and not lane.session.asks(partition):
             lane.fresh[partition] = state
+
+    def _note_held(self, state: PartitionState) -> None:
+        partition, core = state.partition, self._core
+        lane, size = self._held.pop(partition, (None, 0))
+        if lane is not None:
+            lane.held -= size
+        self._paused_bytes -= self._paused.pop(partition, 0)
+        size = sum(len(chunk.data) for chunk in state.chunks)
+        if state.gone or state.error is not None or not size:
+            return
+        if state.paused:
+            if self._paused_bytes + size > core.options.fetch_max_bytes:
+                state.let_go()
+            else:
+                self._paused[partition] = size
+                self._paused_bytes += size
+            return
+        node = core.view.leader(partition) if state.replica is None else state.replica
+        if node is not None and node in self._nodes:
+            lane = self._nodes[node]
+            lane.held += size
+            self._held[partition] = lane, size
 
     def _note_full(self, state: PartitionState) -> None:
         partition = state.partition
@@ -161,7 +194,7 @@ class Fetcher:
         if self.stopped:
             return
         for node, lane in self._nodes.items():
-            if lane.not_before > self._core.now:
+            if lane.not_before > self._core.now or lane.held > self._core.options.fetch_max_bytes:
                 continue
             if not lane.open:
                 if lane.session.wanted and not lane.waits:

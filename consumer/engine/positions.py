@@ -235,6 +235,14 @@ class PartitionState:
             self.chunks.popleft()
             self.touch()
 
+    def let_go(self) -> None:
+        """What was fetched ahead is given up for others' sake, and fetched again."""
+        self.epoch = self._home.next_epoch()
+        self.beside = False
+        self.dry_at = -1
+        self.chunks.clear()
+        self.fetch_offset = self.position
+
     def give_back(self, offset: int) -> None:
         """Records from `offset` on were handed out in vain: they come again."""
         committed, processed, validated = self.committed, self.processed, self.validated

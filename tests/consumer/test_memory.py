@@ -1,0 +1,135 @@
+"""However many partitions there are, and however slow the application is: what waits in memory is bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.engine.buffers import Chunk
+from consumer.engine.deliveries import BEGUN_AT_ONCE
+from kproto.records import Record, encode_batch
+from tests.consumer.world import Consumer, World, tp
+
+PARTITIONS, SIZE, EACH, BATCH = 40, 1_000, 30, 3
+ANSWER, PIECE = 100_000, 10_000
+OPTIONS: dict[str, Any] = {
+    "group_id": "g",
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "max_poll_interval_ms": 3_600_000,
+    "fetch_max_bytes": ANSWER,
+    "max_partition_fetch_bytes": PIECE,
+}
+
+
+def filled(**options: Any) -> tuple[World, Consumer]:
+    """A consumer that took one record of many partitions, and is away since."""
+    world = World({"t": PARTITIONS})
+    for partition in range(PARTITIONS):
+        for _ in range(EACH // BATCH):
+            world.write("t", partition, *(BATCH * ["x" * SIZE]))
+    a = world.consumer(**OPTIONS | options)
+    a.limit = 1
+    a.works_ms = 3_600_000
+    a.subscribe("t")
+    world.run(20_000)
+    assert len(a.records) == 1
+    return world, a
+
+
+def buffered(a: Consumer, *, paused: bool | None = None) -> int:
+    """Bytes of what is fetched and not handed out: of all partitions, or of those that are (not) paused."""
+    states = a.engine.core.partitions.states.values()
+    return sum(len(c.data) for s in states if paused in (None, s.paused) for c in s.chunks)
+
+
+def decoded(a: Consumer) -> int:
+    states = a.engine.core.partitions.states.values()
+    return sum(c._columns is not None or c._batches is not None for s in states for c in s.chunks)  # pyright: ignore[reportPrivateUsage]
+
+
+def read_on(world: World, a: Consumer) -> None:
+    """All that is left, as fast as it comes."""
+    a.works_ms, a.limit = 0, 500
+    a.poll()
+    a.go_on_polling()
+    world.run(60_000)
+
+
+def test_a_slow_application_has_two_answers_of_a_broker_waiting_and_no_more() -> None:
+    world, a = filled()
+    assert ANSWER < buffered(a) <= 2 * ANSWER + PIECE
+    read_on(world, a)
+    assert len(a.records) == PARTITIONS * EACH
+
+
+def test_one_answer_is_fetched_ahead_however_little_it_may_hold() -> None:
+    world, a = filled(fetch_max_bytes=PIECE)
+    assert PIECE < buffered(a) <= 3 * PIECE
+    read_on(world, a)
+    assert len(a.records) == PARTITIONS * EACH
+
+
+def test_what_is_paused_doesnt_stand_in_the_way_of_the_others() -> None:
+    world, a = filled()
+    first = a.records[0].partition
+    a.pause(*(tp("t", number) for number in range(PARTITIONS) if number != first))
+    read_on(world, a)
+    assert [record.offset for record in a.records if record.partition == first] == list(range(EACH))
+
+
+def test_of_what_is_paused_one_answer_is_kept_and_the_rest_is_fetched_again() -> None:
+    world, a = filled()
+    for number in range(PARTITIONS):  # each is paused when others have been fetched
+        a.pause(tp("t", number))
+        world.run(1_000)
+    assert 0 < buffered(a, paused=True) <= ANSWER
+    a.resume(*world.partitions())
+    read_on(world, a)
+    found: dict[int, list[int]] = {}
+    for record in a.records:
+        found.setdefault(record.partition, []).append(record.offset)
+    assert found == {number: list(range(EACH)) for number in range(PARTITIONS)}
+
+
+def test_only_some_pieces_are_decoded_at_a_time_and_each_is_used_up() -> None:
+    world, a = filled(fetch_max_bytes=10 * ANSWER)
+    a.works_ms = 0
+    for _ in range(2 * PARTITIONS):
+        a.poll()
+        assert decoded(a) <= BEGUN_AT_ONCE
+    order = [record.partition for record in a.records[1:]]
+    assert (
+        len({*order[:BEGUN_AT_ONCE]}) == len({*order[: 2 * BEGUN_AT_ONCE]}) == BEGUN_AT_ONCE
+    )  # they take turns
+    read_on(world, a)
+    assert len(a.records) == PARTITIONS * EACH
+
+
+def test_a_piece_of_a_paused_partition_makes_room_for_others_and_is_decoded_again() -> None:
+    world, a = filled(fetch_max_bytes=10 * ANSWER)
+    a.works_ms = 0
+    for _ in range(PARTITIONS):
+        a.poll()
+        a.pause(tp("t", a.records[-1].partition))
+        assert decoded(a) <= BEGUN_AT_ONCE
+    assert len({record.partition for record in a.records}) == PARTITIONS
+    a.resume(*world.partitions())
+    read_on(world, a)
+    assert len(a.records) == len({(one.partition, one.offset) for one in a.records}) == PARTITIONS * EACH
+
+
+@pytest.mark.parametrize("count", [2, 2_000])
+@pytest.mark.parametrize("taken", [1, 3, 1_100])
+def test_a_piece_that_was_folded_goes_on_where_it_was(count: int, taken: int) -> None:
+    batches = [
+        encode_batch([Record(100 * at + n, 0, b"", b"v%d" % n) for n in range(count)], compression="gzip")
+        for at in (0, 100)
+    ]
+    chunk, other = (Chunk(b"".join(batches), 0, None, True) for _ in range(2))
+    expected = other.rows("t", 0, 10**6)
+    found = chunk.rows("t", 0, taken)
+    chunk.fold()
+    assert found + chunk.rows("t", 0, 10**6) == expected
+    assert chunk.exhausted
