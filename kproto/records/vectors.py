@@ -4,10 +4,10 @@ Rules of this file:
 
 * All batches lie, decompressed, in one arena of bytes. It is read in windows of 8 bytes that may start
   anywhere: unaligned views, to be indexed (`take` would copy the whole view).
-* The chain of record lengths is the only part that is sequential. Records of one size in a row are found
-  together, as lengths tell where the next ones would be. Else batches advance in lockstep, one record of each
-  per step. Long batches are cut at guessed starts first: a place where a record could begin, with
-  another one behind it whose offset is the next. A guess is only believed when the chain before it lands
+* The chain of record lengths is the only part that is sequential. Long runs of records of one size are found
+  by their ends, and believed when each record in them has that length. Else batches advance in lockstep, one
+  record of each per step. Long batches are cut at guessed starts first: a place where a record could begin,
+  with another one behind it whose offset is the next. A guess is only believed when the chain before it lands
   exactly on it; else the batch is walked record by record.
 * Varints of one and two bytes come from a table of all 65536 two-byte windows, those of three and four (the
   times of a backfill) by a second look; longer ones are worked out for the few rows that have them. Rows go
@@ -39,15 +39,12 @@ SLACK = 64
 _SLICE = 16384  # rows per slice: its arrays of int64 stay in the second-level cache
 _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more than walking them
 _LANES = 256  # a step of numpy costs 7 µs for few lanes, and little more for this many
-_SHORTEST_RUN = 4  # records of one size one after the other, in the mean: below this, runs don't pay
-_FIRST_LOOK = 16  # so many are looked at in every batch at least; four times as many after each success
-_FREE_LOOKS = 2048  # looks at so many records in all cost no more than at one
-_MOST_LOOK = 1 << 16
+_SHORTEST_RUN = 4  # records of one size one after the other: where most runs are shorter, they don't pay
 _WORTH_A_STEP = 500  # records that are found in one step: fewer don't pay for it
 _PATIENCE = 4  # steps that didn't pay, after which the other way is taken
 _WORTH_GUESSES = 2000  # below this many records, guessing takes longer than walking
 _SHORTEST_PIECE = 32
-_TWO_BYTES = 8191  # the largest number whose varint has two bytes
+_ONE_BYTE, _TWO_BYTES = 63, 8191  # the largest numbers whose varints have one byte and two
 _MOST_CANDIDATES = 64  # for the start of a piece
 _INLINE = 12  # bytes that Arrow's views hold themselves
 _WIDEST = 8192  # no guesses where records are larger than this
@@ -85,12 +82,13 @@ class Fields:
 class Windows:
     """An arena's bytes as overlapping little-endian windows, one at each byte."""
 
-    __slots__ = ("_next", "bytes", "eights")
+    __slots__ = ("_next", "bytes", "eights", "pairs")
 
     def __init__(self, arena: NDArray[np.uint8]) -> None:
         self.bytes = arena
         self._next = arena[1:]
         self.eights: Int64s = np.ndarray((len(arena) - 7,), "<i8", arena, 0, (1,))
+        self.pairs: NDArray[np.uint16] = np.ndarray((len(arena) - 1,), "<u2", arena, 0, (1,))
 
     def twos(self, place: Int64s) -> Int64s:
         """The two bytes at each place; from single bytes, as unaligned windows take twice as long."""
@@ -128,20 +126,19 @@ def read(arena: NDArray[np.uint8], batches: Batches) -> Fields | None:
     Raises IndexError where a length leads out of the arena, or a window doesn't fit into it.
     """
     windows = Windows(arena)
-    starts = _starts(windows, batches)
-    if starts is None:
-        return None
-    return _fields(windows, starts, batches)
+    for find in (_runs, _starts):
+        starts = find(windows, batches)
+        if starts is not None and (fields := _fields(windows, starts, batches)) is not None:
+            return fields
+    return None
 
 
 # --- the chain ----------------------------------------------------------------------------------------------
 
 
 def _starts(windows: Windows, batches: Batches) -> Int64s | None:
+    """The starts of all records; None when one isn't regular."""
     first = np.cumsum(batches.count) - batches.count
-    alike = _alike(windows, batches, first)
-    if alike is not None:
-        return alike
     found = np.empty(int(batches.count.sum()), np.int64)
     at, stop, count, place, owner = _cut(windows, batches, first)
     order = np.argsort(-count, kind="stable")
@@ -150,20 +147,17 @@ def _starts(windows: Windows, batches: Batches) -> Int64s | None:
     limit = int(batches.stop[-1])
     longest = int(left[0])
     alive = np.searchsorted(-left, -np.arange(1, longest + 1), side="right").tolist()
-    data, following, step = windows.bytes, windows.bytes[1:], 0
+    pairs, step = windows.pairs, 0
     for step, lanes in enumerate(alive):  # noqa: B007
         if lanes < _FEW_LANES:
             break
         now, into = here[:lanes], spot[:lanes]
         found[into] = now
         into += _ONE
-        window = following[now].astype(np.int64)  # `twos`, in line
-        window <<= _EIGHT
-        window |= data[now]
-        now += sizes.take(window)
+        now += sizes.take(pairs[now])
     else:
         step = longest
-    raw: Any = data  # which is a buffer, though numpy doesn't say so
+    raw: Any = windows.bytes  # which is a buffer, though numpy doesn't say so
     view = memoryview(raw)
     for lane in range(alive[step] if step < longest else 0):
         rest = int(left[lane]) - step
@@ -180,59 +174,64 @@ def _starts(windows: Windows, batches: Batches) -> Int64s | None:
     return found
 
 
-def _alike(windows: Windows, batches: Batches, first: Int64s) -> Int64s | None:
-    """The starts of records that come in runs of one size; None when the runs are short, or lead astray.
+def _runs(windows: Windows, batches: Batches) -> Int64s | None:
+    """The starts of records that come in long runs of one size; None when the runs are short, or lead astray.
 
-    Nothing is guessed here: the record behind one of a known size is looked at where that ends, and the run
-    goes on as long as the next length says the same.
+    A run is believed to go as far as its first length stands where the last record would be. `_slice` reads
+    the lengths of all others, too.
     """
-    total = int(batches.count.sum())
-    if total < _SHORTEST_RUN * len(batches.count):
-        return None
-    data, following, (_, sizes) = windows.bytes, windows.bytes[1:], tables()
-    found = np.empty(total, np.int64)
-    here, left, spot, stop = batches.at, batches.count, first, batches.stop
-    look = max(_FIRST_LOOK, _FREE_LOOKS // len(here))
-    last, patience = len(data) - 2, _PATIENCE
-    while len(here):
-        wanted = windows.twos(here)
-        size = sizes.take(wanted)
+    count, stop = batches.count, batches.stop
+    owner, here, left, patience = np.arange(len(count)), batches.at, count, _PATIENCE
+    found: list[tuple[NDArray[np.intp], Int64s, Int64s]] = []
+    while len(owner):
+        size = tables()[1].take(windows.pairs[here])
         if int(size.min()) == 0:
             return None
-        many = np.minimum(np.minimum(left, look), (last - here) // size + 1)
-        if int(many.min()) < 1:
+        most = np.minimum(left, (stop[owner] - here) // size)
+        if int(most.min()) == 0:
             return None
-        end = np.cumsum(many)
-        number = np.arange(int(end[-1]))
-        number -= np.repeat(end - many, many)
-        place = np.repeat(here, many)
-        place += number * np.repeat(size, many)
-        window: Int64s = following[place].astype(np.int64)
-        window <<= _EIGHT
-        window |= data[place]
-        spots = np.repeat(spot, many) + number
-        others = np.flatnonzero(window != np.repeat(wanted, many))
-        if len(others):
-            lane = np.searchsorted(end, others, side="right")
-            run = many.copy()
-            np.minimum.at(run, lane, number[others])
-            good = number < np.repeat(run, many)
-            place, spots = place[good], spots[good]
-            patience -= len(place) < _WORTH_A_STEP
-            if not patience or len(place) < _SHORTEST_RUN * len(here):
-                return None
-            look = max(_FIRST_LOOK, 2 * len(place) // len(here))
-        else:
-            run = many
-            look = min(4 * look, _MOST_LOOK)
-        found[spots] = place
-        here = here + size * run
-        left = left - run
-        if (here[left == 0] != stop[left == 0]).any():
+        run = _run(windows, here, size, most, count[owner] - left)
+        if run is None or not patience:
+            return None
+        patience -= int(run.sum()) < _WORTH_A_STEP
+        found.append((owner, size, run))
+        here, left = here + size * run, left - run
+        if ((here == stop[owner]) != (left == 0)).any():
             return None
         more = left > 0
-        here, left, spot, stop = here[more], left[more], (spot + run)[more], stop[more]
-    return found
+        owner, here, left = owner[more], here[more], left[more]
+    owner, size, run = (np.concatenate(column) for column in zip(*found, strict=True))
+    order = np.argsort(owner, kind="stable")
+    steps = np.repeat(size[order], run[order])
+    # The first record of a batch is as far from the last one before as the batch is from its end.
+    steps[np.cumsum(count)[:-1] - 1] += batches.at[1:] - stop[:-1]
+    steps[1:] = steps[:-1]
+    steps[0] = batches.at[0]
+    return np.cumsum(steps, out=steps)
+
+
+def _run(windows: Windows, here: Int64s, size: Int64s, most: Int64s, number: Int64s) -> Int64s | None:
+    """How many records of one size, `most` at most, seem to be at each place, which is that of a record with
+    this number in its batch; None when they are few at most places."""
+    pairs, before = windows.pairs, here - size
+    wanted = pairs[here]
+    run, beyond = np.ones_like(most), most + 1
+
+    def look(guess: Any) -> tuple[Int64s, Int64s]:
+        guess = np.minimum(np.maximum(guess, run), beyond - 1)
+        alike = pairs[before + size * guess] == wanted
+        return np.where(alike, guess, run), np.where(alike, beyond, guess)
+
+    run, beyond = look(_SHORTEST_RUN)
+    if 2 * np.count_nonzero(run < np.minimum(most, _SHORTEST_RUN)) > len(run):
+        return None
+    # Lengths change where an offset takes one byte more, mostly; else it is found by halves.
+    wider = np.where(number <= _ONE_BYTE, _ONE_BYTE + 1, _TWO_BYTES + 1) - number
+    run, beyond = look(wider)
+    run, beyond = look(wider + 1)
+    for _ in range((int((beyond - run).max()) - 1).bit_length()):
+        run, beyond = look((run + beyond) >> 1)
+    return run
 
 
 def _walk(data: memoryview, at: int, count: int, limit: int) -> tuple[list[int], int]:
@@ -292,32 +291,24 @@ def _guess(
     """Places in long batches where records probably start, which record each would be, and of which batch."""
     _, sizes = tables()
     data = windows.bytes
-    zeros: list[Int64s] = []
-    groups: list[Int64s] = []
-    owners: list[Int64s] = []
-    group = 0
-    for index in long.tolist():
-        at, stop, wide = int(batches.at[index]), int(batches.stop[index]), max(int(mean[index]), 8)
-        apart = piece * wide
-        width = min(wide + wide // 2 + 64, apart)
-        many = (stop - at - width - 16) // apart
-        if many < 1:
-            continue
-        begin = at + apart
-        view: NDArray[np.uint8] = np.ndarray((many, width), np.uint8, data, begin, (apart, 1))
-        before: NDArray[np.uint8] = np.ndarray((many, width), np.uint8, data, begin - 1, (apart, 1))
-        # The attributes of a record are a zero byte behind its length, which doesn't end in one.
-        zero = np.flatnonzero((view == 0) & (before != 0))
-        if len(zero) > _MOST_CANDIDATES * many:
-            continue  # they would take longer than walking does
-        which = zero // width
-        zeros.append(zero + begin + which * (apart - width))
-        groups.append(which + group)
-        owners.append(np.full(many, index))
-        group += many
-    if not zeros:
+    at, wide = batches.at[long], np.maximum(mean[long], 8)
+    apart = piece * wide
+    width = np.minimum(wide + wide // 2 + 64, apart)
+    many = np.maximum((batches.stop[long] - at - width - 16) // apart, 0)
+    if not many.any():
         return _NO_GUESS
-    zero, which, owner = np.concatenate(zeros), np.concatenate(groups), np.concatenate(owners)
+    owner, upto = np.repeat(long, many), np.cumsum(many)
+    begin = np.arange(1, upto[-1] + 1) - np.repeat(upto - many, many)
+    begin = np.repeat(at, many) + begin * np.repeat(apart, many)
+    end = begin + np.repeat(width, many)
+    looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])
+    # The attributes of a record are a zero byte behind its length, which doesn't end in one.
+    zero = np.flatnonzero((looked[1:] == 0) & (looked[:-1] != 0)) + 1
+    upto = np.cumsum(end - begin + 1)
+    which = np.searchsorted(upto, zero, side="right")
+    few = (np.bincount(which) <= _MOST_CANDIDATES)[which]  # more would take longer than walking does
+    zero, which = zero[few], which[few]
+    zero += (end - upto)[which]
     last = data[zero - 1]
     one = last < 128
     two = one & (data[zero - 2] >= 128)
@@ -415,7 +406,11 @@ def _slice(
     table, _ = tables()
     eights = windows.eights
     window = eights[start]
-    _, shortest = _varint(window)
+    size, shortest = _varint(window)
+    size += shortest
+    size += start
+    if not np.array_equal(size, end):
+        return False
     used = shortest + 1  # the attributes
     window >>= used << 3
     timestamp, width = _varint(window)

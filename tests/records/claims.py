@@ -62,6 +62,8 @@ class Package:
             (self.vectors, "_WORTH_GUESSES", 0),
             (self.vectors, "_SHORTEST_PIECE", 3),
             (self.vectors, "_FEW_LANES", 1),
+            (self.vectors, "_SHORTEST_RUN", 1),
+            (self.vectors, "_PATIENCE", 1 << 30),
         ):
             monkeypatch.setattr(module, name, value)
 
@@ -195,6 +197,28 @@ def columns_see_through_batches_in_values(package: Package) -> None:
     claim()
 
 
+def columns_see_through_runs_of_records(package: Package) -> None:
+    """A longer record and a shorter one, and those around them of the length between."""
+
+    @package.examples()
+    @given(st.integers(40, 45), st.integers(6, 18))
+    def claim(size: int, more: int) -> None:
+        def row(offset: int, length: int, header: bytes = b"") -> Record:
+            told = (("h", header.rjust(35, b"-")),) if header else ()
+            found = Record(offset, NOW, None, b"", told)
+            used = len(package.encode([RecordBatch([found])])) - 61
+            return Record(offset, NOW, None, bytes(length - used), told)
+
+        # What is behind the common length in the longer one looks like a record, up to the next one's end.
+        value = size - 7
+        fake = bytes([2 * (size - 1), 0, 0, 4, 1, 2 * value]).ljust(more, b"f")
+        rows = [row(0, size), row(1, size + more, fake), row(2, size - more), row(3, size)]
+        data = package.encode([RecordBatch(rows)])
+        assert as_tuples(package.columns.columns(data).rows()) == as_tuples(rows)
+
+    claim()
+
+
 def broken_records_are_the_same_errors(package: Package) -> None:
     """With any byte changed and no CRC, both ways read the same rows, or both refuse."""
 
@@ -274,6 +298,7 @@ CLAIMS: list[Claim] = [
     a_wrong_count_is_noticed,
     columns_are_the_rows,
     columns_see_through_batches_in_values,
+    columns_see_through_runs_of_records,
     broken_records_are_the_same_errors,
     aborted_records_are_left_out,
 ]

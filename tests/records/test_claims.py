@@ -123,6 +123,12 @@ MUTANTS = {
         "(key, key_end, key, key_end)",
         claims.columns_are_the_rows,
     ),
+    "columns: what is between the ends of a run is believed": Mutant(
+        "vectors",
+        "if not np.array_equal(size, end):",
+        "if False:",
+        claims.columns_see_through_runs_of_records,
+    ),
     "columns: fields may end before the record": Mutant(
         "vectors",
         "if int(tail.max()) > 1 and (plain & (tail > 1)).any():",

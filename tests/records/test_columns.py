@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("cramjam")
 
 from kproto.records import columns as module
+from kproto.records import vectors
 from kproto.records.columns import Columns, Part, columns, columns_of
 
 NOW = 1_700_000_000_000
@@ -207,4 +208,13 @@ def sized(*runs: tuple[int, int]) -> list[Record]:
 def test_records_in_runs_of_one_size_are_found(made: list[Record]) -> None:
     for size in (200, 1000, len(made)):
         data = b"".join(encode_batch(made[at : at + size]) for at in range(0, len(made), size))
+        assert columns(data).rows() == made
+
+
+@pytest.mark.parametrize("size", [100, 1000], ids=["small", "large"])
+def test_long_runs_are_found_by_their_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "_starts", None)
+    made = [Record(at, NOW + at // 100, b"key-%06d" % at, bytes(size)) for at in range(10_000)]
+    for batch in (98, 800, 9_000):
+        data = b"".join(encode_batch(made[at : at + batch], base_offset=at) for at in range(0, 10_000, batch))
         assert columns(data).rows() == made
