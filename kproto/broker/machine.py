@@ -28,6 +28,7 @@ from ..messages.headers import RequestHeader, UnsupportedRequest, decode_request
 from ..security.exchange import Refused
 from ..security.oauthbearer import MECHANISM as OAUTHBEARER
 from ..txn import coordinator as transactions
+from ..wire.message import Message
 from .broker import Action, Broker, Close, Connection, Reply
 from .call import PARKED, Call, Closing, Last
 from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
@@ -174,16 +175,14 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
 
 def next_deadline(broker: Broker) -> int | None:
     """When to send the next `Tick`; None when nothing waits for time."""
-    deadlines = [fetch.deadline for fetch in broker.parked.values()]
-    deadlines += [at for at, _, _ in broker.delayed.values()]
-    deadlines += broker.quiet.values()
-    group = coordinator.next_deadline(broker.coordinator)
-    if group is not None:
-        deadlines.append(group)
-    transaction = transactions.next_deadline(broker.transactions)
-    if transaction is not None:
-        deadlines.append(transaction)
-    return min(deadlines, default=None)
+    deadlines = (
+        broker.parked.earliest(),
+        broker.closing.earliest(),
+        broker.quiet.earliest(),
+        coordinator.next_deadline(broker.coordinator),
+        transactions.next_deadline(broker.transactions),
+    )
+    return min((at for at in deadlines if at is not None), default=None)
 
 
 def _connected(broker: Broker, event: Connected, now: int) -> None:
@@ -214,18 +213,20 @@ def _sent(broker: Broker, event: Sent, now: int) -> None:
 
 def _disconnected(broker: Broker, event: Disconnected, now: int) -> None:
     broker.connections.pop(event.conn, None)
-    broker.parked.pop(event.conn, None)
+    broker.parked.drop(event.conn)
     broker.delayed.pop(event.conn, None)
-    broker.quiet.pop(event.conn, None)
+    broker.closing.drop(event.conn)
+    broker.quiet.drop(event.conn)
 
 
 def _tick(broker: Broker, event: Tick, now: int) -> None:
-    for fetch in list(broker.parked.values()):
-        if fetch.deadline <= now:
-            broker.retry(fetch, at_once=True)
+    for fetch in broker.parked.due(now):
+        response = fetch.answer(at_once=True)
+        broker.parked.drop(fetch.call.conn)
+        if response is not None:
+            broker.answer(fetch.call.conn, response)
     _close_late(broker, now)
-    for conn in [conn for conn, at in broker.quiet.items() if at <= now]:
-        del broker.quiet[conn]
+    for conn in list(broker.quiet.take(now)):
         if conn in broker.connections:
             broker.ready.append(broker.connections[conn])
     due = coordinator.next_deadline(broker.coordinator)
@@ -237,12 +238,18 @@ def _tick(broker: Broker, event: Tick, now: int) -> None:
 
 
 def _close_late(broker: Broker, now: int) -> None:
-    for conn, (at, response, reason) in list(broker.delayed.items()):
-        if at <= now:
-            if response is not None:
-                broker.answer(conn, response)
-            _disconnected(broker, Disconnected(conn), now)
-            broker.actions.append(Close(conn, reason))
+    for conn in list(broker.closing.take(now)):
+        response, reason = broker.delayed[conn]
+        if response is not None:
+            broker.answer(conn, response)
+        _disconnected(broker, Disconnected(conn), now)
+        broker.actions.append(Close(conn, reason))
+
+
+def _close_at(broker: Broker, conn: int, at: int, response: Message | None, reason: str) -> None:
+    broker.delayed[conn] = response, reason
+    broker.closing.set(conn, at)
+    _close_late(broker, broker.now)
 
 
 def _create(broker: Broker, event: CreateTopic, now: int) -> None:
@@ -320,7 +327,7 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 def _take(broker: Broker, connection: Connection, now: int) -> None:
     """Serve a connection's next requests, up to the first with an answer to send or to wait for."""
     while connection.waiting and connection.current is None and not connection.sending:
-        if broker.quiet.get(connection.conn, 0) > now:
+        if (broker.quiet.of(connection.conn) or 0) > now:
             return
         frame, random_id = connection.waiting.popleft()
         connection.waiting_bytes -= len(frame)
@@ -371,8 +378,7 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
     if isinstance(result, Closing):
         return result.reason
     if isinstance(result, Last):
-        broker.delayed[connection.conn] = (result.at, result.response, result.reason)
-        _close_late(broker, now)
+        _close_at(broker, connection.conn, result.at, result.response, result.reason)
     elif result is None:
         connection.current = None
     elif result is not PARKED:
@@ -386,8 +392,7 @@ def _raw(broker: Broker, connection: Connection, door: Door, frame: bytes, now: 
     if isinstance(step, Refused):
         delay = broker.settings.connection_failed_authentication_delay_ms
         connection.sending = True  # nothing more is read
-        broker.delayed[connection.conn] = (now + delay, None, f"failed authentication: {step.why}")
-        _close_late(broker, now)
+        _close_at(broker, connection.conn, now + delay, None, f"failed authentication: {step.why}")
         return None
     broker.actions.append(Reply(connection.conn, step.data))
     connection.sending = True

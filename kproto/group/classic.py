@@ -10,7 +10,8 @@ Rules that hold here:
   waiting members, so that "has everyone come?" costs the same for 2 members and for 2000.
 * Deadlines are plain fields, `NEVER` when they are off. `wake` is a lower bound of a group's deadlines:
   moving a deadline into the future leaves it alone, so that a heartbeat costs no search; the Tick that
-  comes too early finds nothing due and computes the bound anew.
+  comes too early finds nothing due and computes the bound anew. The coordinator keeps the groups in the
+  order of their bounds, so that what is due in one costs the same beside 10,000 others.
 * Members are kept in the order in which they came. That is the order of the leader's list and the order in
   which a new leader is looked for, where Kafka follows the order of a hash map.
 
@@ -27,6 +28,7 @@ from uuid import UUID
 
 import msgspec
 
+from ..deadlines import Deadlines
 from ..error_codes import ErrorCode
 from ..messages.join_group import JoinGroupRequest
 from ..messages.sync_group import SyncGroupRequest
@@ -364,7 +366,8 @@ class Coordinator:
     promised_to: dict[int, dict[str, None]] = field(default_factory=dict[int, dict[str, None]])
     commits: int = 0  # counts the commits, to order them
     cleanup_deadline: int = NEVER
-    wake: int = NEVER
+    # When each group is to be looked at: its `wake`.
+    deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, group_id: str) -> Group:
         """The group, or a Dead one of that name if there is none."""
@@ -387,8 +390,7 @@ class Turn:
         """Note a deadline of the group: `member.deadline = turn.wake_at(group, now + ...)`."""
         if at < group.wake:
             group.wake = at
-            if at < self.coordinator.wake:
-                self.coordinator.wake = at
+            self.coordinator.deadlines.set(group.group_id, at)
         return at
 
     def refresh_session(self, group: Group, member: GroupMember) -> None:
@@ -418,5 +420,6 @@ def move(turn: Turn, group: Group, state: GroupState) -> None:
         turn.coordinator.groups[group.group_id] = group
     elif state is GroupState.DEAD:
         del turn.coordinator.groups[group.group_id]
+        turn.coordinator.deadlines.drop(group.group_id)
     group.state = state
     group.state_since = turn.now

@@ -155,8 +155,7 @@ def step(coordinator: Coordinator, event: Event, now: int) -> list[Action]:
     turn = Turn(coordinator, now)
     if coordinator.cleanup_deadline == NEVER:
         _plan_cleanup(turn)
-    if coordinator.wake <= now:
-        _fire_what_is_due(turn)
+    _fire_what_is_due(turn)
     match event:
         case Received():
             hear = _HEARS.get(type(event.request))
@@ -177,7 +176,10 @@ def next_deadline(coordinator: Coordinator) -> int | None:
 
     It may be too early, never too late: a Tick at which nothing is due moves it.
     """
-    return None if coordinator.wake == NEVER else coordinator.wake
+    of_groups = coordinator.deadlines.earliest()
+    if of_groups is not None and of_groups < coordinator.cleanup_deadline:
+        return of_groups
+    return None if coordinator.cleanup_deadline == NEVER else coordinator.cleanup_deadline
 
 
 # Deadlines.
@@ -186,19 +188,15 @@ def next_deadline(coordinator: Coordinator) -> int | None:
 def _plan_cleanup(turn: Turn) -> None:
     coordinator = turn.coordinator
     coordinator.cleanup_deadline = turn.now + coordinator.settings.offsets_retention_check_interval_ms
-    coordinator.wake = min(coordinator.wake, coordinator.cleanup_deadline)
 
 
 def _fire_what_is_due(turn: Turn) -> None:
     coordinator = turn.coordinator
-    for group in list(coordinator.groups.values()):
-        if group.wake <= turn.now:
-            _fire(turn, group)
+    for group_id in list(coordinator.deadlines.take(turn.now)):
+        _fire(turn, coordinator.groups[group_id])
     if coordinator.cleanup_deadline <= turn.now:
         offsets.clean_up(turn)
         _plan_cleanup(turn)
-    wakes = (group.wake for group in coordinator.groups.values())
-    coordinator.wake = min(coordinator.cleanup_deadline, min(wakes, default=NEVER))
 
 
 def _fire(turn: Turn, group: Group) -> None:
@@ -215,7 +213,8 @@ def _fire(turn: Turn, group: Group) -> None:
     for at, kind, member_id in sorted(due, key=lambda one: one[0]):
         if at == _deadline(group, kind, member_id):
             TABLE[kind, group.state](turn, group, member_id)
-    group.wake = group.earliest_deadline()
+    group.wake = NEVER
+    turn.wake_at(group, group.earliest_deadline())
 
 
 def _deadline(group: Group, kind: Kind, member_id: str) -> int:

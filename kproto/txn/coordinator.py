@@ -58,7 +58,6 @@ from .refusals import BATCHED_SINCE, by_topic, refuse, repeated, told
 from .settings import Settings
 from .transaction import (
     EDGES,
-    NEVER,
     Action,
     Coordinator,
     Event,
@@ -126,8 +125,8 @@ def step(coordinator: Coordinator, event: Event, now: int) -> list[Action]:
     if type(now) is not int:
         raise TypeError(f"now={now!r}: whole milliseconds")
     turn = Turn(coordinator, now)
-    if coordinator.wake <= now:
-        _fire_what_is_due(turn)
+    for transactional_id in list(coordinator.deadlines.take(now)):
+        _to_table(turn, Kind.DEADLINE, transactional_id, None)
     match event:
         case Received():
             hear = _HEARS.get(type(event.request))
@@ -146,15 +145,7 @@ def next_deadline(coordinator: Coordinator) -> int | None:
 
     It may be too early, never too late: a Tick at which nothing is due moves it.
     """
-    return None if coordinator.wake == NEVER else coordinator.wake
-
-
-def _fire_what_is_due(turn: Turn) -> None:
-    transactions = turn.coordinator.transactions
-    due = [(txn.deadline, txn.transactional_id) for txn in transactions.values() if txn.deadline <= turn.now]
-    for _, transactional_id in sorted(due):
-        _to_table(turn, Kind.DEADLINE, transactional_id, None)
-    turn.coordinator.wake = min((txn.deadline for txn in transactions.values()), default=NEVER)
+    return coordinator.deadlines.earliest()
 
 
 def _to_table(turn: Turn, kind: Kind, transactional_id: str, what: object) -> None:
@@ -222,7 +213,8 @@ def _told(topics: Sequence[AddPartitionsToTxnTopic], ask: Adding) -> list[AddPar
 
 def _add_offsets(turn: Turn, call: Received[AddOffsetsToTxnRequest]) -> None:
     request = call.request
-    ask = Adding(request.producer_id, request.producer_epoch, [offsets_partition(request.group_id)])
+    offsets = offsets_partition(request.group_id, turn.coordinator.settings)
+    ask = Adding(request.producer_id, request.producer_epoch, [offsets])
     _add(turn, Kind.ADD, request.transactional_id, ask)
     code = told(request, call.version, ask.code)
     turn.reply(call, AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code))

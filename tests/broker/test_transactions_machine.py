@@ -371,7 +371,7 @@ def _end(self: topics.Partition) -> int:
 
 
 def _nothing(turn: Turn, txn: Any, event: None) -> None:
-    turn.coordinator.wake = txn.deadline = 1 << 62
+    txn.deadline = 1 << 62
 
 
 def _repeats_from_the_beginning(self: Transactions, producer_id: int, offset: int) -> None:

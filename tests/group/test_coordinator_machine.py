@@ -356,7 +356,8 @@ class Coordination(RuleBasedStateMachine):
     @invariant()
     def the_next_deadline_is_never_late(self) -> None:
         assert self.group.wake <= self.group.earliest_deadline()
-        assert self.stage.coordinator.wake <= self.group.wake or self.group.state is GroupState.DEAD
+        if self.group.state is not GroupState.DEAD and self.group.wake < NEVER:
+            assert self.stage.coordinator.deadlines.of(self.group.group_id) == self.group.wake
 
     @invariant()
     def whoever_is_dynamic_and_in_a_generation_was_told_so(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from kproto.error_codes import ErrorCode
-from kproto.group.coordinator import GroupState
+from kproto.group.coordinator import Group, GroupState
 from kproto.messages.leave_group import LeaveGroupRequest
 from tests.group.stage import SESSION, Stage
 
@@ -241,3 +243,25 @@ def test_a_leave_that_names_nobody_changes_nothing() -> None:
     answer = stage.send(LeaveGroupRequest(group_id="g", members=[]), 5)
     assert (answer.code, answer.codes) == (ErrorCode.NONE, [])
     assert stage.heartbeat(member) is ErrorCode.NONE
+
+
+class Unsearched(dict[str, Group]):
+    """Groups that can be looked up, and not gone through."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("all groups were gone through")
+
+    values = items = keys = __iter__  # type: ignore[assignment]
+
+
+def test_what_is_due_in_one_group_is_not_searched_in_all() -> None:
+    stage = Stage(group_initial_rebalance_delay_ms=0)
+    (silent,) = stage.stable()
+    other, joined = stage.enter(group="other")
+    stage.wait(0)
+    stage.sync(other, joined.response.generation_id, group="other")
+    stage.coordinator.groups = Unsearched(stage.coordinator.groups)
+    for _ in range(4):
+        stage.wait(SESSION // 3)
+        assert stage.heartbeat(other, joined.response.generation_id, group="other") is ErrorCode.NONE
+    assert stage.heartbeat(silent) is ErrorCode.UNKNOWN_MEMBER_ID

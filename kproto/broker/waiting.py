@@ -1,0 +1,81 @@
+"""The requests that wait for something to happen in partitions, or for their time to be over.
+
+Rule: who writes to a partition pays for those that wait for it, and not for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..deadlines import Deadlines
+from .call import Parked
+from .topics import Partition
+
+
+class _Place(NamedTuple):
+    turn: int
+    request: Parked
+    partitions: frozenset[Partition]
+
+
+class Waiting:
+    """Parked requests, at most one of each connection."""
+
+    __slots__ = ("_deadlines", "_places", "_turn", "_who")
+
+    def __init__(self) -> None:
+        self._places: dict[int, _Place] = {}
+        self._who: dict[Partition, dict[int, None]] = {}
+        self._deadlines: Deadlines[int] = Deadlines()
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, request: Parked) -> None:
+        """Let a request wait, until it is dropped."""
+        self._turn += 1
+        self._place(_Place(self._turn, request, frozenset(request.partitions)))
+        self._deadlines.set(request.call.conn, request.deadline)
+
+    def look_again(self, request: Parked) -> None:
+        """It waits on, perhaps for other partitions."""
+        before, partitions = self._places[request.call.conn], frozenset(request.partitions)
+        if before.partitions != partitions:
+            self._forget(before)
+            self._place(before._replace(partitions=partitions))
+
+    def drop(self, conn: int) -> None:
+        """What this connection waits with, if anything, waits no longer."""
+        place = self._places.pop(conn, None)
+        if place is not None:
+            self._forget(place)
+            self._deadlines.drop(conn)
+
+    def on(self, partitions: Iterable[Partition]) -> list[Parked]:
+        """Those that wait for one of these, in the order in which they came."""
+        found = {conn: self._places[conn] for one in partitions for conn in self._who.get(one, ())}
+        return [place.request for place in sorted(found.values())]
+
+    def due(self, now: int) -> list[Parked]:
+        """Those whose time is over; each is to be dropped."""
+        return [self._places[conn].request for conn in list(self._deadlines.take(now))]
+
+    def earliest(self) -> int | None:
+        """When the first one's time is over."""
+        return self._deadlines.earliest()
+
+    def _place(self, place: _Place) -> None:
+        conn = place.request.call.conn
+        self._places[conn] = place
+        for partition in place.partitions:
+            self._who.setdefault(partition, {})[conn] = None
+
+    def _forget(self, place: _Place) -> None:
+        conn = place.request.call.conn
+        for partition in place.partitions:
+            who = self._who[partition]
+            del who[conn]
+            if not who:
+                del self._who[partition]

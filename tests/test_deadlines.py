@@ -1,0 +1,68 @@
+"""What is due comes when it is due, once, and in order; what was moved or dropped costs nothing for long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.deadlines import Deadlines
+
+KEYS = st.integers(0, 5)
+TIMES = st.integers(0, 50)
+MOVES = st.one_of(
+    st.tuples(st.just("set"), KEYS, TIMES),
+    st.tuples(st.just("drop"), KEYS),
+    st.tuples(st.just("take"), TIMES),
+)
+
+
+def searched(times: dict[int, int], now: int) -> list[int]:
+    """The same without any order kept: `times` is in the order in which they were set."""
+    due = sorted((key for key, at in times.items() if at <= now), key=times.__getitem__)
+    for key in due:
+        del times[key]
+    return due
+
+
+@given(st.lists(MOVES))
+def test_it_is_what_a_search_would_find(moves: list[tuple[Any, ...]]) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    times: dict[int, int] = {}
+    for what, *arguments in moves:
+        if what == "set":
+            key, at = arguments
+            deadlines.set(key, at)
+            times.pop(key, None)
+            times[key] = at
+        elif what == "drop":
+            deadlines.drop(*arguments)
+            times.pop(arguments[0], None)
+        else:
+            assert list(deadlines.take(*arguments)) == searched(times, *arguments)
+        assert deadlines.earliest() == min(times.values(), default=None)
+        assert {key: deadlines.of(key) for key in range(6) if key in deadlines} == times
+        assert len(deadlines) == len(times)
+
+
+def test_what_is_set_again_while_it_is_taken_comes_when_it_is_due() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("a", 1)
+    deadlines.set("b", 2)
+    seen = []
+    for key in deadlines.take(3):
+        seen.append(key)
+        if len(seen) < 3:
+            deadlines.set(key, len(seen) + 2)
+    assert seen == ["a", "b", "a"]
+    assert deadlines.earliest() == 4
+
+
+def test_times_that_were_moved_take_no_memory_for_long() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    for at in range(10_000):
+        deadlines.set("one", 1_000_000 - at)
+        deadlines.set("gone", at)
+        deadlines.drop("gone")
+    assert len(deadlines._heap) < 100
