@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
+from ..deadlines import Deadlines
 from ..error_codes import ErrorCode
 from ..group import classic, coordinator
 from ..messages.api_versions import ApiVersion
@@ -28,6 +29,7 @@ from .sessions import Sessions
 from .settings import Settings
 from .throttling import throttle
 from .topics import Partition, Topic
+from .waiting import Waiting
 
 
 class Reply(NamedTuple):
@@ -101,12 +103,12 @@ class Broker:
         acls: Acls | None = None,
     ) -> None:
         """`apis`: what is served, as `handlers.index.served` tells it. Alone unless in a `cluster`."""
-        self.settings: Final = settings
         self.node: Final = node
         self.apis: Final = apis
         self.cluster_id: Final = cluster_id
         self.cluster: Final = cluster or Cluster(settings, [node])
         self.cluster.brokers[node.id] = self
+        self.settings = self.cluster.dynamic.settings(node.id)
         self.topics: Final = self.cluster.topics
         self.coordinator: Final = self.cluster.coordinator
         self.transactions: Final = self.cluster.transactions
@@ -115,16 +117,17 @@ class Broker:
         self.connections: Final = self.cluster.connections
         self.users: Final = users or Users()
         self.acls: Final = acls_of(settings) if acls is None else acls
-        self.parked: Final[dict[int, Parked]] = {}
+        self.parked: Final = Waiting()
         # Connections that are closed at a time: with this answer, and for this reason.
-        self.delayed: Final[dict[int, tuple[int, Message | None, str]]] = {}
+        self.delayed: Final[dict[int, tuple[Message | None, str]]] = {}
+        self.closing: Final[Deadlines[int]] = Deadlines()
         self.ready: Final[deque[Connection]] = deque()
         # API key -> what its next requests hear instead of an answer, and how many of them.
         self.failing: Final[dict[int, tuple[ErrorCode, int]]] = {}
         # API key -> how long its clients are asked for quiet, in ms.
         self.throttling: Final[dict[int, int]] = {}
         # Connections from which nothing is taken before a time: their clients are above a quota.
-        self.quiet: Final[dict[int, int]] = {}
+        self.quiet: Final[Deadlines[int]] = Deadlines()
         # The moment of this step.
         self.now = 0
         self.actions: list[Action] = []
@@ -150,7 +153,7 @@ class Broker:
         wait = self.throttling.get(header.request_api_key)
         if wait:
             throttle(response, call.envelope.request, call.version, wait)
-            self.quiet[conn] = self.now + wait
+            self.quiet.set(conn, self.now + wait)
         self.actions.append(Reply(conn, encode_response(response, call.version, header.correlation_id)))
 
     def may(self, call: Call, operation: int, resource: int, name: str) -> bool:
@@ -194,6 +197,8 @@ class Broker:
         """End a transaction in every partition that takes part, and for the groups whose offsets do."""
         changed: list[Partition] = []
         for name, index in wanted.partitions:
+            if name == OFFSETS_TOPIC:
+                self.cluster.promises_end(wanted.producer_id, (name, index))
             topic = self.topics.named(name)
             partition = None if topic is None else topic.partition(index)
             if partition is not None:
@@ -218,24 +223,18 @@ class Broker:
 
     def park(self, fetch: Parked) -> None:
         """Keep a fetch until there is enough to read or its time is up."""
-        self.parked[fetch.call.conn] = fetch
+        self.parked.add(fetch)
 
     def wake(self, partitions: Iterable[Partition]) -> None:
         """Something changed in these partitions: look again at the fetches that wait for it, also at other
         brokers: a marker is written by who coordinates the transaction.
         """
-        changed = set(partitions)
+        changed = list(partitions)
         for broker in self.cluster.brokers.values():
-            for fetch in list(broker.parked.values()):
-                if not fetch.partitions.isdisjoint(changed):
-                    response = fetch.answer()
-                    if response is not None:
-                        del broker.parked[fetch.call.conn]
-                        self.answer(fetch.call.conn, response)
-
-    def retry(self, fetch: Parked, *, at_once: bool = False) -> None:
-        """Answer a parked fetch if it can be answered now."""
-        response = fetch.answer(at_once=at_once)
-        if response is not None:
-            del self.parked[fetch.call.conn]
-            self.answer(fetch.call.conn, response)
+            for fetch in broker.parked.on(changed):
+                response = fetch.answer()
+                if response is None:
+                    broker.parked.look_again(fetch)
+                else:
+                    broker.parked.drop(fetch.call.conn)
+                    self.answer(fetch.call.conn, response)

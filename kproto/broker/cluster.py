@@ -6,17 +6,17 @@
 Rules:
   * All brokers see the same logs, offsets and groups at once: what moves is only who may answer for them.
     Replication, and what a new leader or coordinator lacks, are the operator's to play (`Truncate`).
-  * A partition without a leader of its own choosing is led by the nodes in turn, by its index; a group is
-    coordinated by the first node, until either is moved.
+  * A partition without a leader of its own choosing is led by the nodes in turn, by its index. So are the
+    partitions of `__consumer_offsets` and `__transaction_state`, and a group or a transactional id is
+    coordinated by the leader of the one that its hash names, until it is moved.
   * A coordinator that hands a group over answers its waiting members NOT_COORDINATOR; the next one has
     loaded the group just now and gives everybody a whole session (GroupMetadataManager.onUnloaded, onLoaded).
-  * All transactions are coordinated by the first node.
   * Connection numbers are unique in the cluster, so that an answer finds its connection whoever gives it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..error_codes import ErrorCode
@@ -31,9 +31,11 @@ from ..messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from ..txn import coordinator as transactions
-from ..txn.transaction import STATE_PARTITIONS, state_partition
+from ..txn.transaction import Partition as Name
+from ..txn.transaction import offsets_partition, state_partition
 from ..wire.message import Message
 from .call import Node
+from .dynamic import Dynamic
 from .settings import Settings
 from .topics import Partition, Topics
 
@@ -48,17 +50,23 @@ class Cluster:
 
     def __init__(self, settings: Settings, nodes: Iterable[Node]) -> None:
         self.nodes: Final = {node.id: node for node in nodes}
-        self.topics: Final = Topics(settings)
+        self.topics: Final = Topics()
         self.coordinator: Final = coordinator.Coordinator(settings.group, self.topics)
         self.transactions: Final = transactions.Coordinator(settings.transactions, self.topics)
         self.connections: Final[dict[int, Connection]] = {}
         self.leaders: Final[dict[Partition, int]] = {}
+        # Who coordinates a group that was moved; and who leads those partitions of the coordinators' two
+        # topics that another node led before.
         self.coordinators: Final[dict[str, int]] = {}
+        self.offsets_leaders: Final[dict[int, int]] = {}
         self.state_leaders: Final[dict[int, int]] = {}
         self.brokers: Final[dict[int, Broker]] = {}
         self.loading: Final[dict[str, int]] = {}
         """Groups that their new coordinator has not read yet, and until when (ms)."""
         self.forgets_at = 0
+        # Producers with a transaction open in a partition of `__consumer_offsets`, and their epochs there.
+        self._promises: Final[dict[tuple[int, Name], int]] = {}
+        self.dynamic: Final = Dynamic(settings)
         self._settings: Final = settings
         self._places: Final = tuple(self.nodes)
 
@@ -67,7 +75,8 @@ class Cluster:
         if now < self.forgets_at:
             return
         self.forgets_at = now + self._settings.producer_id_expiration_check_interval_ms
-        since = now - self._settings.producer_id_expiration_ms
+        settings = self.dynamic.settings(self._places[0])  # all brokers have the same logs
+        since = now - settings.producer_id_expiration_ms
         for topic in self.topics:
             for partition in topic.partitions:
                 partition.producers.forget_unused(since, partition.transactions.writing)
@@ -88,35 +97,68 @@ class Cluster:
 
     def coordinating(self, group_id: str) -> int:
         """The id of the node that coordinates a group; NOBODY while that node is down."""
-        found = self.coordinators.get(group_id, self._places[0])
+        found = self.coordinators.get(group_id)
+        if found is None:
+            _, partition = self.offsets_of(group_id)
+            return self._of_partition(self.offsets_leaders, partition)
         return found if found in self.nodes else NOBODY
 
     def transacting(self, transactional_id: str) -> int:
         """The id of the node that coordinates a transactional id; NOBODY while that node is down."""
-        return self._of_states(state_partition(transactional_id))
+        partition = state_partition(transactional_id, self._settings.transactions)
+        return self._of_partition(self.state_leaders, partition)
 
-    def _of_states(self, partition: int) -> int:
-        found = self.state_leaders.get(partition, self._places[partition % len(self._places)])
+    def _of_partition(self, leaders: Mapping[int, int], partition: int) -> int:
+        found = leaders.get(partition, self._places[partition % len(self._places)])
         return found if found in self.nodes else NOBODY
 
-    def hand_over_transactions(self, node: int, heir: int) -> None:
-        """Let another node coordinate all transactional ids of one; to be called before that is down."""
-        for partition in range(STATE_PARTITIONS):
-            if self._of_states(partition) == node:
-                self.state_leaders[partition] = heir
+    def hand_over_coordinators(self, node: int, heir: int) -> None:
+        """Let another node coordinate all transactional ids of one, and all groups that are still to come; to
+        be called before that is down. Groups that there are move one by one (`hand_over`).
+        """
+        settings = self._settings.transactions
+        for leaders, count in (
+            (self.offsets_leaders, settings.offsets_topic_num_partitions),
+            (self.state_leaders, settings.transaction_state_log_num_partitions),
+        ):
+            for partition in range(count):
+                if self._of_partition(leaders, partition) == node:
+                    leaders[partition] = heir
+
+    def offsets_of(self, group_id: str) -> Name:
+        """The partition of `__consumer_offsets` that keeps a group's offsets."""
+        return offsets_partition(group_id, self._settings.transactions)
+
+    def has_promises(self, group_id: str, producer_id: int, epoch: int) -> bool:
+        """Has the producer a transaction open in the partition that keeps this group's offsets?"""
+        return self._promises.get((producer_id, self.offsets_of(group_id))) == epoch
+
+    def promised(self, group_id: str, producer_id: int, epoch: int) -> None:
+        """Note that it has, if the group keeps offsets of it that are not committed yet."""
+        group = self.coordinator.groups.get(group_id)
+        if group is not None and producer_id in group.promised:
+            self._promises[producer_id, self.offsets_of(group_id)] = epoch
+
+    def promises_end(self, producer_id: int, partition: Name) -> None:
+        """The marker of its transaction is in this partition."""
+        self._promises.pop((producer_id, partition), None)
 
     def replicas(self, index: int, factor: int) -> tuple[int, ...]:
         """Where the replicas of a topic's partition go; the first leads it."""
         return tuple(self._places[(index + more) % len(self._places)] for more in range(factor))
 
-    def refusal(self, request: Message, version: int, node: int, now: int) -> Message | None:
-        """What a node answers to a group request that is not for it (yet); None when it is."""
-        for group_id in _groups(request):
-            if self.coordinating(group_id) != node:
-                return refused(request, ErrorCode.NOT_COORDINATOR, version)
-            if self.loading.get(group_id, now) > now:
-                return refused(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)
-        return None
+    @property
+    def is_divided(self) -> bool:
+        """May a request be for another node, or a group not be read yet?"""
+        return len(self._places) > 1 or bool(self.loading)
+
+    def elsewhere(self, group_id: str, node: int, now: int) -> ErrorCode:
+        """Why a node doesn't answer for a group (yet), or NONE."""
+        if self.coordinating(group_id) != node:
+            return ErrorCode.NOT_COORDINATOR
+        if self.loading.get(group_id, now) > now:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE
 
     def hand_over(self, group_id: str, node: int, now: int, loading_ms: int) -> list[tuple[object, Message]]:
         """Let another node coordinate a group; the answers that those who wait get from the old one."""
@@ -165,11 +207,3 @@ def refused(request: Message, code: ErrorCode, version: int) -> Message:
             for topic in request.topics or ()
         ]
     )
-
-
-def _groups(request: Message) -> list[str]:
-    """The groups that only their coordinator may answer for; none for requests that list or describe."""
-    if isinstance(request, OffsetFetchRequest) and request.groups:
-        return [group.group_id for group in request.groups]
-    group_id = getattr(request, "group_id", None)
-    return [] if group_id is None else [group_id]

@@ -112,6 +112,15 @@ def kafka_name(field_name: str) -> str:
     return field_name.replace("_", ".")
 
 
+def field_name(kafka_name: str) -> str:
+    return kafka_name.replace(".", "_")
+
+
+def parsed(name: str, given: str) -> bool | int | str:
+    """The value of one of the broker's own settings. Raises ConfigError for one that is not allowed."""
+    return _parsed(name, given, _DEFAULTS[field_name(name)])
+
+
 def kafka_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 

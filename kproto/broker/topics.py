@@ -74,22 +74,20 @@ class Partition:
 class Topic:
     """One topic. `configs` holds only what was set on it; `config` knows the defaults."""
 
-    __slots__ = ("_settings", "configs", "id", "name", "partitions")
+    __slots__ = ("configs", "id", "name", "partitions")
 
-    def __init__(
-        self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str], settings: Settings
-    ) -> None:
+    def __init__(self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str]) -> None:
         self.name = name
         self.id = topic_id
         self.partitions = [Partition() for _ in range(count)]
         self.configs = dict(configs)
-        self._settings = settings
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
 
-    def config(self, name: str) -> str:
-        return trimmed(self.configs.get(name, "")) or broker_default(name, self._settings)
+    def config(self, name: str, settings: Settings) -> str:
+        """The value that counts at a broker with these settings."""
+        return trimmed(self.configs.get(name, "")) or broker_default(name, settings)
 
 
 def broker_default(name: str, settings: Settings) -> str:
@@ -101,13 +99,19 @@ def broker_default(name: str, settings: Settings) -> str:
     return TOPIC_DEFAULTS[name]
 
 
+OF_THE_BROKER: Final[Mapping[str, str]] = {
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.type": "log.message.timestamp.type",
+}
+"""What a topic has from its broker where it isn't set on the topic, and under which name."""
+
+
 class Topics:
     """All topics, by name and by id. This is also the view of them that the group coordinator gets."""
 
-    __slots__ = ("_alike", "_by_id", "_by_name", "_settings")
+    __slots__ = ("_alike", "_by_id", "_by_name")
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._alike: dict[str, str] = {}
@@ -142,7 +146,7 @@ class Topics:
         self, name: str, topic_id: UUID, count: int, configs: Mapping[str, str] | None = None
     ) -> Topic:
         """Add a topic that passed `refusal`."""
-        topic = Topic(name, topic_id, count, configs or {}, self._settings)
+        topic = Topic(name, topic_id, count, configs or {})
         self._by_name[name] = topic
         self._by_id[topic_id] = topic
         self._alike[_seen(name)] = name

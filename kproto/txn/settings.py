@@ -15,6 +15,10 @@ _MAX_INT32 = 2**31 - 1
 class Settings:
     """What a coordinator may be told. Pass it to `Coordinator`; `from_properties` reads Kafka's spelling."""
 
+    # Of `__consumer_offsets`: the transactions that have a part there, and who coordinates a group.
+    offsets_topic_num_partitions: int = 50
+    # And of `__transaction_state`: who coordinates a transactional id.
+    transaction_state_log_num_partitions: int = 50
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
 

@@ -6,8 +6,8 @@ Rules that hold here:
   that nobody has: looking up an unknown id gives a Dead one, and moving it to Empty founds it.
 * PrepareCommit and PrepareAbort last from the decision until the markers are in all logs: `WriteMarkers` asks
   for them, `MarkersWritten` tells that they are there.
-* A deadline is a plain field, `NEVER` when it is off, and follows from the state: `move` sets it. The
-  coordinator's `wake` is never later than the first of them.
+* A deadline is a plain field, `NEVER` when it is off, and follows from the state: `move` sets it, and
+  the coordinator keeps all of them in order.
 
 Follows TransactionMetadata and TransactionState of Kafka 4.3. Its PrepareEpochFence is pending only, while
 the log is written: a memory has no such moment, so there is no such state here.
@@ -21,6 +21,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from ..deadlines import Deadlines
 from ..wire.message import Message
 from .settings import Settings
 
@@ -32,8 +33,6 @@ NO_EPOCH: Final = -1
 LAST_EPOCH: Final = 2**15 - 2
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-OFFSETS_PARTITIONS: Final = 50  # offsets.topic.num.partitions
-STATE_PARTITIONS: Final = 50  # transaction.state.log.num.partitions
 
 Partition: TypeAlias = tuple[str, int]
 
@@ -170,7 +169,8 @@ class Coordinator:
     topics: Topics | None = None
     transactions: dict[str, Transaction] = field(default_factory=dict[str, Transaction])
     next_producer_id: int = 0
-    wake: int = NEVER
+    # When each of them ends its state by itself.
+    deadlines: Deadlines[str] = field(default_factory=Deadlines[str])
 
     def find(self, transactional_id: str) -> Transaction:
         """The transaction, or a Dead one of that id if there is none."""
@@ -208,8 +208,11 @@ def move(turn: Turn, txn: Transaction, state: TransactionState) -> None:
         txn.started_at = turn.now
     txn.state = state
     txn.changed_at = turn.now
-    txn.deadline = _deadline(txn, coordinator.settings)
-    coordinator.wake = min(coordinator.wake, txn.deadline)
+    txn.deadline = NEVER if state is S.DEAD else _deadline(txn, coordinator.settings)
+    if txn.deadline == NEVER:
+        coordinator.deadlines.drop(txn.transactional_id)
+    else:
+        coordinator.deadlines.set(txn.transactional_id, txn.deadline)
 
 
 def _deadline(txn: Transaction, settings: Settings) -> int:
@@ -221,18 +224,18 @@ def _deadline(txn: Transaction, settings: Settings) -> int:
     return NEVER
 
 
-def offsets_partition(group_id: str) -> Partition:
+def offsets_partition(group_id: str, settings: Settings) -> Partition:
     """Where Kafka keeps a group's offsets, and so what a transaction takes in with them
     (GroupCoordinatorService.partitionFor).
     """
-    return OFFSETS_TOPIC, _hashed(group_id) % OFFSETS_PARTITIONS
+    return OFFSETS_TOPIC, _hashed(group_id) % settings.offsets_topic_num_partitions
 
 
-def state_partition(transactional_id: str) -> int:
+def state_partition(transactional_id: str, settings: Settings) -> int:
     """The partition of `__transaction_state` that has an id: its leader coordinates
     (TransactionStateManager.partitionFor).
     """
-    return _hashed(transactional_id) % STATE_PARTITIONS
+    return _hashed(transactional_id) % settings.transaction_state_log_num_partitions
 
 
 def _hashed(name: str) -> int:

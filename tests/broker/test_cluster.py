@@ -30,6 +30,8 @@ from kproto.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from kproto.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from kproto.messages.delete_groups import DeleteGroupsRequest
+from kproto.messages.describe_groups import DescribeGroupsRequest
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -37,8 +39,14 @@ from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.index import response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
+from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.list_transactions import ListTransactionsRequest
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kproto.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from kproto.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.wire.message import Message
@@ -115,16 +123,16 @@ def test_a_fetch_that_waits_hears_that_the_leader_moved(two: Two) -> None:
 
 def test_a_group_is_looked_up_where_it_is_now(two: Two) -> None:
     def place() -> int:
-        found = two.ask(2, FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        found = two.ask(2, FindCoordinatorRequest(coordinator_keys=["f"]), 4)
         return found.coordinators[0].node_id  # type: ignore[union-attr]
 
     before = place()
-    two.step(1, MoveCoordinator("g", 2))
+    two.step(1, MoveCoordinator("f", 2))
     assert (before, place()) == (1, 2)
 
 
 def test_a_broker_that_is_not_the_coordinator_says_so(two: Two) -> None:
-    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
     assert two.ask(2, beat, 4).error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[union-attr]
 
 
@@ -133,8 +141,8 @@ def test_offsets_are_refused_by_who_is_not_the_coordinator(two: Two, version: in
     """Empty offsets would be read as "never committed"."""
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     old, new = (
-        OffsetFetchRequest(group_id="g", topics=topics),
-        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)]),
+        OffsetFetchRequest(group_id="f", topics=topics),
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="f", topics=None)]),
     )
     answer = two.ask(2, old if version < 8 else new, version)
     code = ErrorCode.NOT_COORDINATOR
@@ -147,22 +155,90 @@ def test_offsets_are_refused_by_who_is_not_the_coordinator(two: Two, version: in
 
 
 def test_a_new_coordinator_has_to_load_the_group_first(two: Two) -> None:
-    two.step(1, MoveCoordinator("g", 2, 50))
-    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    two.step(1, MoveCoordinator("f", 2, 50))
+    beat = HeartbeatRequest(group_id="f", generation_id=1, member_id="m")
     assert two.ask(2, beat, 4).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # type: ignore[union-attr]
     two.now += 50
     assert two.ask(2, beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID  # type: ignore[union-attr]
 
 
 def test_members_that_wait_hear_that_the_coordinator_moved(two: Two) -> None:
-    assert two.ask(1, joining("", group="g"), 3) is None
+    assert two.ask(1, joining("", group="f"), 3) is None
     two.step(1, Tick())
     first = two.answers[two.conns[1]]
-    assert two.ask(1, joining("", group="g"), 3) is None
-    two.step(1, MoveCoordinator("g", 2))
+    assert two.ask(1, joining("", group="f"), 3) is None
+    two.step(1, MoveCoordinator("f", 2))
     assert two.answers[two.conns[1]].error_code == ErrorCode.NOT_COORDINATOR  # type: ignore[attr-defined]
-    again = joining(first.member_id, group="g")  # type: ignore[attr-defined]
+    again = joining(first.member_id, group="f")  # type: ignore[attr-defined]
     assert two.ask(2, again, 3) is None  # the one that waits is still a member
+
+
+# Groups.
+
+FIRSTS, SECONDS = "f", "g"  # by the hashes of their names
+
+
+def founded(two: Two) -> None:
+    """A commit founds each of the two groups."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    for node, name in ((1, FIRSTS), (2, SECONDS)):
+        answer = said(two, node, OffsetCommitRequest(group_id=name, member_id="", topics=topics), 8)
+        assert answer.topics[0].partitions[0].error_code == 0
+
+
+def test_groups_are_spread_over_the_brokers(two: Two) -> None:
+    asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS, SECONDS])
+    assert [one.node_id for one in said(two, 1, asked, 4).coordinators] == [1, 2]
+    codes = {
+        (node, name): said(two, node, HeartbeatRequest(group_id=name, generation_id=1, member_id="m"), 4)
+        for node in (1, 2)
+        for name in (FIRSTS, SECONDS)
+    }
+    refused, taken = ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID
+    assert {place: answer.error_code for place, answer in codes.items()} == {
+        (1, FIRSTS): taken, (1, SECONDS): refused, (2, FIRSTS): refused, (2, SECONDS): taken,
+    }  # fmt: skip
+
+
+def test_each_broker_lists_its_own_groups(two: Two) -> None:
+    founded(two)
+    for node, mine in ((1, FIRSTS), (2, SECONDS)):
+        listed = said(two, node, ListGroupsRequest(), 5)
+        assert (listed.error_code, [one.group_id for one in listed.groups]) == (0, [mine])
+
+
+def test_a_broker_that_still_reads_a_group_lists_none(two: Two) -> None:
+    founded(two)
+    two.step(1, MoveCoordinator(FIRSTS, 2, 50))
+    assert said(two, 2, ListGroupsRequest(), 5).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert said(two, 1, ListGroupsRequest(), 5).groups == []
+    two.now += 50
+    assert len(said(two, 2, ListGroupsRequest(), 5).groups) == 2
+
+
+def test_of_several_groups_each_is_done_where_it_is(two: Two) -> None:
+    founded(two)
+    both, refused = [SECONDS, FIRSTS], ErrorCode.NOT_COORDINATOR
+    described = said(two, 1, DescribeGroupsRequest(groups=both), 5).groups
+    assert {one.group_id: (one.error_code, one.group_state) for one in described} == {
+        FIRSTS: (0, "Empty"), SECONDS: (refused, ""),
+    }  # fmt: skip
+    wanted = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in both]
+    fetched = said(two, 1, OffsetFetchRequest(groups=wanted), 8).groups
+    assert {one.group_id: (one.error_code, len(one.topics)) for one in fetched} == {
+        FIRSTS: (0, 1), SECONDS: (refused, 0),
+    }  # fmt: skip
+    deleted = said(two, 1, DeleteGroupsRequest(groups_names=both), 2).results
+    assert {one.group_id: one.error_code for one in deleted} == {FIRSTS: 0, SECONDS: refused}
+    assert list(two.cluster.coordinator.groups) == [SECONDS]
+
+
+def test_groups_of_a_broker_that_goes_down_are_looked_up_at_its_heir(two: Two) -> None:
+    two.cluster.hand_over_coordinators(1, 2)
+    del two.cluster.nodes[1]
+    asked = FindCoordinatorRequest(key_type=0, coordinator_keys=[FIRSTS])
+    assert said(two, 2, asked, 4).coordinators[0].node_id == 2
 
 
 # Transactions.
@@ -209,7 +285,7 @@ def test_each_broker_tells_of_its_own_transactions(two: Two) -> None:
 
 def test_another_broker_takes_over_the_transactions_of_one(two: Two) -> None:
     said(two, 1, naming(ON_ONE), 4)
-    two.cluster.hand_over_transactions(1, 2)
+    two.cluster.hand_over_coordinators(1, 2)
     assert said(two, 2, naming(ON_ONE), 4).producer_epoch == 1
     assert said(two, 1, naming(ON_ONE), 4).error_code == ErrorCode.NOT_COORDINATOR
 

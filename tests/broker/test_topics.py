@@ -377,16 +377,16 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 def test_a_config_is_set_and_deleted(stage: Stage, client: Client) -> None:
     assert altered(client, SET, "retention.ms", "9") == 0
-    assert stage.topic("t").config("retention.ms") == "9"
+    assert stage.topic("t").config("retention.ms", stage.broker.settings) == "9"
     assert altered(client, DELETE, "retention.ms", None) == 0
-    assert stage.topic("t").config("retention.ms") == TOPIC_DEFAULTS["retention.ms"]
+    assert stage.topic("t").config("retention.ms", stage.broker.settings) == TOPIC_DEFAULTS["retention.ms"]
 
 
 def test_a_list_can_be_appended_to_and_subtracted_from(stage: Stage, client: Client) -> None:
     altered(client, APPEND, "cleanup.policy", "compact")
-    assert stage.topic("t").config("cleanup.policy") == "delete,compact"
+    assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "delete,compact"
     altered(client, SUBTRACT, "cleanup.policy", "delete")
-    assert stage.topic("t").config("cleanup.policy") == "compact"
+    assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "compact"
 
 
 def test_what_cant_be_altered_is_refused(client: Client) -> None:

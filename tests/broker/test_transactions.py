@@ -279,6 +279,26 @@ def test_offsets_need_an_open_transaction_that_has_the_group(client: Client, pro
     assert producer.commit(5) == [E.INVALID_PRODUCER_EPOCH]
 
 
+def test_a_partition_that_has_offsets_of_the_transaction_asks_no_more_whose_it_is(
+    client: Client, producer: Producer
+) -> None:
+    """As Kafka 4.3.1, where only the first write of a transaction is looked up at its coordinator."""
+    producer.name = "other"
+    assert producer.commit(5) == [E.INVALID_PRODUCER_ID_MAPPING]
+    producer.name = "x"
+    assert producer.commit(5) == [0]
+    producer.name = "other"
+    assert producer.commit(6) == [0]
+    assert producer.commit(6, group="another") == [E.INVALID_PRODUCER_ID_MAPPING]
+    producer.epoch += 1
+    assert producer.commit(7) == [E.INVALID_PRODUCER_ID_MAPPING]
+    producer.epoch, producer.name = producer.epoch - 1, "x"
+    producer.end()
+    assert committed(client, stable=True) == (0, 6)
+    producer.name = "other"
+    assert producer.commit(8) == [E.INVALID_PRODUCER_ID_MAPPING]
+
+
 # Time, and the operator.
 
 

@@ -24,6 +24,7 @@ SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "300",
+    "offsets.topic.num.partitions": "4",  # as the real one is made by `real_kafka`
 }
 ALL: Final = bool(os.environ.get("KPROTO_ALL_PLAYS"))
 SCENES: Final = 25 if ALL else 2

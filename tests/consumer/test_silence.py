@@ -206,11 +206,12 @@ def test_a_coordinator_that_can_t_write_commits_may_be_none_any_more() -> None:
     a.assign({tp("t", 0): 0})
     committed = a.commit({tp("t", 0): 5})
     assert world.run(5_000, until=lambda: committed in a.done)
-    world.step(1, Fail(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6))
+    here = world.cluster.coordinating("g")
+    world.step(here, Fail(OffsetCommitRequest.__api_key__ or 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, 10**6))
     again = a.commit({tp("t", 0): 6}, timeout_ms=600_000)
     world.run(10_000)
     assert again not in a.done
-    world.move_coordinator("g", 2)
+    world.move_coordinator("g", 3 - here)
     assert world.run(5_000, until=lambda: again in a.done)
     assert world.committed("g", tp("t", 0)) == 6
 

@@ -48,7 +48,7 @@ def a_day_in_the_life(seed: int) -> World:
     world.fault("delay", a, ms=40, chance=0.3, lasts=3_000)
     world.run(2_000)
     world.grow("t", 6)
-    world.move_coordinator("g", 2, loading_ms=30)
+    world.move_coordinator("g", 1, loading_ms=30)
     world.run(2_000)
     b.commit()
     world.kill(b)
@@ -411,11 +411,13 @@ def test_a_moved_coordinator_is_found() -> None:
 
 def test_a_stopped_broker_hands_over_what_it_led() -> None:
     world, a, b = two_members(brokers=2)
-    world.stop_broker(1)
+    here = world.cluster.coordinating("g")
+    world.stop_broker(here)
     for partition in range(4):
         world.write("t", partition, "after")
     assert world.run(10_000, until=lambda: a.values().count("after") + b.values().count("after") == 4)
-    world.start_broker(1)
+    assert world.cluster.coordinating("g") == 3 - here
+    world.start_broker(here)
     world.run(5_000)
     assert len(a.owned) == len(b.owned) == 2
 

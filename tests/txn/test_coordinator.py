@@ -178,7 +178,9 @@ def test_a_groups_offsets_are_a_partition(stage: Stage) -> None:
     assert stage.add_offsets(who, "g") is E.NONE
     assert stage.transaction().partitions == {("__consumer_offsets", ord("g") % 50): None}
     for group, java_hash in {"hello": 99162322, "polygenelubricants": 0}.items():
-        assert offsets_partition(group)[1] == java_hash % 50  # "polygen..." is the one without an abs()
+        assert (
+            offsets_partition(group, Settings())[1] == java_hash % 50
+        )  # "polygen..." is the one without an abs()
 
 
 def test_a_partition_that_there_is_not_spoils_the_others(stage: Stage) -> None:

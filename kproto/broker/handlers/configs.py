@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Final
 
 from ...error_codes import ErrorCode
@@ -25,49 +24,14 @@ from ...messages.incremental_alter_configs import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..settings import Settings
-from ..topic_configs import INTS, TOPIC_DEFAULTS, check_topic_config, shown
-from ..topics import Topic, bad_name, broker_default
-
-Refusal = tuple[ErrorCode, str | None]
+from ..topic_configs import TOPIC_DEFAULTS, check_topic_config, shown
+from ..topics import OF_THE_BROKER, Topic, bad_name, broker_default
+from .broker_configs import altered_broker, described_broker, sources, wrong_broker
+from .config_kinds import LISTS, Operation, Refusal, Source, config_type
 
 TOPIC: Final = 2  # ConfigResource.Type
 BROKER: Final = 4
 TYPES: Final = frozenset({TOPIC, BROKER, 8, 16, 32})  # and those of loggers, metrics and groups
-
-
-class Source(IntEnum):
-    """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
-
-    DYNAMIC_TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class Operation(IntEnum):
-    """What IncrementalAlterConfigs does to a value (AlterConfigOp.OpType)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class ConfigType(IntEnum):
-    """DescribeConfigsResponse.ConfigType, as far as it is needed."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-
-
-# The topic configs that hold lists, and so can be appended to.
-_LISTS: Final = frozenset(
-    {"cleanup.policy", "follower.replication.throttled.replicas", "leader.replication.throttled.replicas"}
-)
 
 
 def describe_configs(broker: Broker, call: Call) -> Result:
@@ -105,20 +69,17 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> DescribeCon
     error, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
     topic = broker.topics.named(name)
     if kind == TOPIC and topic is not None:
-        configs = described_topic(topic, broker.settings)
+        configs = described_topic(broker, topic)
         for config in configs:
             config.value = None if config.value is None else shown(config.name, config.value)
     elif kind == TOPIC:
         why = bad_name(name)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why is None else ErrorCode.INVALID_TOPIC_EXCEPTION
         message = why or ""
-    elif kind == BROKER and name in ("", str(broker.node.id)):
-        configs = _described_broker(broker.settings)
     elif kind == BROKER:
-        error, message = (
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {broker.node.id}, but received {name}",
-        )
+        message = wrong_broker(broker, name) or ""
+        error = ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE
+        configs = [] if message else described_broker(broker, name)
     else:
         error, message = ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}"
     if resource.configuration_keys:  # null and the empty list ask for all
@@ -128,66 +89,34 @@ def _described(broker: Broker, resource: DescribeConfigsResource) -> DescribeCon
     )
 
 
-def described_topic(topic: Topic, settings: Settings) -> list[DescribeConfigsResourceResult]:
+def described_topic(broker: Broker, topic: Topic) -> list[DescribeConfigsResourceResult]:
     """All configs of a topic, each with where its value comes from."""
     configs: list[DescribeConfigsResourceResult] = []
     for name, default in TOPIC_DEFAULTS.items():
-        inherited = broker_default(name, settings)
-        source = Source.DEFAULT if inherited == default else Source.STATIC_BROKER
-        synonyms = [DescribeConfigsSynonym(name=name, value=inherited, source=source)]
+        inherited = broker_default(name, broker.settings)
+        synonyms = [DescribeConfigsSynonym(name=name, value=inherited, source=Source.DEFAULT)]
+        if name in OF_THE_BROKER:
+            synonyms = sources(broker, OF_THE_BROKER[name])
         value = topic.configs.get(name)
         if value is not None:
-            source = Source.DYNAMIC_TOPIC
-            synonyms.insert(0, DescribeConfigsSynonym(name=name, value=value, source=source))
+            synonyms.insert(0, DescribeConfigsSynonym(name=name, value=value, source=Source.DYNAMIC_TOPIC))
         configs.append(
             DescribeConfigsResourceResult(
                 name=name,
                 value=inherited if value is None else value,
                 read_only=False,
-                config_source=source,
+                config_source=synonyms[0].source,
                 is_sensitive=False,
                 synonyms=synonyms,
-                config_type=_type(name, default),
+                config_type=config_type(name, default),
                 documentation=None,
             )
         )
     return configs
-
-
-def _described_broker(settings: Settings) -> list[DescribeConfigsResourceResult]:
-    defaults = Settings.from_properties({}).properties()
-    configs: list[DescribeConfigsResourceResult] = []
-    for name, value in settings.properties().items():
-        source = Source.DEFAULT if value == defaults[name] else Source.STATIC_BROKER
-        configs.append(
-            DescribeConfigsResourceResult(
-                name=name,
-                value=value,
-                read_only=True,
-                config_source=source,
-                is_sensitive=False,
-                synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)],
-                config_type=_type(name, value),
-                documentation=None,
-            )
-        )
-    return configs
-
-
-def _type(name: str, value: str) -> ConfigType:
-    if name in _LISTS:
-        return ConfigType.LIST
-    if value in ("true", "false"):
-        return ConfigType.BOOLEAN
-    if name in INTS:
-        return ConfigType.INT
-    if value.lstrip("-").isdigit():
-        return ConfigType.LONG
-    return ConfigType.DOUBLE if value.replace(".", "", 1).isdigit() else ConfigType.STRING
 
 
 def incremental_alter_configs(broker: Broker, call: Call) -> Result:
-    """Change configs of topics. Those of the broker are fixed when it starts."""
+    """Change configs of topics, and what brokers take up while they run."""
     request = call.envelope.request
     assert isinstance(request, IncrementalAlterConfigsRequest)
     refused = _refused_first(request.resources)
@@ -197,7 +126,8 @@ def incremental_alter_configs(broker: Broker, call: Call) -> Result:
         refused |= {_key(one): (ErrorCode.UNKNOWN_SERVER_ERROR, "Unknown operation") for one in rest}
     responses: list[AlterConfigsResourceResponse] = []
     for resource in request.resources:
-        error, message = refused.get(_key(resource)) or _altered(
+        alter = altered_broker if resource.resource_type == BROKER else _altered
+        error, message = refused.get(_key(resource)) or alter(
             broker, resource, validate_only=request.validate_only
         )
         responses.append(
@@ -232,8 +162,8 @@ def _refused_first(resources: Sequence[AlterConfigsResource]) -> dict[tuple[int,
             why = "Error due to duplicate config keys"
         elif missing:
             why = f"Null value not supported for : {', '.join(missing)}"
-        elif resource.resource_type != TOPIC:
-            why = "Only configs of topics can be altered on this broker."
+        elif resource.resource_type not in (TOPIC, BROKER):
+            why = "Only configs of topics and brokers can be altered on this broker."
         if why is not None:
             refused[_key(resource)] = ErrorCode.INVALID_REQUEST, why
     return refused
@@ -247,7 +177,7 @@ def _altered(broker: Broker, resource: AlterConfigsResource, *, validate_only: b
         if change.config_operation == Operation.DELETE:
             configs.pop(change.name, None)
             continue
-        value = _changed(topic, change)
+        value = _changed(broker, topic, change)
         if value is None:
             return ErrorCode.INVALID_CONFIG, f"{change.name} is no list"
         configs[change.name] = value
@@ -265,13 +195,13 @@ def _altered(broker: Broker, resource: AlterConfigsResource, *, validate_only: b
     return ErrorCode.NONE, None
 
 
-def _changed(topic: Topic | None, change: AlterableConfig) -> str | None:
+def _changed(broker: Broker, topic: Topic | None, change: AlterableConfig) -> str | None:
     """The new value; None when this can't be done to this config."""
     if change.config_operation == Operation.SET:
         return change.value
-    if change.name not in _LISTS or change.value is None:
+    if change.name not in LISTS or change.value is None:
         return None
-    before = TOPIC_DEFAULTS[change.name] if topic is None else topic.config(change.name)
+    before = TOPIC_DEFAULTS[change.name] if topic is None else topic.config(change.name, broker.settings)
     now = [item for item in before.split(",") if item]
     items = change.value.split(",")
     if change.config_operation == Operation.APPEND:

@@ -18,7 +18,6 @@ from . import (
     configs,
     epochs,
     fetch,
-    groups,
     list_offsets,
     metadata,
     produce,
@@ -27,6 +26,8 @@ from . import (
     transactions,
 )
 from .api_versions import API_VERSIONS, api_versions
+from .coordinated import coordinated
+from .find_coordinator import find_coordinator
 
 Handler = Callable[[Broker, Call], Result]
 
@@ -38,15 +39,15 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     1: fetch.fetch,
     2: list_offsets.list_offsets,
     3: metadata.metadata,
-    8: groups.coordinated,  # OffsetCommit
-    9: groups.coordinated,  # OffsetFetch
-    10: groups.find_coordinator,
-    11: groups.coordinated,  # JoinGroup
-    12: groups.coordinated,  # Heartbeat
-    13: groups.coordinated,  # LeaveGroup
-    14: groups.coordinated,  # SyncGroup
-    15: groups.coordinated,  # DescribeGroups
-    16: groups.coordinated,  # ListGroups
+    8: coordinated,  # OffsetCommit
+    9: coordinated,  # OffsetFetch
+    10: find_coordinator,
+    11: coordinated,  # JoinGroup
+    12: coordinated,  # Heartbeat
+    13: coordinated,  # LeaveGroup
+    14: coordinated,  # SyncGroup
+    15: coordinated,  # DescribeGroups
+    16: coordinated,  # ListGroups
     17: sasl.sasl_handshake,
     API_VERSIONS: api_versions,
     19: topics.create_topics,
@@ -64,9 +65,9 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     32: configs.describe_configs,
     36: sasl.sasl_authenticate,
     37: topics.create_partitions,
-    42: groups.coordinated,  # DeleteGroups
+    42: coordinated,  # DeleteGroups
     44: configs.incremental_alter_configs,
-    47: groups.coordinated,  # OffsetDelete
+    47: coordinated,  # OffsetDelete
     50: sasl.describe_scram,
     51: sasl.alter_scram,
     60: metadata.describe_cluster,

@@ -67,7 +67,7 @@ def create_topics(broker: Broker, call: Call) -> Result:
         factor = _factor(wanted)
         configs = {config.name: config.value or "" for config in wanted.configs}
         if request.validate_only:
-            topic = Topic(wanted.name, uuid5(call.random_id, wanted.name), 0, configs, broker.settings)
+            topic = Topic(wanted.name, uuid5(call.random_id, wanted.name), 0, configs)
         else:
             topic = broker.create_topic(wanted.name, count, call.random_id, configs)
             _place(broker, topic, wanted, factor)
@@ -87,7 +87,7 @@ def create_topics(broker: Broker, call: Call) -> Result:
                         config_source=config.config_source,
                         is_sensitive=False,
                     )
-                    for config in described_topic(topic, broker.settings)
+                    for config in described_topic(broker, topic)
                 ],
             )
         )
@@ -270,7 +270,7 @@ def delete_records(broker: Broker, call: Call) -> Result:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
         topic = broker.topics.named(name)
-        if topic is not None and "delete" not in topic.config("cleanup.policy"):
+        if topic is not None and "delete" not in topic.config("cleanup.policy", broker.settings):
             error = ErrorCode.POLICY_VIOLATION
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error)
         log = partition.log

@@ -2,7 +2,8 @@
 
 Rules, as Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend (KIP-890):
   * X6. Records and offsets of a transaction are taken only where it is open and they take part. Newer clients
-    take part by writing, older ones have said so before.
+    take part by writing, older ones have said so before. Once its first record or offset is there, the
+    partition knows of the transaction itself, and nobody is asked again, whatever id the request names.
   * Who is fenced hears INVALID_PRODUCER_EPOCH there, and only who knows TRANSACTION_ABORTABLE hears that.
 """
 
@@ -37,12 +38,11 @@ from ...txn.coordinator import Partition as Name
 from ...txn.coordinator import Received, Reply
 from ...txn.describe import unknown
 from ...txn.refusals import refusal
-from ...txn.transaction import offsets_partition
 from ...wire.message import Message
 from ..broker import Broker
 from ..call import PARKED, Call, Result
 from ..topics import bad_name
-from .groups import coordinated
+from .coordinated import coordinated
 from .lookup import find_partition
 
 COMMIT_ADDS_SINCE: Final = 5  # TxnOffsetCommit
@@ -151,17 +151,21 @@ def txn_offset_commit(broker: Broker, call: Call) -> Result:
     }
     if not known or not request.group_id:
         return coordinated(broker, call)
-    (code,) = take_part(
-        broker,
-        call,
-        request.transactional_id,
-        (request.producer_id, request.producer_epoch),
-        [offsets_partition(request.group_id)],
-        adds=call.version >= COMMIT_ADDS_SINCE,
-        knows_abortable=call.version >= COMMIT_ABORTABLE_SINCE,
-    ).values()
+    code = ErrorCode.NONE
+    if not broker.cluster.has_promises(request.group_id, request.producer_id, request.producer_epoch):
+        (code,) = take_part(
+            broker,
+            call,
+            request.transactional_id,
+            (request.producer_id, request.producer_epoch),
+            [broker.cluster.offsets_of(request.group_id)],
+            adds=call.version >= COMMIT_ADDS_SINCE,
+            knows_abortable=call.version >= COMMIT_ABORTABLE_SINCE,
+        ).values()
     if code is ErrorCode.NONE:
-        return coordinated(broker, call)
+        result = coordinated(broker, call)
+        broker.cluster.promised(request.group_id, request.producer_id, request.producer_epoch)
+        return result
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     codes = [code if one in known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for one in asked]
     there = {position for position, one in enumerate(asked) if one in known}

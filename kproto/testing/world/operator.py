@@ -199,7 +199,7 @@ class Operator:
         ]
         kept_by = [group for group in cluster.coordinator.groups if cluster.coordinating(group) == node]
         heir = next(iter(world.brokers))
-        cluster.hand_over_transactions(node, heir)
+        cluster.hand_over_coordinators(node, heir)
         del cluster.nodes[node]
         for name, index in led:
             world.step(heir, machine.ElectLeader(name, index, heir))

@@ -1,0 +1,134 @@
+"""What is set on brokers while they run (KIP-226): it takes effect, is told, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kproto.broker.broker import Broker
+from kproto.broker.call import Node
+from kproto.broker.cluster import Cluster
+from kproto.broker.dynamic import DYNAMIC
+from kproto.broker.handlers.index import served
+from kproto.broker.settings import Settings
+from kproto.error_codes import ErrorCode as E
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.broker.stage import Client, Stage, batch_of
+
+SET, DELETE, APPEND = 0, 1, 2
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 1}, message_max_bytes=5000)
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    return stage.client()
+
+
+def altered(
+    client: Client, name: str, value: str | None, *, broker: str = "1", how: int = SET, only: bool = False
+) -> tuple[int, str]:
+    change = AlterableConfig(name=name, config_operation=how, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
+    [result] = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=only)).responses
+    return result.error_code, result.error_message or ""
+
+
+def told(client: Client, broker: str = "1", kind: int = 4) -> dict[str, Any]:
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=broker, configuration_keys=None)
+    asked = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    return {one.name: one for one in client.ask(asked).results[0].configs}
+
+
+def test_what_is_set_takes_effect_and_is_taken_back(client: Client) -> None:
+    large = batch_of(b"x" * 6000)
+    assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE
+    assert altered(client, "message.max.bytes", " 9000 ")[0] == 0
+    assert client.produce(large).error_code == 0
+    assert altered(client, "message.max.bytes", None, how=DELETE)[0] == 0
+    assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE
+
+
+def test_records_are_stamped_as_it_was_set_last(stage: Stage, client: Client) -> None:
+    altered(client, "log.message.timestamp.type", "LogAppendTime", broker="")
+    assert client.produce(batch_of(b"x")).log_append_time_ms == stage.now
+
+
+def test_one_broker_goes_before_all_and_all_before_the_start(client: Client) -> None:
+    values: list[tuple[str, str]] = [("", "7000"), ("1", "8000")]
+    for broker, value in values:
+        altered(client, "message.max.bytes", value, broker=broker)
+    one = told(client)["message.max.bytes"]
+    assert (one.value, one.config_source, one.read_only) == ("8000", 2, False)
+    assert [(it.source, it.value) for it in one.synonyms] == [
+        (2, "8000"), (3, "7000"), (4, "5000"), (5, "1048588"),
+    ]  # fmt: skip
+    topic = told(client, "t", kind=2)["max.message.bytes"]
+    assert (topic.value, topic.config_source) == ("8000", 2)
+    assert topic.synonyms[0].name == "message.max.bytes"
+
+
+def test_of_all_brokers_only_that_is_told_which_was_set_for_all(client: Client) -> None:
+    assert told(client, "") == {}
+    altered(client, "message.max.bytes", "7000", broker="")
+    (one,) = told(client, "").values()
+    assert (one.value, one.config_source, [it.source for it in one.synonyms]) == ("7000", 3, [3])
+
+
+def test_what_takes_effect_at_the_start_only_is_refused_and_read_only(client: Client) -> None:
+    for name, one in told(client).items():
+        code, why = altered(client, name, one.value, only=True)
+        assert (code, one.read_only) == ((0, False) if name in DYNAMIC else (E.INVALID_REQUEST, True))
+        assert code == 0 or why.startswith(f"Cannot update these configs dynamically: {name};")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "broker", "how", "code"),
+    [
+        ("message.max.bytes", "-1", "1", SET, E.INVALID_REQUEST),
+        ("message.max.bytes", "many", "", SET, E.INVALID_REQUEST),
+        ("log.message.timestamp.type", "Never", "1", SET, E.INVALID_REQUEST),
+        ("producer.id.expiration.ms", "0", "1", SET, E.INVALID_REQUEST),
+        ("message.max.bytes", "1", "1", APPEND, E.INVALID_CONFIG),
+        ("message.max.bytes", "1", "2", SET, E.INVALID_REQUEST),
+        ("message.max.bytes", "1", "x", SET, E.INVALID_REQUEST),
+        ("log.retention.ms", "1", "1", SET, E.INVALID_REQUEST),
+        ("no.such", "1", "", SET, E.INVALID_REQUEST),
+        ("num.partitions", None, "1", DELETE, E.NONE),
+    ],
+)
+def test_what_cant_be_set_is_refused(
+    client: Client, name: str, value: str | None, broker: str, how: int, code: E
+) -> None:
+    before = told(client)
+    assert altered(client, name, value, broker=broker, how=how)[0] == code
+    assert told(client) == before
+
+
+def test_nothing_changes_where_it_is_only_validated(client: Client) -> None:
+    assert altered(client, "message.max.bytes", "7000", only=True)[0] == 0
+    assert told(client)["message.max.bytes"].value == "5000"
+
+
+def test_a_broker_that_comes_back_acts_by_what_was_set() -> None:
+    settings, node = Settings.from_properties({}), Node(1, "one", 9092)
+    cluster = Cluster(settings, [node])
+    cluster.dynamic.set("1", {"message.max.bytes": "7000"})
+    assert Broker(settings, node, served(), cluster=cluster).settings.message_max_bytes == 7000
+
+
+def test_producers_are_forgotten_after_the_time_that_was_set(stage: Stage, client: Client) -> None:
+    client.produce(batch_of(b"x", producer_id=7, producer_epoch=0, base_sequence=0))
+    altered(client, "producer.id.expiration.ms", "1")
+    stage.wait(2 * 600_000)
+    client.produce(batch_of(b"y"))
+    assert stage.topic("t").partitions[0].producers.active() == []
