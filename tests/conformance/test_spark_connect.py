@@ -1,4 +1,6 @@
-"""Spark Connect: the same source, its client in a process that has no JVM."""
+"""Programs that have nothing of ours in their session: Spark finds the source, in the JVM and by Spark Connect, whose
+client is in a process that has none; a Connect session may be registered, too.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys, tempfile
 from pyspark.sql import SparkSession
-from consumer.spark import register
 
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
-register(spark)
+builder = SparkSession.builder
+spark = (builder.master("local[2]") if sys.argv[2] == "found" else builder.remote("local[2]")).getOrCreate()
+if sys.argv[2] == "registered by connect":
+    from consumer.spark import register
+
+    register(spark)
+assert ("consumer" in sys.modules) is ("registered" in sys.argv[2])
 where = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": "t"}
 given = {**where, "value.format": "json", "value.schema": "id BIGINT"}
 rows = spark.read.format("kproto").options(**given).load()
@@ -42,8 +48,9 @@ spark.stop()
 """
 
 
-def test_batches_streams_and_sinks_work_through_connect() -> None:
-    for package in ("pyspark", "grpc"):
+@pytest.mark.parametrize("how", ["found", "found by connect", "registered by connect"])
+def test_batches_streams_and_sinks_work_in_a_session_of_ones_own(how: str) -> None:
+    for package in ("pyspark", *(["grpc"] if "connect" in how else [])):
         try:
             __import__(package)
         except ImportError:
@@ -62,7 +69,7 @@ def test_batches_streams_and_sinks_work_through_connect() -> None:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DRIVER_MEMORY": "512m",
         }
-        run = [sys.executable, "-c", PROGRAM, server.bootstrap]
+        run = [sys.executable, "-c", PROGRAM, server.bootstrap, how]
         done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     said = [line for line in done.stdout.splitlines() if line.startswith(("batch", "copied"))]

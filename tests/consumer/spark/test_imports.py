@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,27 @@ def test_a_process_of_spark_imports_what_it_needs_and_no_more(module: str, heavy
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+def test_spark_finds_the_source_among_the_modules_of_the_path() -> None:
+    """As its process does that looks for sources; what it pickles is a name, that every worker can import."""
+    program = (
+        "import sys; from io import BytesIO\n"
+        "from pyspark.sql.worker import lookup_data_sources\n"
+        "said = BytesIO()\n"
+        "lookup_data_sources._main(BytesIO(), said)\n"
+        "print(said.getvalue(), 'pyarrow' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "kproto" in done.stdout
+    assert "consumer.spark.source" in done.stdout
+    assert "KprotoDataSource" in done.stdout
+    assert len(done.stdout) < 300, "the class is named, not copied"
+    declared = ConfigParser()
+    declared.read(ROOT / "setup.cfg")
+    assert declared.get("options", "py_modules") == "pyspark_kproto"
 
 
 @pytest.mark.parametrize("first", ["latestOffset", "initialOffset"])
