@@ -64,6 +64,7 @@ ROCKS_DB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 """What state of one's own (transformWithState) needs: to be given in the `settings` of `session`."""
 
 _RAW_FILES = "spark.hadoop.fs.file.impl"
+DAEMON = "spark.python.daemon.module"
 
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -73,8 +74,9 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.catalogImplementation": "in-memory",
     # About 40 ms off every micro-batch: rows come through a socket file, not through TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Idle workers whose socket file is closed at the end would each print a BrokenPipeError.
+    # What a worker could not say any more, as nobody listens, `daemon` leaves out; with true it is printed.
     "spark.python.daemon.killWorkerOnFlushFailure": "false",
+    DAEMON: f"{__package__}.daemon",
     # Half of a small micro-batch's time goes into the files of the checkpoint. Plain files are as good on one
     # machine; a cluster's file system needs Spark's own defaults.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -178,6 +180,9 @@ def session(
             del own[_RAW_FILES]  # it asks Hadoop for a file system of another class, and fails
         own = {"spark.master": f"local[{cores}]", **own}
         submitted = _submitted()
+        named = "spark.pyspark.python" in {**submitted, **(settings or {})}
+        if named or "PYSPARK_PYTHON" in os.environ:
+            del own[DAEMON]  # that Python may be one without this package
         if not submitted.get("spark.master", "local").startswith("local"):
             own = {}
         builder = SparkSession.builder.appName(app)

@@ -55,6 +55,10 @@ _PRODUCER = frozenset(name.replace("_", ".") for name in ProducerConfig.__annota
 
 _IN_FLIGHT = "max_in_flight_requests_per_connection"
 
+# What to do where there is no such topic, and no such partition.
+_TOPIC = "Make it first, or let the brokers: kafka.allow.auto.create.topics=true."
+_PARTITION = "The column partition says where a row goes; null there lets the key decide."
+
 # So many batches may be open before they are looked through for failures.
 _OPEN = 1_000
 
@@ -152,7 +156,9 @@ class Rows:
             _settled(waiting)
         except BaseException as error:
             if isinstance(error, UnknownTopic):
-                error.add_note("Make it first, or let the brokers: kafka.allow.auto.create.topics=true.")
+                error.add_note(
+                    _PARTITION if "partition" in self.columns and error.request == "Produce" else _TOPIC
+                )
             # What is still buffered belongs to a task that failed: it must not go out with the next one.
             _producers.pop(self.options.key, None)
             producer.kill()

@@ -1,5 +1,5 @@
-"""Programs that have nothing of ours in their session: Spark finds the source, in the JVM and by Spark Connect, whose
-client is in a process that has none; a Connect session may be registered, too.
+"""Programs that have nothing of ours in their session: Spark finds the source, in the JVM and by Spark
+Connect, whose client is in a process that has none; a Connect session may be registered, too.
 """
 
 from __future__ import annotations

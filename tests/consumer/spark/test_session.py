@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer.spark.session import _choose_python, _warn_of_others
+from consumer.spark.session import ROOT, _choose_python, _warn_of_others
 
 
 def spark(python: str, path: str | None) -> Any:
@@ -43,3 +44,20 @@ def test_a_session_that_is_there_says_what_it_was_not_given() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _warn_of_others(there, {"spark.sql.shuffle.partitions": "2"})
+
+
+@pytest.mark.parametrize(("module", "says"), [("pyspark.daemon", True), ("consumer.spark.daemon", False)])
+def test_a_worker_whose_rows_nobody_wants_any_more_ends_without_a_word(module: str, says: bool) -> None:
+    """Spark's own daemon prints a traceback."""
+    program = (
+        "import importlib, socket, sys\n"
+        f"importlib.import_module({module!r})\n"
+        "from pyspark import daemon, worker\n"
+        "ours, door = socket.socketpair()\n"
+        "worker.main = lambda rows, out: (out.write(b'rows'), door.close())\n"
+        "daemon.worker(ours, True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ("PySpark daemon failed to flush" in done.stderr) is says

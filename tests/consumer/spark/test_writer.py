@@ -170,6 +170,16 @@ def test_a_topic_that_does_not_exist_fails_the_task(filled: Filled) -> None:
     assert "kafka.allow.auto.create.topics" in e.value.__notes__[0]
 
 
+def test_a_partition_that_does_not_exist_fails_the_task_and_names_the_column(filled: Filled) -> None:
+    filled.topic("t", 0, 0)
+    schema = plain().add("partition", "integer")
+    with pytest.raises(UnknownTopic, match="t-9: the topic has the partitions 0 to 1") as e:
+        write(filled, schema, [{"value": "a", "partition": 9}], topic="t", kafka_max_block_ms="2000")
+    assert e.value.__notes__ == [
+        "The column partition says where a row goes; null there lets the key decide."
+    ]
+
+
 def test_a_topic_that_does_not_exist_is_made_where_that_is_allowed(filled: Filled) -> None:
     write(filled, PLAIN, [{"value": "a"}], topic="t", kafka_allow_auto_create_topics="true")
     assert [record.value for record in records(filled, "t")] == [b"a"]
