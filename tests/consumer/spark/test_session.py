@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import socket
+import struct
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,18 +50,37 @@ def test_a_session_that_is_there_says_what_it_was_not_given() -> None:
         _warn_of_others(there, {"spark.sql.shuffle.partitions": "2"})
 
 
-@pytest.mark.parametrize(("module", "says"), [("pyspark.daemon", True), ("consumer.spark.daemon", False)])
-def test_a_worker_whose_rows_nobody_wants_any_more_ends_without_a_word(module: str, says: bool) -> None:
-    """Spark's own daemon prints a traceback."""
-    program = (
-        "import importlib, socket, sys\n"
-        f"importlib.import_module({module!r})\n"
-        "from pyspark import daemon, worker\n"
-        "ours, door = socket.socketpair()\n"
-        "worker.main = lambda rows, out: (out.write(b'rows'), door.close())\n"
-        "daemon.worker(ours, True)\n"
+@pytest.mark.parametrize(
+    ("daemon", "imported", "says"),
+    [
+        ("pyspark.daemon", "pickle", True),
+        ("pyspark.daemon", "consumer.spark", False),
+        ("consumer.spark.daemon", "pickle", False),
+    ],
+)
+def test_a_worker_whose_rows_nobody_wants_any_more_ends_without_a_word(
+    daemon: str, imported: str, says: bool, tmp_path: Path
+) -> None:
+    """Forked by the daemon, and left as Spark leaves it. Spark's own daemon prints a traceback."""
+    (tmp_path / "pyspark_work.py").write_text(
+        f"import {imported}\n\n\ndef main(door, rows):\n    door.read()\n    rows.write(b'rows')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert ("PySpark daemon failed to flush" in done.stderr) is says
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+    }
+    run = [sys.executable, "-m", daemon, "pyspark_work"]
+    pipe = subprocess.PIPE
+    with (tmp_path / "said").open("w+b") as said:
+        with subprocess.Popen(run, stdin=pipe, stdout=pipe, stderr=said, env=environment) as started:
+            assert started.stdout is not None
+            (size,) = struct.unpack(">i", started.stdout.read(4))
+            with socket.socket(socket.AF_UNIX) as door:
+                door.connect(started.stdout.read(size))
+                (worker,) = struct.unpack(">i", door.recv(4, socket.MSG_WAITALL))
+            while Path(f"/proc/{worker}").exists():
+                time.sleep(0.01)
+        said.seek(0)
+        assert (b"PySpark daemon failed to flush" in said.read()) is says
