@@ -76,7 +76,7 @@ def shortened(found: Sequence[Moment]) -> list[Moment]:
         same = [one for _, one in group]
         told.append(same[0])
         if number < 0 and len(same) > 2:
-            last = f"{len(same) - 1} times more; the last: {same[-1].what}"
+            last = f"{len(same) - 1} times more; the last: {same[-1].what.removeprefix('has committed ')}"
             told.append(Moment(same[-1].at, who, last, same[-1].order))
         else:
             told += same[1:]
@@ -137,8 +137,8 @@ def picked(act: Act) -> Picked | None:
     return picker.picked()
 
 
-def counted(found: Iterable[Moment]) -> list[Moment]:
-    """Of what one client says again and again the first and the last, which counts those between."""
+def counted(found: Iterable[Moment], most: int = 2) -> list[Moment]:
+    """Of what one client says more than `most` times on end the first and the last; it counts the rest."""
     told: list[list[Moment]] = []
     last: dict[str, list[Moment]] = {}
     for one in found:
@@ -147,12 +147,12 @@ def counted(found: Iterable[Moment]) -> list[Moment]:
             run = last[one.who] = []
             told.append(run)
         run.append(one)
-    ends = [
-        replace(run[-1], what=f"... {len(run) - 2} more; {run[-1].what}" if len(run) > 2 else run[-1].what)
-        for run in told
-        if len(run) > 1
-    ]
-    return sorted([*(run[0] for run in told), *ends], key=lambda one: (one.at, one.order))
+    kept = [one for run in told for one in (run if len(run) <= most else _ends(run))]
+    return sorted(kept, key=lambda one: (one.at, one.order))
+
+
+def _ends(run: list[Moment]) -> list[Moment]:
+    return [run[0], replace(run[-1], what=f"... {len(run) - 2} more; {run[-1].what}")]
 
 
 def _of(one: Moment, act: Act) -> str:
@@ -175,7 +175,8 @@ def _said(one: Seen, reading: dict[tuple[str, TopicPartition], int]) -> str | No
             reading[one.who, tp] = one.detail[-1] + 1
             return None if goes_on else f"reads {partitions} from offset {one.detail[0]} on"
         case "raised":
-            return f"poll raises {one.detail}"
+            words = one.detail if isinstance(one.detail, tuple) else (one.detail,)
+            return f"poll raises {': '.join(filter(None, words))}"
         case "sought":
             return f"seeks {partitions} to {one.detail}"
         case "stored":

@@ -170,7 +170,9 @@ def mismatch(told: Told) -> None:
     member.subscribe("u")
     told.moment("subscribes to u while its SyncGroup is open", "a")
     world.run(2_000)
-    told.result("callbacks", [f"{kind} {', '.join(map(str, found))}" for kind, found in member.calls])
+    told.result(
+        "callbacks", [f"{kind} {', '.join(map(str, found)) or 'nothing'}" for kind, found in member.calls]
+    )
     told.result("warnings", [one.text for one in member.reports])
     told.claim("there is a warning", [one.name for one in member.reports] == ["WARN"])
     told.claim("nobody heard of t", all(tp.topic == "u" for _, found in member.calls for tp in found))

@@ -32,7 +32,7 @@ def grown(told: Told, kind: str, *, reset: str, world: World | None = None) -> L
     said = told.parameters
     stage = world or told.world({"t": 2}, trace=False)
     told.moment(
-        "the topic grows from 2 to 4 partitions; records come at once",
+        "the topic grows from 2 to 4; records come at once",
         "operator",
         stage.now + (said.grow_at_ms or 7_300),
     )

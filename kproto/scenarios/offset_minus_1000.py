@@ -8,7 +8,7 @@ event that waits until somebody polls, and answering it replaces what was assign
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..clients import contract, librdkafka
@@ -36,17 +36,23 @@ class Request:
     assigned: int | None
     first: int | None
     seek: str
+    prints: tuple[tuple[int | None, str], ...] = field(default=(), compare=False)
+    """What each poll printed: where the partition was assigned at, and the event."""
 
     @property
     def printed(self) -> str:
         """The assignment, as the document's program prints it, and what a number below 0 means."""
-        if self.assigned is None:
-            return "()"
-        return f"(0, {self.assigned})" + (f" = {name_of_offset(self.assigned)}" if self.assigned < 0 else "")
+        return _printed(self.assigned)
 
     def __str__(self) -> str:
         first = "none" if self.first is None else self.first
         return f"assignment {self.printed}, first message {first}, seek {self.seek}"
+
+
+def _printed(assigned: int | None) -> str:
+    if assigned is None:
+        return "()"
+    return f"(0, {assigned})" + (f" = {name_of_offset(assigned)}" if assigned < 0 else "")
 
 
 class Handler:
@@ -68,9 +74,11 @@ class Handler:
             self.world.elect("test", 0, 1)
             self.world.move_coordinator("test", COORDINATOR)
             self.world.tamper = self._rejoin
-        extra = {"enable.auto.offset.store": False, "enable.partition.eof": True, **options.pop("extra", {})}
+        extra = {"binding": "go", "enable.auto.offset.store": False, "enable.partition.eof": True}
+        extra |= options.pop("extra", {})
         config: dict[str, Any] = {"auto_commit": False, "reset": "earliest", "extra": extra, **options}
         self.app: Member = self.world.join("handler", librdkafka, group_id="test", **config)
+        self.requests: list[Request] = []
         self.world.run(50)
 
     def _rejoin(self, client: Client, request: Message, version: int) -> None:
@@ -85,9 +93,15 @@ class Handler:
     def wait(self, ms: int) -> None:
         self.world.run(ms)
 
-    def poll(self, timeout_ms: int) -> None:
+    def poll(self, timeout_ms: int) -> str:
+        """The event that the poll returned, as it is printed."""
+        records, reports = len(self.app.records), len(self.app.reports)
         self.app.poll_once(timeout_ms)
         self.world.run(timeout_ms + 1_000, until=lambda: not self.app.polling)
+        if len(self.app.records) > records:
+            return f"message {self.app.records[-1].offset}"
+        ends = [one for one in self.app.reports[reports:] if one.name == "_PARTITION_EOF"]
+        return f"EOF at {END}" if ends else "nil"
 
     def assigned(self) -> int | None:
         return librdkafka.assignment(self.app.state).get(TP)
@@ -107,12 +121,23 @@ class Handler:
         self.app.do(contract.Assign({TP: WANTED}))
         self.app.do(contract.Seek(TP, WANTED))
         refused = [one.name for one in self.app.reports[reports:] if one.name in ("_STATE", "_INVALID_ARG")]
-        for _ in range(polls):
-            self.poll(timeout_ms)
+        prints: list[tuple[int | None, str]] = []
+        for number in range(1, polls + 1):
+            event = self.poll(timeout_ms)
+            prints.append((self.assigned(), event))
+            if [_kind(one) for one in prints[-2:-1]] != [_kind(prints[-1])]:
+                self.told.moment(f"poll {number} prints {_printed(self.assigned())}, {event}", "handler")
         given = self.app.records[before:]
-        found = Request(self.assigned(), given[0].offset if given else None, refused[0] if refused else "ok")
-        self.told.moment(str(found), "handler")
+        first = given[0].offset if given else None
+        found = Request(self.assigned(), first, refused[0] if refused else "ok", tuple(prints))
+        self.requests.append(found)
         return found
+
+
+def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
+    """Of what a poll printed: messages that follow each other are one."""
+    assigned, event = printed
+    return assigned, event.partition(" ")[0]
 
 
 GOOD = Request(WANTED, WANTED, "ok")

@@ -5,6 +5,7 @@ printed, and two requests at once.
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterator
 from itertools import permutations
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from consumer import Consumer as BlockingConsumer
 from consumer.engine import events as ev
 
+from ..broker.server import running
 from ..clients import contract, librdkafka
 from ..clients.common import Committing, offset_commit
 from ..clients.librdkafka import conf
@@ -195,7 +197,7 @@ def properties(told: Told) -> None:
         ("debug", "mesg"),
     ):
         said = _refused(name, value)
-        told.result(f"{name}={value}", said[:90])
+        told.result(f"{name}={value}", textwrap.shorten(said, 90, placeholder=" ..."))
         told.claim(f"{name}={value} is refused by its name", name in said)
 
 
@@ -306,6 +308,7 @@ def two_requests(told: Told) -> None:
 
 
 def _second_thread() -> str:
-    mine = BlockingConsumer("127.0.0.1:1", group_id="test", client_id="handler")
-    mine.subscribe(["test"])
-    return refusal(lambda: mine.poll(1.0), lambda: mine.poll(0), mine.close)
+    with running({TP.topic: 1}) as server:
+        mine = BlockingConsumer(server.bootstrap, group_id="test", client_id="handler")
+        mine.subscribe([TP.topic])
+        return refusal(lambda: mine.poll(1.0), lambda: mine.poll(0), mine.close)

@@ -30,19 +30,17 @@ class Program:
 
 
 PROGRAMS: Final = {
-    "A: subscribed before, the join is not done yet": Program(),
+    "A: subscribed before, still joining": Program(),
     "B: the same, four seconds later": Program(waits=(0, 4_000)),
-    "C: five seconds before the first request": Program(waits=(5_000,)),
-    "D: the third request, the event was answered": Program(waits=(0, 4_000, 4_000)),
-    "E: subscribed inside, the first request": Program(inside=True),
-    "F: subscribed inside, the second request, the next join takes long": Program(
-        inside=True, rejoin_ms=5_000, waits=(0, 4_000)
-    ),
-    "F on a broker: the next join takes no time": Program(inside=True, waits=(0, 4_000)),
-    "G: the join ends while the first request polls": Program(inside=True, polls=20),
+    "C: the same, asked after five seconds": Program(waits=(5_000,)),
+    "D: the third request, all is answered": Program(waits=(0, 4_000, 4_000)),
+    "E: subscribes inside, first request": Program(inside=True),
+    "F: the second one, a join takes long": Program(inside=True, rejoin_ms=5_000, waits=(0, 4_000)),
+    "F on a broker: it takes no time": Program(inside=True, waits=(0, 4_000)),
+    "G: the join ends while it polls": Program(inside=True, polls=20),
     "H: the join takes no time": Program(join_ms=0, inside=True, sleep_ms=20),
-    "I: a sleep of 100 ms, the join takes longer": Program(inside=True, sleep_ms=100),
-    "J: a later request behind a sleep": Program(inside=True, sleep_ms=100, waits=(0, 4_000)),
+    "I: sleeps 100 ms, the join takes longer": Program(inside=True, sleep_ms=100),
+    "J: a later request behind such a sleep": Program(inside=True, sleep_ms=100, waits=(0, 4_000)),
 }
 
 

@@ -15,13 +15,20 @@ from ..timeline import ownerships
 from . import acts
 from .frame import Act, Moment, Scenario, Told
 
-WIDTH = 96
+WIDTH = 80
 NARROW = 20
 """Lines are not made shorter than this, however narrow the terminal is."""
 BAR = 60
 """Columns of the timeline."""
 MANY = 60
 """Moments that are told; of more, the middle is left out."""
+AGAIN = 8
+"""So often one client says one thing, and each is told."""
+MANY_RUNS = 12
+"""Runs that are told; of more, the first ones."""
+FEW_RUNS = 4
+NAMES = 44
+"""Columns that names of results may take."""
 
 
 def line(scenario: Scenario) -> str:
@@ -38,7 +45,8 @@ def fitted(lines: Iterable[str], width: int | None) -> list[str]:
 
 def paragraph(text: str, width: int | None) -> list[str]:
     """Prose, in lines that are never too long to be read."""
-    return textwrap.wrap(text, _wide_for(width), subsequent_indent="    ")
+    wide = _wide_for(width)
+    return textwrap.wrap(text, wide, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _wide_for(width: int | None) -> int:
@@ -54,8 +62,9 @@ def _folded(line: str, wide: int) -> list[str]:
 
 def text(scenario: Scenario, told: Told, width: int | None = None) -> list[str]:
     """The whole story, for somebody who is tired; `width` is that of the terminal, if there is one."""
+    wide = _wide_for(width)
     rows = [
-        f"{scenario.id}  {scenario.title}",
+        *_wrapped(f"{scenario.id}  ", scenario.title, wide),
         "",
         *[
             row
@@ -68,13 +77,17 @@ def text(scenario: Scenario, told: Told, width: int | None = None) -> list[str]:
             for row in _paragraph(head, body, width)
         ],
         "",
-        *_tables(told),
+        *_tables(told, wide),
         "What came out:",
-        *[f"  {name:<{_wide(told, width)}} {_value(value)}" for name, value in told.results.items()],
-        *[f"  {'yes' if one.holds else 'NO '}  {one.text}" for one in told.claims],
+        *[row for name, value in told.results.items() for row in _result(told, name, value, wide)],
+        *[
+            row
+            for one in told.claims
+            for row in _wrapped(f"  {'yes' if one.holds else 'NO '}  ", one.text, wide)
+        ],
         "",
         *[row for why in told.because for row in _paragraph("Why:", why, width)],
-        *[row for number, act in enumerate(told.acts) for row in _bars(_of(told, number, act), act, width)],
+        *[row for number, act in _few(told) for row in _bars(_of(told, number, act), act, width)],
     ]
     return fitted(rows, width)
 
@@ -154,20 +167,41 @@ def requests(told: Told) -> list[str]:
 # -- inside -----------------------------------------------------------------------------------------------
 
 
-def _wide(told: Told, width: int | None) -> int:
-    """Columns for the names of results; none where the values would have no room beside them."""
-    if _wide_for(width) < BAR:
-        return 0
-    return max(34, *(len(name) for name in told.results)) if told.results else 34
+def _result(told: Told, name: str, value: object, wide: int) -> list[str]:
+    """In a table; below its name where it is too long for that."""
+    names = min(NAMES, max(34, *map(len, told.results))) if wide >= BAR else 0
+    row = f"  {name:<{names}} {_value(value)}"
+    if len(name) <= names and len(row) <= wide:
+        return [row]
+    plain: Any = _plain(value)
+    several = cast("list[object]", plain) if isinstance(plain, list) else []
+    each = any(" " in str(one) for one in several)  # sentences, or rows of a table
+    parts = [_within(one) for one in several] if each else [_value(value)]
+    below = (line for one in parts for line in _wrapped("      ", one, wide))
+    return [*_wrapped("  ", name, wide), *below]
 
 
-def _tables(told: Told) -> list[str]:
+def _wrapped(head: str, body: str, wide: int) -> list[str]:
+    """Lines that begin with `head`, and then as far to the right; words stay whole."""
+    room = max(NARROW // 2, wide - len(head))
+    rows = textwrap.wrap(body, room, break_long_words=False, break_on_hyphens=False)
+    return [head + rows[0], *(" " * len(head) + row for row in rows[1:])] if rows else [head.rstrip()]
+
+
+def _few(told: Told) -> list[tuple[int, Act]]:
+    """The runs that are told, by number."""
+    runs = list(enumerate(told.acts))
+    return runs if len(runs) <= MANY_RUNS else runs[:FEW_RUNS]
+
+
+def _tables(told: Told, wide: int) -> list[str]:
     """The moments of what needs no world, and of each world."""
-    found = _table(told.moments)
-    for number, act in enumerate(told.acts):
-        here = _table(acts.shortened(acts.moments_of(act)))
+    found = _table(told.moments, wide)
+    for number, act in _few(told):
+        here = _table(acts.counted(acts.shortened(acts.moments_of(act)), AGAIN), wide)
         found += [f"{_head(told, number, act)}:", *here] if here and len(told.acts) > 1 else here
-    return found
+    left = len(told.acts) - len(_few(told))
+    return [*found, f"{left} runs more: --json and --html have them.", ""] if left else found
 
 
 def _head(told: Told, number: int, act: Act) -> str:
@@ -180,7 +214,7 @@ def _of(told: Told, number: int, act: Act) -> str:
     return f" in run {number + 1}" if len(told.acts) > 1 else ""
 
 
-def _table(found: Sequence[Moment]) -> list[str]:
+def _table(found: Sequence[Moment], columns: int) -> list[str]:
     if not found:
         return []
     told = list(found)
@@ -189,8 +223,9 @@ def _table(found: Sequence[Moment]) -> list[str]:
         half = MANY // 2
         told = [*told[:half], Moment(told[half].at, "...", f"{left} more moments"), *told[-half:]]
     wide = max(len(one.who) for one in told)
-    rows = [f"  {one.at / 1000:9.3f} s  {one.who:<{wide}}  {one.what}" for one in told]
-    return [*rows, ""]
+    heads = [f"  {one.at / 1000:9.3f} s  {one.who:<{wide}}  " for one in told]
+    rows = (_wrapped(head, one.what, columns) for head, one in zip(heads, told, strict=True))
+    return [*(line for row in rows for line in row), ""]
 
 
 def _paragraph(head: str, body: str, width: int | None) -> list[str]:
@@ -224,11 +259,23 @@ def _bars(of: str, act: Act, width: int | None) -> list[str]:
 def _value(value: object) -> str:
     plain: Any = _plain(value)
     if isinstance(plain, list):
-        return ", ".join(str(one) for one in cast("list[object]", plain)) or "nothing"
+        return ", ".join(_within(one) for one in cast("list[object]", plain)) or "nothing"
     if isinstance(plain, dict):
         found = cast("dict[str, object]", plain)
-        return ", ".join(f"{name} {one}" for name, one in found.items()) or "nothing"
+        return ", ".join(f"{name} {_within(one)}" for name, one in found.items()) or "nothing"
     return str(plain)
+
+
+def _within(value: object) -> str:
+    """A list in a list: an error's name and its text, a host and its port, or several of them."""
+    if not isinstance(value, list):
+        return _value(value)
+    inner = cast("list[object]", value)
+    if any(isinstance(one, list) for one in inner):
+        return ", ".join(_within(one) for one in inner)
+    if not any(isinstance(one, str) for one in inner):
+        return str(inner)
+    return (": " if all(isinstance(one, str) for one in inner) else ":").join(map(_value, inner))
 
 
 def _plain(value: object) -> Any:

@@ -357,7 +357,7 @@ def test_s0_16_logical_offsets_have_names() -> None:
 class Handler:
     """The document's program: subscribe, assign with seek, and polls by hand, in one application thread."""
 
-    def __init__(self, delay_ms: int = 3000) -> None:
+    def __init__(self, delay_ms: int = 3000, **extra: object) -> None:
         delay = {"group.initial.rebalance.delay.ms": str(delay_ms)}
         self.stage = Stage({"test": 1}, **delay)
         self.stage.produce("test", [0], 9)
@@ -369,7 +369,7 @@ class Handler:
         self.stage.run(until=lambda: 1 in helper.committed)
         helper.do(c.Close())
         self.app = self.stage.member(
-            "A", librdkafka, group="test", auto_commit=False, reset="earliest", **off
+            "A", librdkafka, group="test", auto_commit=False, reset="earliest", **off, **extra
         )
         self.stage.run(10)
 
@@ -497,6 +497,31 @@ def test_s0_13_the_end_of_a_partition_is_told_once() -> None:
     handler.request(40)
     ends = [line for *_, line in handler.app.said if "_PARTITION_EOF" in line]
     assert len(ends) == 2  # once by hand, once more when the group's assignment started it again
+    assert ends[0] == (
+        "error _PARTITION_EOF Fetch from broker 1 reached end of partition at offset 9 (HighwaterMark 9)"
+    )
+
+
+def test_s0_13_the_end_is_told_by_the_fetch_behind_the_last_record() -> None:
+    handler = Handler()
+    handler.app.do(c.Assign({handler.tp: 8}))
+    handler.app.poll(400)
+    begun = handler.stage.now
+    handler.app.poll(400)
+    assert any("_PARTITION_EOF" in line for *_, line in handler.app.said)
+    assert handler.stage.now - begun >= 100  # what a fetch from the end on waits for a record
+
+
+@pytest.mark.parametrize(("binding", "polls"), [("go", ["()", "()", "()", "5"]), ("c", ["5", "6", "7", "8"])])
+def test_gos_poll_ends_with_each_rebalance_and_others_wait_on_for_a_message(
+    binding: str, polls: list[str]
+) -> None:
+    handler = Handler(delay_ms=0, binding=binding)
+    handler.subscribe()
+    handler.stage.run(1_000)
+    handler.subscribe()  # an ASSIGN waits, then a REVOKE, and an ASSIGN when that is answered
+    given = [[str(one.offset) for one in handler.app.poll(400)] for _ in range(4)]
+    assert ["".join(one) or "()" for one in given] == polls
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -52,6 +52,21 @@ def built(program: Path, made: Path) -> str:
     return str(made)
 
 
+def with_modules(name: str) -> str:
+    """A Go program with a go.mod of its own: what it needs is large, or wants a C compiler."""
+    compiler = shutil.which("go") or judges.missing("go")
+    place, source = _cache() / name, SOURCES / name
+    made = place / "made"
+    if _stale(made, *source.iterdir()):
+        place.mkdir(exist_ok=True)
+        for one in source.iterdir():
+            shutil.copy(one, place / one.name)
+        _run([compiler, "mod", "tidy"], place)
+        _run([compiler, "build", "-o", str(made), "."], place)
+        made.touch()
+    return str(made)
+
+
 def _cache() -> Path:
     found = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", "originals")
     found.mkdir(parents=True, exist_ok=True)

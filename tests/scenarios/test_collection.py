@@ -15,6 +15,7 @@ from kproto.scenarios.matrices import loss, stop_the_world
 from kproto.testing.world import World
 
 ALL = scenarios()
+MOST_LINES = 140
 TURNS = 20_000
 """Of all worlds of one scenario: about a second of CPU."""
 
@@ -25,6 +26,26 @@ def test_it_comes_out_as_it_has_to(scenario: Scenario) -> None:
     assert [one.text for one in told.claims if not one.holds] == []
     assert told.claims
     assert sum(act.stage.turns for act in told.acts) <= TURNS
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
+def test_its_text_fits_a_terminal_and_a_tired_reader(
+    scenario: Scenario, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = teller.text(scenario, scenario.run())
+    assert [line for line in lines if len(line) > 80] == []
+    assert len(lines) <= MOST_LINES
+    assert [line for line in lines if "[['" in line or "[('" in line or "('" in line] == []
+    assert caplog.messages == []  # it needs no network, and says what it says in its text
+
+
+def test_of_many_runs_the_first_are_told_and_what_is_said_again_and_again_is_counted() -> None:
+    orders = "\n".join(teller.text(find("S0-15"), find("S0-15").run()))
+    assert "Run 4 of 80" in orders
+    assert "Run 5 of 80" not in orders
+    assert "76 runs more: --json and --html have them." in orders
+    threw = [line for line in teller.text(find("S2-32"), find("S2-32").run()) if "poll raises" in line]
+    assert [line.split("poll")[0].split()[-1] for line in threw] == ["a", "more;"]
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
@@ -255,7 +276,7 @@ def test_a_list_for_programs_names_every_parameter_that_a_story_takes(
 def test_a_table_says_what_it_assumes_as_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:
     words = "--client kproto --reset latest --rate 20/s --refresh 3s --grow-at 9s"
     assert main(["scenario", "loss", *words.split()]) == 0
-    told = capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
     for part in ("to 4 after 9 s", "20 records a second", "refreshed every 3 s", "go out every 0.5 s"):
         assert part in told
 

@@ -18,18 +18,18 @@ from kproto.scenarios.race import PROGRAMS, played
 STORED = -1000
 OK, EITHER = ("ok",), ("ok", "_STATE")
 MEASURED: dict[str, tuple[int | None, int | None, tuple[str, ...]]] = {
-    "A: subscribed before, the join is not done yet": (2, 2, OK),
+    "A: subscribed before, still joining": (2, 2, OK),
     "B: the same, four seconds later": (STORED, 5, EITHER),
-    "C: five seconds before the first request": (STORED, 5, OK),
+    "C: the same, asked after five seconds": (STORED, 5, OK),
     # librdkafka's own seek may still meet the old fetcher, which is _STATE; the assign's offset holds anyway
-    "D: the third request, the event was answered": (2, 2, EITHER),
-    "E: subscribed inside, the first request": (2, 2, OK),
-    "F: subscribed inside, the second request, the next join takes long": (None, None, EITHER),
-    "F on a broker: the next join takes no time": (STORED, 5, EITHER),
-    "G: the join ends while the first request polls": (STORED, 2, OK),
+    "D: the third request, all is answered": (2, 2, EITHER),
+    "E: subscribes inside, first request": (2, 2, OK),
+    "F: the second one, a join takes long": (None, None, EITHER),
+    "F on a broker: it takes no time": (STORED, 5, EITHER),
+    "G: the join ends while it polls": (STORED, 2, OK),
     "H: the join takes no time": (STORED, 5, OK),
-    "I: a sleep of 100 ms, the join takes longer": (2, 2, OK),
-    "J: a later request behind a sleep": (STORED, 5, EITHER),
+    "I: sleeps 100 ms, the join takes longer": (2, 2, OK),
+    "J: a later request behind such a sleep": (STORED, 5, EITHER),
 }
 """What the last request printed: where its partition was assigned at, its first message, and the seek."""
 
@@ -47,7 +47,7 @@ def test_a_row_comes_out_as_measured(name: str) -> None:
 
 
 def test_when_the_join_ends_in_the_middle_messages_begin_anew_at_the_commit() -> None:
-    handler, _ = played(PROGRAMS["G: the join ends while the first request polls"])
+    handler, _ = played(PROGRAMS["G: the join ends while it polls"])
     assert offsets(handler.app, TP) == [2, 3, 4, 5, 6, 7, 8, 5, 6, 7, 8]
 
 

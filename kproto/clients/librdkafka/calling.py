@@ -163,13 +163,15 @@ def told(state: State, out: Out) -> None:
     if event is not None and not state.answered:
         default_answer(state, event, out)
     state.answered = False
+    if event is not None and state.polling is not None:
+        state.polling.answered = state.event_a_poll
 
 
 def serve_queue(state: State, out: Out) -> None:
     """rd_kafka_q_serve_rkmessages: give what is there, until it is enough or the time is over."""
     open_poll = state.polling
     while state.queue and state.telling is None and (open_poll is not None or state.closing):
-        if open_poll is not None and len(open_poll.records) >= open_poll.limit:
+        if open_poll is not None and (open_poll.answered or len(open_poll.records) >= open_poll.limit):
             break
         item = state.queue.popleft()
         if isinstance(item, Rebalance):
@@ -182,7 +184,7 @@ def serve_queue(state: State, out: Out) -> None:
             _eof(state, item, open_poll)
     if open_poll is not None and state.telling is None:
         enough = len(open_poll.records) + len(open_poll.troubles) >= open_poll.limit
-        if enough or state.now >= open_poll.until:
+        if enough or open_poll.answered or state.now >= open_poll.until:
             _polled(state, open_poll, out)
 
 
@@ -214,7 +216,8 @@ def _eof(state: State, item: Eof, open_poll: Polling) -> None:
         return
     one.eof = item.offset
     if state.partition_eof:
-        text = f"Fetch from broker reached end of partition at offset {item.offset}: {item.tp}"
+        end = f"end of partition at offset {item.offset} (HighwaterMark {item.high_watermark})"
+        text = f"Fetch from broker {item.node} reached {end}"
         open_poll.troubles.append(Trouble(PARTITION_EOF, text))
 
 

@@ -79,16 +79,27 @@ def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) 
         if data.error_code:
             _failed(state, one, data, wrong, out)
         else:
-            _take(state, one, data)
+            _take(state, one, data, node)
     if answer.error_code:
         _later(state, list(versions))
     if wrong:
         _ask_leaders(state, wrong, out)
 
 
-def _take(state: State, one: Partition, data: PartitionData) -> None:
+def _take(state: State, one: Partition, data: PartitionData, node: int) -> None:
+    """rd_kafka_fetch_reply_handle_partition."""
     one.low = data.log_start_offset
     offset = one.next.offset
+    end = (
+        data.last_stable_offset
+        if state.isolation == 1 and data.last_stable_offset >= 0
+        else data.high_watermark
+    )
+    if offset == end and one.eof_told != end:
+        # It has asked from the end on: the answer that brought the last records doesn't say that they were.
+        one.eof_told = end
+        state.queue.append(Eof(one.tp, one.version, end, node, data.high_watermark))
+        return
     if data.records:
         got = read(one.tp, data, offset, committed=state.isolation == 1)
         if got.records:
@@ -96,15 +107,6 @@ def _take(state: State, one: Partition, data: PartitionData) -> None:
             one.queued += len(got.records)
         if got.position > offset:
             one.next = Position(got.position, got.epoch)
-            one.eof_told = INVALID
-    end = (
-        data.last_stable_offset
-        if state.isolation == 1 and data.last_stable_offset >= 0
-        else data.high_watermark
-    )
-    if one.next.offset >= end and one.eof_told != one.next.offset:
-        one.eof_told = one.next.offset
-        state.queue.append(Eof(one.tp, one.version, one.next.offset))
 
 
 def _failed(state: State, one: Partition, data: PartitionData, wrong: list[TopicPartition], out: Out) -> None:

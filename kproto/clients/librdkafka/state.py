@@ -173,9 +173,13 @@ class Messages(NamedTuple):
 
 
 class Eof(NamedTuple):
+    """A broker was asked from the end of a partition on."""
+
     tp: TopicPartition
     version: int
     offset: int
+    node: int
+    high_watermark: int
 
 
 class Trouble(NamedTuple):
@@ -235,6 +239,8 @@ class Polling:
     limit: int
     records: list[Record] = field(default_factory=list[Record])
     troubles: list[Trouble] = field(default_factory=list[Trouble])
+    answered: bool = False
+    """A rebalance was answered in it: Go's Poll is over then, with nothing."""
 
 
 @dataclass(slots=True)
@@ -377,6 +383,11 @@ class State:
         return self.config.extra.get("enable.partition.eof", False) is True
 
     @property
+    def event_a_poll(self) -> bool:
+        """confluent-kafka-go's Poll: a rebalance is an event, too, and what it returns then is nil."""
+        return self.config.extra.get("binding") == "go"
+
+    @property
     def isolation(self) -> int:
         return 0 if self.config.isolation == "read_uncommitted" else 1
 
@@ -438,7 +449,8 @@ STICKY = Assignor(
 def start(config: Config) -> State:
     """A consumer before its first event.
 
-    `config.extra` may have "version" ("1.9": as 1.9 and 2.0 are), and librdkafka's own
+    `config.extra` may have "version" ("1.9": as 1.9 and 2.0 are), "binding" ("go": one event for each
+    poll, where C's and Python's go on waiting for a message), and librdkafka's own
     "enable.auto.offset.store", "enable.partition.eof" and "queued.min.messages".
     """
     version = config.extra.get("version")
