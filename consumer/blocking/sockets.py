@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 TLS_ROOM = 256 * 1024
 """Bytes of TLS that are read at once."""
 
+TLS_RECORD = 17 * 1024
+"""More than what may be held of a record of TLS that isn't whole."""
+
 MOST_READS = 16
 """Reads of one connection before the others have their turn."""
 
@@ -449,28 +452,21 @@ class Sockets:
     ) -> None:
         if self._room is None:
             self._room = memoryview(bytearray(TLS_ROOM))
-        before = len(events)
+        before, came = len(events), False
         try:
-            size = sock.recv_into(self._room, 0, NOW)
-            if not size:
-                self._broke(key, pipe.end(), events)
-                return
-            was_secured = pipe.secured
-            try:
-                pipe.feed(self._room[:size])
-            finally:  # also the alert that says why
-                if (out := pipe.outgoing()) and key in self._sockets:
-                    self._send(key, known, sock, out, events)
-            if pipe.secured and not was_secured:
-                events.append(Opened(key))
-            while key in self._sockets:
-                with known.gathered.room() as room:
-                    size = pipe.read_into(room)
+            for _ in range(MOST_READS):
+                left = pipe.secured and known.gathered.missing - TLS_RECORD
+                room, how = (self._room[:left], ALL) if left > WHOLE else (self._room, NOW)
+                most, size = len(room), sock.recv_into(room, 0, how)
                 if not size:
+                    self._broke(key, pipe.end(), events)
+                    return
+                came = True
+                self._unseal(key, known, pipe, sock, room[:size], events)
+                if how == NOW or size < most or key not in self._sockets:
                     break
-                events.extend(Answer(key, body) for body in known.gathered.took(size))
         except BlockingIOError:
-            return
+            pass
         except TlsFailed as error:
             if key in self._sockets:
                 self._broke(key, str(error), events, denied=error.final)
@@ -482,8 +478,32 @@ class Sockets:
                 self._broke(key, reason(error), events)
         if len(events) > before:
             known.said = float("inf")
-        elif pipe.secured:
+        elif came and pipe.secured:
             self._coming(key, known, events)
+
+    def _unseal(
+        self,
+        key: int,
+        known: _Socket,
+        pipe: Pipe,
+        sock: socket.socket,
+        data: memoryview,
+        events: list[NetworkEvent],
+    ) -> None:
+        was_secured = pipe.secured
+        try:
+            pipe.feed(data)
+        finally:  # also the alert that says why
+            if (out := pipe.outgoing()) and key in self._sockets:
+                self._send(key, known, sock, out, events)
+        if pipe.secured and not was_secured:
+            events.append(Opened(key))
+        while key in self._sockets:
+            with known.gathered.room() as room:
+                size = pipe.read_into(room)
+            if not size:
+                break
+            events.extend(Answer(key, body) for body in known.gathered.took(size))
 
     # ---- the end
 
