@@ -85,7 +85,8 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
     """How far each Kafka source of a query is, after a batch's progress (``query.lastProgress``; None, before
     the first, gives none).
 
-    Sources of other kinds are left out.
+    Sources of other kinds are left out. A progress that was read from its JSON, as Spark Connect's and that of
+    tools is, does as well.
     """
     found: list[Behind] = []
     if progress is None:
@@ -96,7 +97,8 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
             continue
         before: Positions = {} if begin is None else begin.positions
         start = {p: end.began.get(p, before.get(p, 0)) for p in end.positions}
-        speed = float(source["processedRowsPerSecond"])
+        # A JSON has none where it is no number.
+        speed = float(source.get("processedRowsPerSecond") or 0)
         found.append(Behind(int(source["numInputRows"]), start, end.positions, latest.positions, speed))
     return found
 
@@ -124,7 +126,8 @@ def log_batches(spark: SparkSession) -> None:
 def line(progress: Mapping[str, Any]) -> str:
     """A batch in one line: the query, how long it took, what it read of which partitions, what waits."""
     name = progress["name"] or f"query {str(progress['id'])[:8]}"
-    sources = "; ".join(map(str, behind(progress))) or f"{progress['numInputRows']} rows"
+    rows = sum(int(source["numInputRows"]) for source in progress["sources"])
+    sources = "; ".join(map(str, behind(progress))) or f"{rows} rows"
     return f"{name}, batch {progress['batchId']}, {int(progress['batchDuration']) / 1000:.1f} s: {sources}"
 
 
@@ -136,9 +139,9 @@ def _named(counts: Mapping[TopicPartition, int], say: Callable[[TopicPartition],
 
 
 def _offsets(text: object) -> Offsets | None:
-    """The offsets that a progress shows; None if they are not Kafka's."""
+    """The offsets that a progress shows, as text or read; None if they are not Kafka's."""
     try:
-        read: object = json.loads(text) if isinstance(text, str) else None
+        read: object = json.loads(text) if isinstance(text, str) else text
         return Offsets.from_json(cast("dict[str, object]", read)) if isinstance(read, dict) else None
     except ValueError:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -40,6 +41,18 @@ def test_the_metrics_are_those_of_sparks_own_source() -> None:
         "maxOffsetsBehindLatest": "60",
         "avgOffsetsBehindLatest": "30.0",
     }
+
+
+def test_a_progress_read_from_its_json_says_the_same() -> None:
+    """As Spark Connect's is, without the rows of the whole; offsets are objects there."""
+    read: dict[str, Any] = json.loads(json.dumps(TWO))
+    del read["numInputRows"]
+    for name in ("startOffset", "endOffset", "latestOffset"):
+        read["sources"][0][name] = json.loads(read["sources"][0][name])
+    assert behind(read) == behind(TWO)
+    assert line(read) == line(TWO)
+    read["sources"][0].update(endOffset=None, processedRowsPerSecond=None)
+    assert line(read) == "etl, batch 3, 1.2 s: 40 rows"
 
 
 def test_the_time_to_catch_up_is_at_the_speed_of_the_batch() -> None:
