@@ -7,8 +7,8 @@ operators.
 
 from __future__ import annotations
 
-from .daemon import quieten_this_process
 from .progress import behind, log_batches
+from .quiet import quieten_this_process
 from .session import register, session
 
 __all__ = ["behind", "log_batches", "register", "session"]

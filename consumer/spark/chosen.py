@@ -14,7 +14,7 @@ from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 
 from .java_regex import matcher
-from .texts import json_object, text, whole
+from .texts import json_object, moment_ms, text
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 
@@ -141,11 +141,11 @@ def bound_of(given: Mapping[str, str], end: Literal["starting", "ending"]) -> Bo
     """
     found: list[Bound] = []
     if (name := f"{end}Timestamp") in given:
-        found.append(Since(whole(0)(name, given[name])))
+        found.append(Since(moment_ms(name, given[name])))
     if (name := f"{end}OffsetsByTimestamp") in given:
         times = _each_partition(name, given[name], '{"flights": {"0": 1700000000000}}')
         for time in times.values():
-            whole(0)(name, str(time))
+            moment_ms(name, str(time))
         found.append(SinceEach(times))
     if (name := f"{end}Offsets") in given:
         found.append(_offsets(name, given[name]))

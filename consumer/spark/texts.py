@@ -32,6 +32,14 @@ def whole(least: int, most: int = (1 << 63) - 1) -> Callable[[str, str], int]:
     return read
 
 
+def moment_ms(name: str, value: str) -> int:
+    """A time as Kafka's records have it; no date, as a date is in a zone."""
+    try:
+        return whole(0)(name, value)
+    except ConfigError:
+        raise ConfigError(name, value, "allowed: milliseconds since 1970, such as 1700000000000") from None
+
+
 def one_of(*allowed: str) -> Callable[[str, str], str]:
     """A reader of one of some words, in any case."""
 

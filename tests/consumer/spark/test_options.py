@@ -198,6 +198,7 @@ def test_a_topic_has_no_word_for_a_time() -> None:
 
 def test_a_negative_time_is_refused() -> None:
     assert "startingTimestamp='-1'" in refusal(startingTimestamp="-1")
+    assert "milliseconds since 1970" in refusal(endingTimestamp="2026-11-23")
     assert "startingOffsetsByTimestamp='-5'" in refusal(startingOffsetsByTimestamp='{"flights": {"0": -5}}')
 
 

@@ -83,4 +83,6 @@ def test_a_worker_whose_rows_nobody_wants_any_more_ends_without_a_word(
             while Path(f"/proc/{worker}").exists():
                 time.sleep(0.01)
         said.seek(0)
-        assert (b"PySpark daemon failed to flush" in said.read()) is says
+        words = said.read()
+    assert (b"PySpark daemon failed to flush" in words) is says
+    assert bool(words) is says
