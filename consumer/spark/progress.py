@@ -85,8 +85,7 @@ def behind(progress: Mapping[str, Any] | None) -> list[Behind]:
     """How far each Kafka source of a query is, after a batch's progress (``query.lastProgress``; None, before
     the first, gives none).
 
-    Sources of other kinds are left out. A progress that was read from its JSON, as Spark Connect's is, does as
-    well.
+    Sources of other kinds are left out. A progress may have been read from its JSON, as in Spark Connect.
     """
     found: list[Behind] = []
     if progress is None:
