@@ -152,6 +152,7 @@ class ProducerConfig(SecurityConfig, total=False):
     request_timeout_ms: int
     max_request_size: int
     max_in_flight_requests_per_connection: int
+    connections_per_broker: int
     enable_idempotence: bool
     transactional_id: str | None
     transaction_timeout_ms: int
@@ -188,6 +189,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = 30_000  # How long one request may be open.
     max_request_size: int = 1024 * 1024  # Bytes of one request, and of one record.
     max_in_flight_requests_per_connection: int = 5  # Requests that wait for an answer at once, in order.
+    # While all requests that may be open are, partitions go over so many, as a broker takes one of each at once.
+    connections_per_broker: int = 3
     # A batch that is sent again is written once, and in order. Needs acks="all".
     enable_idempotence: bool = True
     # Who writes in transactions says who it is; it fences whoever had the same id before.
@@ -482,6 +485,7 @@ _PRODUCER_CHECKS: dict[str, Check] = {
     "request_timeout_ms": _number(1),
     "max_request_size": _number(1),
     "max_in_flight_requests_per_connection": _number(1),
+    "connections_per_broker": _number(1),
     "enable_idempotence": _flag,
     "transactional_id": _transactional_id,
     "transaction_timeout_ms": _number(1),

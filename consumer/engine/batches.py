@@ -36,6 +36,13 @@ class Identity(NamedTuple):
     epoch: int
 
 
+class Way(NamedTuple):
+    """One of the connections to a broker."""
+
+    node: int
+    lane: int  # one of the network's
+
+
 class Unnumbered(Protocol):
     """A batch that is numbered when it is sent: see `kproto.records.packing`, which needs an extra."""
 
@@ -184,6 +191,9 @@ def divided(
     return parts, places
 
 
+NOWHERE = Way(-1, -1)
+
+
 class Lane:
     """One partition's batches: those that wait, in order, and those that are under way."""
 
@@ -203,6 +213,7 @@ class Lane:
         "unexpected",
         "unnumber",
         "waiting",
+        "way",
     )
 
     def __init__(self, partition: TopicPartition, owner: Any) -> None:
@@ -212,6 +223,8 @@ class Lane:
         self.filling: OutBatch = NO_BATCH
         self.waiting: deque[OutBatch] = deque()
         self.under_way: list[OutBatch] = []
+        # The connection that those were sent through.
+        self.way = NOWHERE
         self.batches = 0
         # A batch failed: nothing goes out until nothing is under way any more.
         self.halted = False

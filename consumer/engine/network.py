@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ..security import Security
 
 MAIN, GROUP, FETCH, SIDE = 0, 1, 2, 3
+MORE = SIDE  # above: a producer's further ones
 
 # Kafka's defaults (CommonClientConfigs).
 RECONNECT_BACKOFF_MS = 50

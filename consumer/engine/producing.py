@@ -38,7 +38,7 @@ from ..errors import broker_error
 from ..options import ProducerOptions
 from .accumulator import Accumulator
 from .answers import METADATA, Do, to_do
-from .batches import Headers, Lane, OutBatch
+from .batches import Headers, Lane, OutBatch, Way
 from .connection import Call, Prepared
 from .core import Core, MetadataKeeper
 from .events import Action, Tick
@@ -88,7 +88,7 @@ class ProducerEngine:
         self.records = accumulator(options, random, clock or self.core.clock, guard)
         self.schedule = Schedule(self.core, self.metadata)
         self.fates = Fates(self.core, self.records, self.metadata)
-        self._open: dict[int, int] = {}
+        self._open: dict[Way, int] = {}
         self._ids: dict[str, UUID | None] = {}
         self.transactions: Transactions | None = None
         if isinstance(self.records, Gated):
@@ -185,21 +185,26 @@ class ProducerEngine:
         if not queues:
             return
         if not self._numbering.found():
-            for node in queues:
-                self.core.network.prepare(node, self.core.now)
+            for way in queues:
+                self.core.network.prepare(way.node, self.core.now, lane=way.lane)
             return
         most = self.options.max_in_flight_requests_per_connection
-        for node in list(queues):
-            if self.core.network.free_at(node) > self.core.now:
+        ways = list(queues)
+        for way in ways:
+            if self.core.network.free_at(*way) > self.core.now:
                 continue  # it asks for quiet; what stands here takes more records meanwhile
-            while node in queues and self._open.get(node, 0) < most:
-                batches = self._drain(node)
+            batches: list[OutBatch] = []
+            while way in queues and self._open.get(way, 0) < most:
+                batches = self._drain(way)
                 if batches:
-                    self._send(node, batches)
+                    self._send(way, batches)
+            more = way in queues or any(batch.lane.waiting for batch in batches)
+            if more and self._open.get(way, 0) >= most and self.schedule.widen(way.node):
+                ways += [new for new in self.schedule.ways(way.node) if new in queues]
 
-    def _drain(self, node: int) -> list[OutBatch]:
+    def _drain(self, way: Way) -> list[OutBatch]:
         """What goes into one request: one batch of each lane, up to max.request.size."""
-        queue = self.schedule.queues.pop(node)
+        queue = self.schedule.queues.pop(way)
         size = 0
         found: list[OutBatch] = []
         again: dict[Lane, None] = {}
@@ -207,7 +212,7 @@ class ProducerEngine:
             if not lane.waiting or not self.schedule.free(lane, lane.waiting[0]):
                 continue
             head = lane.waiting[0]
-            if self.core.view.leader(lane.partition) != node or head.retry_at > self.core.now:
+            if self.core.view.leader(lane.partition) != way.node or head.retry_at > self.core.now:
                 self.schedule.place(lane)
                 continue
             if found and size + head.size > self.options.max_request_size:
@@ -218,9 +223,10 @@ class ProducerEngine:
             size += head.size
             lane.waiting.popleft()
             lane.under_way.append(head)
+            lane.way = way
             found.append(head)
         if again:
-            self.schedule.queues[node] = {**again, **self.schedule.queues.get(node, {})}
+            self.schedule.queues[way] = {**again, **self.schedule.queues.get(way, {})}
         for batch in found:
             self.schedule.place(batch.lane)
         return found
@@ -255,7 +261,7 @@ class ProducerEngine:
             )
         return True
 
-    def _send(self, node: int, batches: list[OutBatch]) -> None:
+    def _send(self, way: Way, batches: list[OutBatch]) -> None:
         core, options = self.core, self.options
 
         def build(version: int) -> Message:
@@ -286,13 +292,14 @@ class ProducerEngine:
         ids = {core.view.topic_id(batch.partition.topic): batch.partition.topic for batch in batches}
 
         def answered(call: Call) -> None:
-            self._answered(node, batches, ids, call)
+            self._answered(way, batches, ids, call)
 
-        self._open[node] = self._open.get(node, 0) + 1
+        self._open[way] = self._open.get(way, 0) + 1
         core.network.ask(
             Prepared(ProduceRequest, build),
             core.now,
-            node=node,
+            node=way.node,
+            lane=way.lane,
             max_version=self._numbering.most(TOPIC_IDS_FROM - 1 if named else None),
             one_way=options.acks == 0,
             purpose=answered,
@@ -301,9 +308,9 @@ class ProducerEngine:
     # ---- answers
 
     def _answered(
-        self, node: int, batches: list[OutBatch], ids: Mapping[UUID | None, str], call: Call
+        self, way: Way, batches: list[OutBatch], ids: Mapping[UUID | None, str], call: Call
     ) -> None:
-        self._open[node] -= 1
+        self._open[way] -= 1
         if self.options.acks == 0 and call.error is None:
             for batch in batches:
                 self.fates.succeed(batch, None, -1)
@@ -323,6 +330,8 @@ class ProducerEngine:
                 self.fates.unanswered(batch, error)
         for batch in batches:
             self.schedule.place(batch.lane)
+        if not any(self._open.get(other) for other in self.schedule.ways(way.node)):
+            self.schedule.narrow(way.node)
 
     def _give_up_all(self, error: KprotoError) -> None:
         """Everything that could be sent now never can."""
@@ -352,9 +361,9 @@ class ProducerEngine:
                 if for_good or looks >= PATIENCE:
                     self._refuse(topic, code, for_good)
             self.schedule.sought(topic)
-        for node in list(self.schedule.queues):
-            if self._open.get(node):
-                self.schedule.moved(node)
+        for way in list(self.schedule.queues):
+            if self._open.get(way):
+                self.schedule.moved(way)
         self.core.wake()
 
     def _has_leader(self, partition: TopicPartition) -> bool:
@@ -415,7 +424,7 @@ class ProducerEngine:
         if self.records.changed():
             times.append(self.core.now)
         times.append(self.schedule.due())
-        free = [self.core.network.free_at(node) for node in self.schedule.queues]
+        free = [self.core.network.free_at(*way) for way in self.schedule.queues]
         times += [at for at in free if at > self.core.now]
         if self.schedule.queues or self._transactional:
             times.append(self._numbering.due())

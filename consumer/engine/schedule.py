@@ -5,6 +5,9 @@ Rules that hold here:
 * A lane stands where its first waiting batch belongs, and is looked at again when something happened to it:
   an answer, metadata, a time that came. An event costs what it is about.
 * What may not go out before an answer comes stands nowhere.
+* A broker takes one request of a connection after the other. Where all that may be open are, and more waits,
+  the lanes are dealt out to connections_per_broker connections, until all of it is answered. A lane changes
+  its connection when nothing of it is under way. With acks=0 nobody knows when that is: there is one.
 """
 
 from __future__ import annotations
@@ -14,16 +17,19 @@ from collections.abc import Iterator
 from itertools import count
 
 from ..options import ProducerOptions
-from .batches import Lane, OutBatch
+from .batches import Lane, OutBatch, Way
 from .core import Core, MetadataKeeper
+from .network import MAIN, MORE
 
 
 class Schedule:
     """The lanes of one producer."""
 
     def __init__(self, core: Core[ProducerOptions], metadata: MetadataKeeper) -> None:
-        # Node -> lanes that may go out to it.
-        self.queues: dict[int, dict[Lane, None]] = {}
+        # Connection -> lanes that may go out on it.
+        self.queues: dict[Way, dict[Lane, None]] = {}
+        # Brokers with more than one connection now -> which of them each lane has.
+        self._wide: dict[int, dict[Lane, int]] = {}
         self._core = core
         self._metadata = metadata
         self._astray: dict[str, dict[Lane, None]] = {}
@@ -56,7 +62,37 @@ class Schedule:
             self._astray.setdefault(lane.partition.topic, {})[lane] = None
             self._metadata.look_up(lane.partition.topic)
         else:
-            self.queues.setdefault(leader, {})[lane] = None
+            way = self._way(leader, lane)
+            if lane.under_way and lane.way.node == leader and lane.way != way:
+                return  # until it is answered, and may go on over there
+            self.queues.setdefault(way, {})[lane] = None
+
+    def _way(self, node: int, lane: Lane) -> Way:
+        dealt = self._wide.get(node)
+        if dealt is None:
+            return Way(node, MAIN)
+        number = dealt.setdefault(lane, len(dealt) % self._core.options.connections_per_broker)
+        return self.ways(node)[number]
+
+    def widen(self, node: int) -> bool:
+        """One connection is not enough: deals out the lanes of this broker anew, to all that there may be."""
+        options = self._core.options
+        if node in self._wide or options.connections_per_broker == 1 or not options.acks:
+            return False
+        self._wide[node] = {}
+        for lane in self.queues.pop(Way(node, MAIN), {}):
+            self.place(lane)
+        return True
+
+    def narrow(self, node: int) -> None:
+        """Nothing is under way to this broker. If nothing is to be sent, either, one connection will do."""
+        if not any(way in self.queues for way in self.ways(node)):
+            self._wide.pop(node, None)
+
+    def ways(self, node: int) -> list[Way]:
+        """The connections to this broker that there may be now."""
+        most = self._core.options.connections_per_broker if node in self._wide else 1
+        return [Way(node, MORE + number if number else MAIN) for number in range(most)]
 
     def free(self, lane: Lane, head: OutBatch) -> bool:
         """May this batch go out, as far as those that are under way are concerned?"""
@@ -105,9 +141,9 @@ class Schedule:
         for lane in self._astray.pop(topic, {}):
             self.place(lane)
 
-    def moved(self, node: int) -> None:
-        """Other brokers may lead what stands in this broker's queue."""
-        for lane in list(self.queues.get(node, ())):
-            if self._core.view.leader(lane.partition) != node:
-                del self.queues[node][lane]
+    def moved(self, way: Way) -> None:
+        """Other brokers may lead what stands in this queue."""
+        for lane in list(self.queues.get(way, ())):
+            if self._core.view.leader(lane.partition) != way.node:
+                del self.queues[way][lane]
                 self.place(lane)

@@ -61,6 +61,8 @@ class Chaos:
         self.producer: Producer = self.world.producer(
             linger_ms=random.choice([0, 0, 3]),
             batch_size=random.choice([1, 200, 2000]),
+            max_in_flight_requests_per_connection=random.choice([1, 2, 5]),
+            connections_per_broker=random.choice([1, 2, 3]),
             request_timeout_ms=patience,
             delivery_timeout_ms=self.timeout,
             retry_backoff_ms=10,
