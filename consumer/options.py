@@ -189,8 +189,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = 30_000  # How long one request may be open.
     max_request_size: int = 1024 * 1024  # Bytes of one request, and of one record.
     max_in_flight_requests_per_connection: int = 5  # Requests that wait for an answer at once, in order.
-    # While all requests that may be open are, partitions go over so many, as a broker takes one of each at once.
-    connections_per_broker: int = 3
+    connections_per_broker: int = 3  # More than one while all requests that may be open on it are.
     # A batch that is sent again is written once, and in order. Needs acks="all".
     enable_idempotence: bool = True
     # Who writes in transactions says who it is; it fences whoever had the same id before.

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import count
 from typing import Any
 
@@ -24,6 +25,8 @@ from consumer import (
     RebalanceListener,
     TopicPartition,
 )
+from consumer.engine.network import MAIN, MORE
+from consumer.options import ProducerConfig
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
 from kproto.group.assignors import ASSIGNORS
 from kproto.timeline import GroupEvent, ownerships, shared
@@ -169,6 +172,27 @@ def test_an_idempotent_producer_keeps_order_through_small_batches(bootstrap: str
         while len(values) < 2000:
             values += [int(record.value or b"") for record in consumer.poll(5)]
     assert values == list(range(2000))
+
+
+@pytest.mark.parametrize("in_transactions", [False, True])
+def test_each_partition_keeps_its_order_over_three_connections(
+    bootstrap: str, topic: str, in_transactions: bool
+) -> None:
+    options: ProducerConfig = {"transactional_id": topic} if in_transactions else {}
+    with Producer(bootstrap, batch_size=1_000, linger_ms=0, **options) as producer:
+        for part in range(3):
+            with producer.transaction() if in_transactions else nullcontext():
+                for number in range(3000 * part, 3000 * (part + 1)):
+                    producer.send(topic, b"%d" % number, partition=number % 3)
+        producer.flush()
+        assert sum(lane == MAIN or lane > MORE for *_, lane in producer._engine.core.network._lanes) >= 3
+    with Consumer(bootstrap, isolation_level="read_committed") as consumer:
+        consumer.assign({TopicPartition(topic, index): 0 for index in range(3)})
+        values: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        while sum(map(len, values.values())) < 9000:
+            for record in consumer.poll(10):
+                values[record.partition].append(int(record.value or b""))
+    assert values == {index: list(range(index, 9000, 3)) for index in range(3)}
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
