@@ -83,6 +83,7 @@ else:
 
 
 _DATA = attrgetter("data")
+_NEVER = float("inf")
 
 
 class _Socket:
@@ -112,7 +113,7 @@ class _Socket:
         self.places: deque[Place] = deque()
         self.tried: Place | None = None
         self.said = float("inf")  # when it was said that a long answer is coming, or began to
-        self.until = float("inf")  # when the next address is tried
+        self.until = _NEVER  # when the next address is tried
         self.why = ""
 
 
@@ -206,7 +207,11 @@ class Sockets:
     def _look(self, timeout: float | None, events: list[NetworkEvent]) -> bool:
         """Looks once, and says whether somebody called `wake`."""
         woken = False
-        for ready, mask in self._selector.select(self._limited(timeout)):
+        until = min([known.until for known in self._sockets.values()], default=_NEVER)
+        if until != _NEVER:
+            left = max(0.0, until - time.monotonic())
+            timeout = left if timeout is None else min(timeout, left)
+        for ready, mask in self._selector.select(timeout):
             key = ready.data
             if key is None:
                 woken = True
@@ -227,7 +232,8 @@ class Sockets:
             self._found(found, events)
         while self._tokens:
             self._got_token(self._tokens.popleft(), events)
-        self._next_places(events)
+        if until != _NEVER:
+            self._next_places(events)
         return woken
 
     def close(self) -> None:
@@ -254,13 +260,6 @@ class Sockets:
 
     # ---- connecting
 
-    def _limited(self, timeout: float | None) -> float | None:
-        until = min((known.until for known in self._sockets.values()), default=float("inf"))
-        if until == float("inf"):
-            return timeout
-        left = max(0.0, until - time.monotonic())
-        return left if timeout is None else min(timeout, left)
-
     def _found(self, found: Found, events: list[NetworkEvent]) -> None:
         known = self._sockets.get(found.key)
         if known is None:
@@ -284,20 +283,21 @@ class Sockets:
             except (OSError, ValueError, OverflowError) as error:
                 self._failed(known, reason(error))
                 continue
-            known.until = time.monotonic() + PATIENCE if known.places else float("inf")
+            known.until = time.monotonic() + PATIENCE if known.places else _NEVER
             return
         self._broke(key, known.why or "the name has no address", events)
 
     def _failed(self, known: _Socket, why: str) -> None:
         """One address doesn't work."""
         known.why = why
-        known.until = float("inf")
+        known.until = _NEVER
         self._let_go(known)
         if known.tried is not None:
             self._failures.failed(known.host, known.tried)
 
     def _next_places(self, events: list[NetworkEvent]) -> None:
-        late = [pair for pair in self._sockets.items() if pair[1].until <= time.monotonic()]
+        at = time.monotonic()
+        late = [pair for pair in self._sockets.items() if pair[1].until <= at]
         for key, known in late:
             self._failed(known, f"no answer within {PATIENCE:g} s")
             self._connect(key, known, events)
@@ -319,7 +319,7 @@ class Sockets:
             self._connect(key, known, events)
             return
         known.connected = True
-        known.until = float("inf")
+        known.until = _NEVER
         self._failures.worked(known.host)
         if known.tls is None:
             events.append(Opened(key))

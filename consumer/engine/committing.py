@@ -257,9 +257,11 @@ class Committer:
 
     def pump(self) -> None:
         self._expire()
-        self._leave_old_coordinator()
+        if self._open is not None:
+            self._leave_old_coordinator()
         self._commit_in_time()
-        self._save_starts()
+        if self._starts:
+            self._save_starts()
         while self._open is None and self._queue:
             head = self._queue[0]
             if head.ended:
@@ -367,7 +369,7 @@ class Committer:
 
     def _save_starts(self) -> None:
         core = self._core
-        if not self._starts or self._starts_open or self._starts_at > core.now:
+        if self._starts_open or self._starts_at > core.now:
             return
         starts, self._starts = self._starts, {}
         live = {p: s for p, s in starts.items() if s.unsaved and not s.gone}

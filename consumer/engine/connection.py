@@ -464,14 +464,15 @@ class Connection:
             self.finished.append(call)
         return late
 
-    def next_deadline(self) -> int | None:
-        calls = [call.deadline for _, call in self.in_flight]
-        calls.extend(call.deadline for call in self.waiting)
+    def add_deadlines(self, times: list[int]) -> None:
+        for _, call in self.in_flight:
+            times.append(call.deadline)
+        for call in self.waiting:
+            times.append(call.deadline)
         if not self.ready and not self.closed:
-            calls.append(self.deadline)
+            times.append(self.deadline)
         if self.quiet and self.waiting:
-            calls.append(self.quiet_until)
-        return min(calls, default=None)
+            times.append(self.quiet_until)
 
 
 def _lower(body: bytes, version: int) -> int:

@@ -401,10 +401,12 @@ class Engine:
             self.group.tick()
             if self.options.group_id is not None:
                 self.committer.pump()
-            self._look()
+            if core.partitions.touched:
+                self._look()
             self.finder.pump()
             self.checker.pump()
-            self._look()
+            if core.partitions.touched:
+                self._look()
             self.fetcher.pump()
             self.coordinator.pump()
             self.metadata.pump()
@@ -456,7 +458,7 @@ class Engine:
                 self.committer.due(),
                 self.fetcher.due(),
             ]
-        return min((at for at in times if at is not None), default=None)
+        return min([at for at in times if at is not None], default=None)
 
     def take_actions(self) -> list[Action]:
         core = self.core

@@ -431,14 +431,10 @@ class Network:
     def next_deadline(self) -> int | None:
         times = list(self._renewals.values())
         for connection in self._connections.values():
-            if connection.ready and not connection.in_flight and not connection.waiting:
-                continue  # it waits for nothing
-            for at in (
-                connection.next_deadline(),
-                self._silence.due(connection),
-                self._hurried_at(connection),
-            ):
-                if at is not None:
+            if connection.in_flight or connection.waiting or not connection.ready:
+                connection.add_deadlines(times)
+                self._silence.add_due(connection, times)
+                if not connection.ready and (at := self._hurried_at(connection)) is not None:
                     times.append(at)
         for call, address in self._parked:
             times.append(min(call.deadline, self._peers.free_at(address)))

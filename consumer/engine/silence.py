@@ -69,12 +69,13 @@ MAY_WAIT = frozenset(
 
 
 class Silence:
-    """Of each connection the call that is to be answered next, and since when it is."""
+    """Of each connection the call that is to be answered next, since when it is, and how many ms a healthy
+    broker may wait before it answers."""
 
     def __init__(self, peers: Peers, request_timeout_ms: int) -> None:
         self._peers = peers
         self._most = request_timeout_ms
-        self._heads: dict[int, tuple[Call, int]] = {}
+        self._heads: dict[int, tuple[Call, int, int | None]] = {}
         # Of those that may wait: when to doubt again that somebody is there.
         self._doubts: dict[int, int] = {}
 
@@ -90,7 +91,7 @@ class Silence:
         if head is None:
             self._heads.pop(connection.key, None)
         else:
-            self._heads[connection.key] = (head, now)
+            self._heads[connection.key] = (head, now, _broker_waits(head))
             if head.message.__api_key__ in MAY_WAIT:
                 self._doubts[connection.key] = now + ANSWER_PATIENCE_MS
 
@@ -98,18 +99,17 @@ class Silence:
         """A part of the next answer came."""
         head = self._heads.get(connection.key)
         if head is not None:
-            self._heads[connection.key] = (head[0], now)
+            self._heads[connection.key] = (head[0], now, head[2])
 
     def at(self, connection: Connection) -> int | None:
         """When the connection has been silent for too long."""
         head = self._heads.get(connection.key)
-        waits = None if head is None else _broker_waits(head[0])
-        if head is None or waits is None:
+        if head is None or head[2] is None:
             return None
         address = (connection.host, connection.port)
         # A connection that is to be quiet isn't read from meanwhile.
         since = max(head[1], connection.quiet_until)
-        return since + self._peers.patience(address, ANSWER_PATIENCE_MS + waits, self._most)
+        return since + self._peers.patience(address, ANSWER_PATIENCE_MS + head[2], self._most)
 
     def doubts(self, connection: Connection, now: int) -> bool:
         """Whether it is time to ask others whether this broker is there."""
@@ -119,16 +119,16 @@ class Silence:
         self._doubts[connection.key] = now + DOUBT_MS
         return True
 
-    def due(self, connection: Connection) -> int | None:
+    def add_due(self, connection: Connection, times: list[int]) -> None:
         """When to look at this connection."""
-        return min(
-            (at for at in (self.at(connection), self._doubts.get(connection.key)) if at is not None),
-            default=None,
-        )
+        if (at := self.at(connection)) is not None:
+            times.append(at)
+        if (at := self._doubts.get(connection.key)) is not None:
+            times.append(at)
 
     def why(self, connection: Connection) -> str:
         """What to say when it was."""
-        call, since = self._heads[connection.key]
+        call, since, _ = self._heads[connection.key]
         return f"{call.name} was not answered within {(self.at(connection) or since) - since} ms"
 
     def forget(self, connection: Connection) -> None:
