@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
+import weakref
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any
 
 from kproto.errors import IllegalState
@@ -17,7 +20,7 @@ from .. import lifetimes
 from ..clock import now
 from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
-from ..shell import ENDS, Shell
+from ..shell import ENDS, Shell, log
 from .streams import Streams
 from .waiting import InTasks
 
@@ -29,7 +32,9 @@ class Looped(InTasks, Shell):
         self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
     ) -> None:
         super().__init__(step, due, client_id)
-        self._streams = Streams(self._happened)
+        # Neither those nor the timer hold the client: one that is dropped without close() is gone.
+        self._weak: weakref.ref[Looped] = weakref.ref(self)
+        self._streams = Streams(partial(_told, self._weak))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
@@ -59,12 +64,19 @@ class Looped(InTasks, Shell):
             self._timer = None
         self._timer_at = due
         if due is not None and self._loop is not None:
-            self._timer = self._loop.call_later(max(0, due - now()) / 1000, self._tick)
+            self._timer = self._loop.call_later(max(0, due - now()) / 1000, _tick, self._weak)
 
-    def _tick(self) -> None:
-        self._timer = None
-        self._timer_at = None
-        self._happened(ev.Tick())
+    def __del__(self) -> None:
+        loop = getattr(self, "_loop", None)
+        if loop is None or self._finished or self._forked:
+            return
+        lifetimes.ended(self)
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(_abandon, self._streams, self._timer)
+            if lost := self._lost():
+                log.warning(
+                    "%s was dropped without close()%s", str(self), lost
+                )  # a record keeps what it is given
 
     # ---- what tasks do
 
@@ -88,6 +100,8 @@ class Looped(InTasks, Shell):
         if callback.done():
             if self._callback is callback:
                 self._callback = None
+            if callback.cancelled():  # which is no end of whoever looks
+                raise IllegalState(f"{callback.get_name()} was cancelled before its end")
             callback.result()
 
     async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
@@ -95,12 +109,15 @@ class Looped(InTasks, Shell):
 
         async def finish() -> None:
             with self._calling_back(name):
-                try:
-                    await answer
-                finally:
-                    then()
+                await answer
 
-        self._callback = asyncio.get_running_loop().create_task(finish())
+        def over(task: asyncio.Task[None]) -> None:
+            if inspect.iscoroutine(answer):
+                answer.close()  # of a task that was cancelled before it began
+            then()
+
+        self._callback = asyncio.get_running_loop().create_task(finish(), name=name)
+        self._callback.add_done_callback(over)
         await self._called_back(until)
 
     def _future(self) -> asyncio.Future[Any]:
@@ -197,3 +214,20 @@ class Looped(InTasks, Shell):
         """Drops everything as if the process had died: no commit, no goodbye. For tests and demos."""
         if not self._forked:
             self._end(abort=True)
+
+
+def _told(client: weakref.ref[Looped], event: NetworkEvent) -> None:
+    if (looped := client()) is not None:
+        looped._happened(event)  # pyright: ignore[reportPrivateUsage]
+
+
+def _tick(client: weakref.ref[Looped]) -> None:
+    if (looped := client()) is not None:
+        looped._timer = looped._timer_at = None  # pyright: ignore[reportPrivateUsage]
+        looped._happened(ev.Tick())  # pyright: ignore[reportPrivateUsage]
+
+
+def _abandon(streams: Streams, timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+    streams.close(abort=True)

@@ -64,6 +64,7 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         self._streams = Streams(self._happened)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
+        self._breath_due = False  # the next send lets others have their turn
         self._nobody_waits()
 
     def _must_be_here(self) -> None:
@@ -90,6 +91,9 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         loop, records = self._loop, self._records
         if get_running_loop() is not loop:
             self._must_be_here()
+        if self._breath_due:  # so that a loop of sends lets the answers in; cancelled here, nothing is sent
+            self._breath_due = False
+            await asyncio.sleep(0)
         if type(value) is not bytes and value is not None:
             value = as_bytes("value", value)
         if type(key) is not bytes and key is not None:
@@ -106,10 +110,8 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         delivery = records.take(topic, key, value, partition, timestamp, headers)
         if records.stirred:
             records.stirred = False
-            ripe = records.urgent()
+            self._breath_due = records.urgent()
             self._happened(None)
-            if ripe and delivery is not None:
-                await asyncio.sleep(0)  # so that a loop of sends lets the answers in
         if delivery is None:
             take = records.take
             return await self._room(partial(take, topic, key, value, partition, timestamp, headers))

@@ -11,7 +11,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
@@ -64,8 +64,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.sock: socket.socket | None = None  # what the transport reads
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no children of it
         sock = transport.get_extra_info("socket")
         if sock is not None:
             with contextlib.suppress(OSError):  # dead already: connection_lost comes next

@@ -97,7 +97,9 @@ class Threaded(InThreads, Shell):
         self._stop = True
         self._sockets.wake()
         if lost := self._lost():
-            log.warning("%s was dropped without close()%s", self, lost)
+            log.warning(
+                "%s was dropped without close()%s", str(self), lost
+            )  # a record keeps what it is given
 
     # ---- what the application's threads do
 

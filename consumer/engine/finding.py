@@ -232,7 +232,8 @@ class Finder:
         return EARLIEST if policy == "earliest" else LATEST
 
     def out_of_range(self, state: PartitionState, why: str = "") -> None:
-        """The leader said so; nothing is buffered any more."""
+        """The leader said so; nothing is buffered any more. One that says so of each start is asked less and
+        less."""
         options = self._core.options
         policy = options.on_out_of_range or options.auto_offset_reset
         if policy == "none":
@@ -242,6 +243,9 @@ class Finder:
             return
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
         state.find_out(Reset(self._timestamp(policy), reason, before=state.position))
+        if state.resets:
+            state.rest(self._core.now + self._core.backoff.after(state.resets - 1))
+        state.resets += 1
 
     def created_anew(self, state: PartitionState) -> None:
         """The topic was deleted and created again: old positions mean nothing in it (M206.6)."""

@@ -83,6 +83,7 @@ class PartitionState:
         "replica",
         "replica_until",
         "reset",
+        "resets",
         "retry_at",
         "revoking",
         "unsaved",
@@ -101,6 +102,7 @@ class PartitionState:
         self.handed_out = False  # some records from where it started
         self.committed: int | None = None
         self.reset: Reset | None = None
+        self.resets = 0  # in a row, because it was out of range, and nothing was fetched in between
         self.unsaved = False
         self.paused = False
         self.revoking = False
@@ -221,7 +223,7 @@ class PartitionState:
         """A fetch brought this; it goes on behind it."""
         self.chunks.append(chunk)
         self.fetch_offset = chunk.end
-        self.failures = 0
+        self.failures = self.resets = 0
         self.touch()
 
     def moved(self, chunk: Chunk) -> None:
