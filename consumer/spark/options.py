@@ -147,6 +147,8 @@ def parse(options: Mapping[str, str]) -> Options:
     """Read the options that Spark hands over. Raises ConfigError for the first one that is wrong."""
     given: dict[str, str] = {}
     client: dict[str, str] = {}
+    if not options:
+        raise ConfigError("kafka.bootstrap.servers", None, f"no option came. {_NO_TABLES}")
     for key, value in options.items():
         lower = key.lower()
         if lower == "provider":

@@ -62,7 +62,11 @@ class KprotoDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self.parsed = parse(options)
+        try:
+            self.parsed = parse(options)
+        except ConfigError as error:
+            # Spark shows the whole way through our code, longer than what is wrong.
+            raise error.with_traceback(None) from None
 
     @classmethod
     def name(cls) -> str:

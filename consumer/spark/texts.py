@@ -58,16 +58,17 @@ def text(name: str, value: str) -> str:
     raise ConfigError(name, value, "it must not be empty")
 
 
-_UNITS_MS = {
-    "": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+_UNITS_US = {
+    "us": 1, "ms": 1_000, "": 1_000, "s": 1_000_000, "m": 60_000_000, "min": 60_000_000, "h": 3_600_000_000,
+    "d": 86_400_000_000,
 }  # fmt: skip
 
 
 def duration_ms(name: str, value: str) -> int:
     """A time as Spark writes it: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; a bare number is ms."""
     match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", value.strip().lower())
-    if match and match[2] in _UNITS_MS:
-        return int(match[1]) * _UNITS_MS[match[2]]
+    if match and match[2] in _UNITS_US:
+        return int(match[1]) * _UNITS_US[match[2]] // 1_000
     raise ConfigError(name, value, "allowed: a time such as 500ms, 30s, 15m, 2h or 1d")
 
 

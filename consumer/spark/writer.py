@@ -3,7 +3,8 @@
 Rules, all of them as in Spark's own sink:
 
 * `value` is needed; `key`, `topic`, `partition` and `headers` are taken if they are there, other columns
-  are ignored. Keys and values are string or binary; a null value is a tombstone.
+  are ignored. Names in capitals are taken where no other is the very name; Spark's own ignores them. Keys
+  and values are string or binary; a null value is a tombstone.
 * The option `topic` beats the column. A null `partition` leaves it to the partitioner: murmur2 of the key.
 * What can be refused is refused before anything is written: columns, types, modes, no topic at all.
 * At least once: a task that is repeated writes its rows again, and nothing is taken back from a task that
@@ -95,11 +96,17 @@ class Rows:
         self.options = options
         self.job = job
         self.columns: dict[str, int] = {}
+        exact = set(schema.fieldNames())
         for index, column in enumerate(schema.fields):
             name = column.name.lower()
             allowed = _TYPES.get(name)
             if allowed is None or (name == "topic" and options.topic is not None):
                 continue
+            if column.name != name and name in exact:
+                continue  # as another column
+            if name in self.columns:
+                both = f"{schema.fields[self.columns[name]].name}, {column.name}"
+                raise ConfigError("schema", both, f"only one of them can be {name}")
             kinds = [kind.simpleString() for kind in allowed]
             if column.dataType.simpleString() not in kinds:
                 given = f"{column.name} {column.dataType.simpleString()}"

@@ -93,3 +93,10 @@ def test_a_wrong_option_of_a_stream_is_told_when_it_is_asked_where_it_begins() -
     source = KprotoDataSource(given)
     with pytest.raises(ConfigError, match=r"endingOffsets.*a stream has no end"):
         source.streamReader(full(source.parsed)).initialOffset()
+
+
+def test_a_wrong_option_is_told_without_the_way_through_our_code() -> None:
+    """Spark shows users the whole traceback, before what is wrong."""
+    with pytest.raises(ConfigError, match="startingOffsets='soon'") as told:
+        KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
+    assert [Path(entry.path).name for entry in told.traceback] == [Path(__file__).name, "source.py"]

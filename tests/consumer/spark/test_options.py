@@ -297,9 +297,11 @@ def test_what_a_query_says_of_its_progress_is_let_through(name: str) -> None:
     assert parse(given).given == {"subscribe"}
 
 
-def test_a_table_is_refused_when_it_is_made_and_not_when_it_is_read() -> None:
-    """So is Spark: it makes a table with its provider among the options, and reads it without any."""
+def test_a_table_is_refused_when_it_is_made_and_when_it_is_read() -> None:
+    """Spark makes a table with its provider among the options, and reads it without any."""
     assert "CREATE TEMPORARY VIEW" in refusal(provider="kproto")
+    with pytest.raises(ConfigError, match=r"no option came\. Spark forgets the options of a table"):
+        parse({})
 
 
 # Values ---------------------------------------------------------------------------------------------

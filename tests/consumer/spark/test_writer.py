@@ -119,6 +119,16 @@ def test_strings_are_written_as_utf_8_and_null_is_a_tombstone(filled: Filled) ->
     ]
 
 
+def test_of_two_columns_that_differ_in_capitals_the_very_name_is_written(filled: Filled) -> None:
+    filled.topic("t", 0)
+    for names in (("Value", "value"), ("value", "Value")):
+        schema = StructType([StructField(name, StringType()) for name in names])
+        write(filled, schema, [{"value": "right", "Value": "wrong"}], topic="t")
+    assert [record.value for record in records(filled, "t")] == [b"right", b"right"]
+    neither = StructType([StructField(name, StringType()) for name in ("VALUE", "Value")])
+    assert "schema='VALUE, Value'" in refused(neither, topic="t")
+
+
 def test_the_option_topic_beats_the_column(filled: Filled) -> None:
     filled.topic("t", 0)
     write(filled, plain().add("topic", "string"), [{"value": "a", "topic": "elsewhere"}], topic="t")
