@@ -96,6 +96,19 @@ class Once(Notes):
                 return
 
 
+class Stuck(Notes):
+    """Marks what comes, and does not end with the record at offset 2 until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(self._each)
+        self.never = threading.Event()
+
+    def _each(self, session: Any, claim: Any, record: ConsumerRecord) -> None:
+        session.mark_message(record)
+        if record.offset == 2:
+            self.never.wait(20)
+
+
 class Loop:
     """`consume` in a loop in a thread, as every program has it."""
 

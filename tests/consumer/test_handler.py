@@ -19,7 +19,18 @@ from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord,
 from consumer.sarama.loop_thread import LoopThread
 from kproto.broker.server import Server
 from kproto.errors import ConfigError, IllegalState
-from tests.consumer.handlers import FAST, T0, AsyncNotes, Loop, Notes, Once, committed, fill, four_partitions
+from tests.consumer.handlers import (
+    FAST,
+    T0,
+    AsyncNotes,
+    Loop,
+    Notes,
+    Once,
+    Stuck,
+    committed,
+    fill,
+    four_partitions,
+)
 
 
 @pytest.fixture
@@ -181,20 +192,13 @@ def test_an_eager_rebalance_ends_the_session(server: Server) -> None:
 
 def test_closing_beside_a_handler_that_does_not_end_commits_what_is_marked(server: Server) -> None:
     fill(server, 3)
-    never = threading.Event()
-
-    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
-        session.mark_message(record)
-        if record.offset == 2:
-            never.wait(20)
-
-    notes = Notes(each)
+    notes = Stuck()
     with Loop(server, notes, auto_commit_interval_ms=60_000) as loop:
         notes.until(lambda: len(notes.records) == 3)
         before = time.monotonic()
         loop.group.close(1)
         assert time.monotonic() - before < 5
-        never.set()
+        notes.never.set()
     assert committed(server)[0] == 3
 
 

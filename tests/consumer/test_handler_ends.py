@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +13,18 @@ import pytest
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord
 from kproto.broker.server import Server
 from kproto.errors import CommitFailed, ConfigError, IllegalState, RequestTimedOut
-from tests.consumer.handlers import FAST, T0, AsyncNotes, Loop, Notes, Once, committed, fill, four_partitions
+from tests.consumer.handlers import (
+    FAST,
+    T0,
+    AsyncNotes,
+    Loop,
+    Notes,
+    Once,
+    Stuck,
+    committed,
+    fill,
+    four_partitions,
+)
 
 
 @pytest.fixture
@@ -43,18 +53,11 @@ def test_without_auto_commit_only_commit_commits(server: Server) -> None:
 
 def test_without_auto_commit_not_even_beside_a_handler_that_does_not_end(server: Server) -> None:
     fill(server, 3)
-    never = threading.Event()
-
-    def each(session: Any, claim: Any, record: ConsumerRecord) -> None:
-        session.mark_message(record)
-        if record.offset == 2:
-            never.wait(20)
-
-    notes = Notes(each)
+    notes = Stuck()
     with Loop(server, notes, enable_auto_commit=False) as loop:
         notes.until(lambda: len(notes.records) == 3)
         loop.group.close(1)
-        never.set()
+        notes.never.set()
     assert committed(server)[0] == 0
 
 

@@ -53,8 +53,9 @@ def test_every_bomb_is_an_error(seen: Any) -> None:
     assert {name for name, (outcome, _, _) in seen.items() if outcome == "read"} == HARMLESS
 
 
-def test_no_bomb_takes_longer_than_unpacking_32_mb_of_zeros(seen: Any) -> None:
-    assert {name: yards for name, (_, yards, _) in seen.items() if yards > 2} == {}
+def test_no_bomb_takes_many_steps(seen: Any) -> None:
+    """What one step may take, its memory bounds; the shell's own steps are two thirds of these."""
+    assert {name: lines for name, (_, lines, _) in seen.items() if lines > 60_000} == {}
 
 
 def test_no_bomb_takes_50_mb(seen: Any) -> None:

@@ -28,6 +28,17 @@ def remake(filled: Filled, *counts: int) -> None:
     filled.topic("t", *counts)
 
 
+def behind_a_deletion(filled: Filled) -> Run:
+    """A query of t and u that allows loss, where t is gone since its first batch, and u has a record more."""
+    filled.topic("t", 5)
+    filled.topic("u", 1)
+    run = Run(filled, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
+    run.batch()
+    filled.cluster.delete_topics(["t"])
+    filled.put("u", 0, 1)
+    return run
+
+
 def test_a_topic_made_anew_with_more_records_is_noticed(filled: Filled) -> None:
     filled.topic("t", 5)
     run = Run(filled, startingOffsets="earliest")
@@ -74,13 +85,7 @@ def test_a_topic_made_anew_a_moment_ago_is_not_mistaken_for_a_log_that_was_cut_o
 
 
 def test_a_topic_that_went_a_moment_ago_ends_no_query_that_allows_loss(filled: Filled) -> None:
-    filled.topic("t", 5)
-    filled.topic("u", 1)
-    run = Run(filled, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
-    run.batch()
-    filled.cluster.delete_topics(["t"])
-    filled.put("u", 0, 1)
-    assert run.batch(later=0.1) == {"u-0": [1]}
+    assert behind_a_deletion(filled).batch(later=0.1) == {"u-0": [1]}
 
 
 def test_a_topic_made_anew_between_plan_and_read_is_not_mistaken_for_the_old_one(filled: Filled) -> None:
@@ -114,13 +119,7 @@ def test_a_topic_that_is_gone_is_data_loss(filled: Filled) -> None:
 
 
 def test_the_others_are_read_on_when_a_topic_is_gone_and_loss_is_allowed(filled: Filled) -> None:
-    filled.topic("t", 5)
-    filled.topic("u", 1)
-    run = Run(filled, subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
-    run.batch()
-    filled.cluster.delete_topics(["t"])
-    filled.put("u", 0, 1)
-    assert run.batch() == {"u-0": [1]}
+    assert behind_a_deletion(filled).batch() == {"u-0": [1]}
 
 
 # A log that lost its head -------------------------------------------------------------------------------
