@@ -152,10 +152,14 @@ def captured(path: Path) -> Generator[Frames]:
 
     from ..show.pcap import Capture
 
+    file = None
     try:
         file = path.open("wb")
         capture = Capture(file)
     except OSError as error:
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
         raise ConfigError(
             "--pcap", str(path), f"a file that can be written ({error.strerror or error})"
         ) from None

@@ -12,6 +12,16 @@ The modules are java, java_2_6, kafka_go, librdkafka, sarama and sarama_cluster.
 from __future__ import annotations
 
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import contract as contract
+    from . import java as java
+    from . import java_2_6 as java_2_6
+    from . import kafka_go as kafka_go
+    from . import librdkafka as librdkafka
+    from . import sarama as sarama
+    from . import sarama_cluster as sarama_cluster
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..clients.contract import OURS
 from ..clients.index import available, client
 from ..errors import ConfigError
 from ..group.subscription import TopicPartition
 from ..testing.world import World
+from ..testing.world.machines import Machine
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "S0": ("offset_minus_1000", "offset_minus_1000_around"),
@@ -280,7 +281,7 @@ def join(world: World, name: str, kind: str, *, topics: Iterable[str] = ("t",), 
         return world.join(name, topics=list(topics), group_id="g", **options)
     if kind not in available():
         raise ConfigError("client", kind, f"allowed: {', '.join(clients())}")
-    machine: Any = client(kind)
+    machine = cast("Machine", client(kind))
     return world.join(name, machine, topics=list(topics), group_id="g", **config)
 
 

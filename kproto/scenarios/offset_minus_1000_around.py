@@ -175,7 +175,7 @@ def properties(told: Told) -> None:
     world = told.world({"test": 1})
     _committed(world)
     seen = len(world.seen)
-    member = world.join(topics=["test"], machine=librdkafka, name="handler", **_options(found))
+    member = world.join("handler", librdkafka, topics=["test"], **_options(found))
     world.run(5_000)
     member.close()
     world.run(1_000)

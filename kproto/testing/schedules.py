@@ -17,13 +17,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..clients.index import client
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
 from .invariants import AT_REST, GRACE_MS, Broken, check
 from .world import Consumer, Invariant, Member, World
+from .world.machines import Machine
 
 QUICK: Final[dict[str, Any]] = {
     "group_id": "g",
@@ -226,7 +227,7 @@ class Story:
             return
         self._members += 1
         name = random.choice(self.others)
-        machine: Any = client(name)
+        machine = cast("Machine", client(name))
         made: Member = self.world.join(
             f"{name}{self._members}",
             machine,

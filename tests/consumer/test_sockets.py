@@ -242,10 +242,13 @@ def broker() -> Iterator[Server]:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes | None]:
+    """So many values, or what came until nothing more did."""
     found: list[bytes | None] = []
     end = time.monotonic() + 15
     while len(found) < count and time.monotonic() < end:
-        found += [record.value for record in consumer.poll(0.2)]
+        if records := consumer.poll(0.2):
+            found += [record.value for record in records]
+            end = time.monotonic() + 15
     return found
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, overload
 from uuid import UUID
 
 from ...arguments import checked
@@ -137,7 +137,22 @@ class World(Operator, Exchange):
 
     # ---- who takes part
 
-    @kept
+    @overload
+    def join(
+        self, name: str, machine: None = None, /, *, topics: Iterable[str] = (), **options: Any
+    ) -> Consumer: ...
+
+    @overload
+    def join(
+        self, name: str, machine: Machine, /, *, topics: Iterable[str] = (), **options: Any
+    ) -> Member: ...
+
+    @overload
+    def join(
+        self, name: str, machine: Machine | None, /, *, topics: Iterable[str] = (), **options: Any
+    ) -> Consumer | Member: ...
+
+    @kept  # type: ignore[misc]  # by name, too; but then **options hides from pyright which one it is
     def join(
         self, name: str, machine: Machine | None = None, *, topics: Iterable[str] = (), **options: Any
     ) -> Any:

@@ -1,0 +1,18 @@
+"""What type checkers see of worlds: run by `mypy --strict` and `pyright`, never executed."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import kproto.clients
+from kproto.group.subscription import TopicPartition
+from kproto.testing.world import World
+from kproto.testing.world.consumers import Consumer
+from kproto.testing.world.machines import Member
+
+
+def who_joins_is_known(world: World) -> None:
+    ours = world.join("a", topics=["flights"], group_id="g")
+    assert_type(ours, Consumer)
+    assert_type(ours.owned, set[TopicPartition])
+    assert_type(world.join("b", kproto.clients.sarama, topics=["flights"], group_id="g"), Member)
