@@ -71,6 +71,7 @@ class Connection:
     waiting_bytes: int = 0
     current: Call | None = None  # the request that is being answered
     sending: bool = False  # its answer went out, `Sent` did not come yet
+    unsent: int = 0  # and that is how many bytes it has
     listener: str = "PLAINTEXT"
     named: str = ANONYMOUS  # whom the client's certificate names
     door: Door | None = None  # where the listener wants SASL
@@ -154,7 +155,10 @@ class Broker:
         if wait:
             throttle(response, call.envelope.request, call.version, wait)
             self.quiet.set(conn, self.now + wait)
-        self.actions.append(Reply(conn, encode_response(response, call.version, header.correlation_id)))
+        frame = encode_response(response, call.version, header.correlation_id)
+        connection.unsent = len(frame)
+        self.cluster.unsent += len(frame)
+        self.actions.append(Reply(conn, frame))
 
     def may(self, call: Call, operation: int, resource: int, name: str) -> bool:
         """May whoever called do this? Everybody may everything where nothing authorizes."""

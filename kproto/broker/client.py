@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..errors import FrameError
@@ -19,6 +20,9 @@ log: Final = logging.getLogger("kproto.broker")
 
 # With this many bytes of requests waiting on one connection, it is not read from.
 MAX_BACKLOG: Final = 1 << 20
+# So many requests of one connection are served before others have their turn: what came in one piece may be
+# thousands of them.
+TURN: Final = 32
 # Seconds that a client has for TLS: one that says nothing holds nothing for longer.
 HANDSHAKE_TIMEOUT: Final = 15.0
 # And for hearing why it was refused: who closes at once, unread bytes behind it, takes its own words back.
@@ -40,6 +44,13 @@ class Client(asyncio.Protocol):
         self._frames = Frames(shell.broker.settings.socket_request_max_bytes)
         self._full = False  # nobody reads our answers fast enough
         self._unsent = False  # `Sent` is due when that is over
+        # Requests that came, and that the broker has not been given: it gets one when it took the one before.
+        self._bodies: deque[bytes] = deque()
+        self._bytes = 0
+        self._feeding = False
+        self._next_turn: asyncio.Handle | None = None
+        self._refusal: str | None = None  # of what came behind them
+        self._ended = False  # nothing more comes behind them
         self.conn = 0
         self.peer = "?"
 
@@ -103,12 +114,58 @@ class Client(asyncio.Protocol):
     def _plain_received(self, data: bytes) -> None:
         try:
             for body in self._frames.feed(data):
-                self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
+                self._bodies.append(body)
+                self._bytes += len(body)
         except FrameError as error:
-            self._shell.refuse(self.conn, _no_frame(error))
+            self._refusal = _no_frame(error)
+        self.feed()
+
+    def feed(self) -> None:
+        """Give the broker what came, as far as it takes it and it is this connection's turn."""
+        if self._next_turn is not None or self._feeding:
             return
-        if self._shell.broker.backlog(self.conn) > MAX_BACKLOG:
+        broker, left = self._shell.broker, TURN
+        self._feeding = True
+        while self._bodies and not self.transport.is_closing() and not broker.backlog(self.conn):
+            if not left:
+                self._next_turn = self._shell.loop.call_soon(self._take_turn)
+                break
+            left -= 1
+            body = self._bodies.popleft()
+            self._bytes -= len(body)
+            self._shell.client_step(self, Received(self.conn, body, uuid.uuid4()))
+        self._feeding = False
+        if self._bodies:
+            self._shell.pending.add(self)
+        else:
+            self._shell.pending.discard(self)
+            if self._refusal is not None:
+                self._shell.refuse(self.conn, self._refusal)
+            elif self._ended and not broker.backlog(self.conn):
+                self.close()
+        self._read_or_not()
+
+    def eof_received(self) -> bool:
+        """Who writes with acks=0 and closes has written all that arrived."""
+        self._ended = bool(self._bodies) and self.pipe is None
+        return self._ended
+
+    @property
+    def backlog(self) -> int:
+        """Bytes of requests that came and are not served."""
+        return self._bytes + self._shell.broker.backlog(self.conn)
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        self.feed()
+
+    def _read_or_not(self) -> None:
+        if self.transport.is_closing() or self._ended:
+            return
+        if self.backlog > MAX_BACKLOG or self._refusal is not None:
             self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def send(self, body: bytes) -> bool:
         """Send an answer; True when there is room for the next one."""
@@ -119,7 +176,7 @@ class Client(asyncio.Protocol):
         if self._full:
             self._unsent = True
             return False
-        if self._shell.broker.backlog(self.conn):
+        if not self._feeding and (self._bodies or self._shell.broker.backlog(self.conn)):
             # Requests are waiting: let other connections have their turn first.
             self._shell.loop.call_soon(self._sent)
             return False
@@ -138,11 +195,11 @@ class Client(asyncio.Protocol):
         if self.transport.is_closing():
             return
         self._shell.client_step(self, Sent(self.conn))
-        if self._shell.broker.backlog(self.conn) <= MAX_BACKLOG and not self.transport.is_closing():
-            self.transport.resume_reading()
+        self.feed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._enough_patience()
+        self._bodies.clear()
         self._shell.disconnected(self)
 
 

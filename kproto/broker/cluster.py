@@ -64,6 +64,8 @@ class Cluster:
         self.loading: Final[dict[str, int]] = {}
         """Groups that their new coordinator has not read yet, and until when (ms)."""
         self.forgets_at = 0
+        self.unsent = 0
+        """Bytes of answers that are not on their way yet: nobody takes them, or not fast enough."""
         # Producers with a transaction open in a partition of `__consumer_offsets`, and their epochs there.
         self._promises: Final[dict[tuple[int, Name], int]] = {}
         self.dynamic: Final = Dynamic(settings)

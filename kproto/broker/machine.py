@@ -208,11 +208,15 @@ def _sent(broker: Broker, event: Sent, now: int) -> None:
     connection = broker.connections.get(event.conn)
     if connection is not None:
         connection.sending = False
+        broker.cluster.unsent -= connection.unsent
+        connection.unsent = 0
         broker.ready.append(connection)
 
 
 def _disconnected(broker: Broker, event: Disconnected, now: int) -> None:
-    broker.connections.pop(event.conn, None)
+    connection = broker.connections.pop(event.conn, None)
+    if connection is not None:
+        broker.cluster.unsent -= connection.unsent
     broker.parked.drop(event.conn)
     broker.delayed.pop(event.conn, None)
     broker.closing.drop(event.conn)

@@ -45,6 +45,7 @@ class Shell:
         self._clock = clock
         self._observers = observers
         self._clients: dict[int, Client] = {}
+        self.pending: set[Client] = set()  # with requests that the broker has not been given
         self.shaking: set[Client] = set()  # in the middle of TLS's handshake, and not connected yet
         self._gone = asyncio.Event()
         self._closing = False
@@ -131,6 +132,7 @@ class Shell:
 
     def disconnected(self, client: Client) -> None:
         self.shaking.discard(client)
+        self.pending.discard(client)
         if self._clients.pop(client.conn, None) is not None:
             self.client_step(client, Disconnected(client.conn))
         if not self._clients and not self.shaking:
@@ -158,6 +160,8 @@ class Shell:
             self.step(Tick())
         except Exception:
             log.exception("the broker failed over a tick")
+        for client in list(self.pending):
+            client.feed()
 
     def _tell(self, told: Coordinated | Transacted, now: int) -> None:
         for observer in self._observers:

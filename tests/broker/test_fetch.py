@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kproto.broker.machine import ElectLeader, GrowTopic, Truncate
+from kproto.broker.machine import ElectLeader, GrowTopic, Sent, Truncate
 from kproto.broker.topics import NO_ID
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -264,3 +264,26 @@ def test_a_cut_ends_the_wait_of_a_fetch(stage: Stage, client: Client, producer: 
     client.send(fetching(wanted(1), wait=10_000), 12)
     stage.step(Truncate("t", 0, 0))
     assert [d.error_code for d in answered(client.answer())] == [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+
+def test_answers_that_nobody_takes_leave_room_for_one_batch_only(
+    stage: Stage, producer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many clients ask and don't read, or the memory of the broker would be theirs."""
+    for _ in range(4):
+        producer.produce(batch_of(b"x" * 1000))
+    monkeypatch.setattr("kproto.broker.handlers.fetch.MOST_UNSENT", 5000)
+    lazy = [stage.client() for _ in range(3)]
+    for one in lazy:
+        one.reads = False
+        one.send(fetching(wanted()), 12)
+    batches = [len(values(answered(one.answer())[0])) for one in lazy]
+    assert batches == [4, 1, 1]
+    held = stage.broker.cluster.unsent
+    assert 6000 < held < 7000
+    stage.step(Sent(lazy[0].conn))
+    assert stage.broker.cluster.unsent < 3000
+    assert len(values(answered(producer.fetch(fetching(wanted())))[0])) > 1
+    for one in lazy:
+        one.leave()
+    assert stage.broker.cluster.unsent == 0

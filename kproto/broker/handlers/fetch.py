@@ -6,7 +6,8 @@ Rules, as Kafka's ReplicaManager.fetchMessages:
   * Who reads only what is committed gets nothing from the last stable offset on, and hears which of the
     transactions in what it gets were aborted (X5).
   * Batches go out whole. The first batch of the whole answer is sent however large it is; after that the
-    limits of the request, of the partition and `fetch.max.bytes` hold.
+    limits of the request, of the partition and `fetch.max.bytes` hold, and one for all answers that nobody
+    takes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from .lookup import epoch_error, missing_topic
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 ERRORS_ABOVE_SINCE = 13
 LEADER_SINCE = 16  # KIP-951
+# A bound of ours: Kafka sends from its files, and this broker's answers take memory until they are taken.
+# With so many bytes of them a fetch gets one batch.
+MOST_UNSENT = 1 << 28
 
 
 @dataclass(slots=True)
@@ -102,7 +106,8 @@ class ParkedFetch:
 
     def _room(self) -> int:
         """How many bytes of records the answer may have."""
-        return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes)
+        left = max(MOST_UNSENT - self.broker.cluster.unsent, 0)
+        return min(self.request.max_bytes, self.broker.settings.fetch_max_bytes, left)
 
     def _topic(self, key: TopicKey) -> Topic | None:
         topics = self.broker.topics

@@ -1,0 +1,99 @@
+"""Connections have turns: what one sends in one piece holds up no other, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from kproto.broker.client import TURN
+from kproto.broker.server import running
+from kproto.messages.headers import encode_request
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.wire.frame import frame
+from tests.broker.sockets import PATIENCE, Socket, connected
+from tests.broker.stage import batch_of, fetching, wanted
+
+
+def beat(group: str) -> bytes:
+    request = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+    return frame(encode_request(request, 4, 1, "me"))
+
+
+def test_another_client_waits_for_one_turn_and_not_for_all_that_came_in_one_piece() -> None:
+    heard: list[str] = []
+    held, free, done = threading.Event(), threading.Event(), threading.Event()
+
+    def observer(event: Any, actions: tuple[Any, ...], now: int) -> None:
+        group = getattr(getattr(event, "request", None), "group_id", "")
+        heard.append(group)
+        if group == "hold":
+            held.set()
+            free.wait(PATIENCE)
+        if group == "other":
+            done.set()
+
+    with running() as server:
+        server.observe(observer)
+        with (
+            connected(server.bootstrap) as holder,
+            connected(server.bootstrap) as flood,
+            connected(server.bootstrap) as other,
+        ):
+            for client in (holder, flood, other):
+                client.ask(MetadataRequest(topics=[]), 12)
+            holder.socket.sendall(beat("hold"))
+            assert held.wait(PATIENCE)
+            flood.socket.sendall(beat("flood") * 1500)
+            other.socket.sendall(beat("other"))
+            free.set()
+            assert done.wait(PATIENCE)
+            before = heard[: heard.index("other")].count("flood")
+            assert before <= 2 * TURN
+
+
+def end_of(client: Socket) -> int:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[asked])])
+    offset: int = client.ask(request, 5).topics[0].partitions[0].offset
+    return offset
+
+
+def silent_produce() -> bytes:
+    part = PartitionProduceData(index=0, records=batch_of(b"x"))
+    data = TopicProduceData(name="t", partition_data=[part])
+    return frame(encode_request(ProduceRequest(acks=0, timeout_ms=1, topic_data=[data]), 9, 1, "me"))
+
+
+def test_what_a_client_wrote_before_it_closed_is_there() -> None:
+    with running(topics={"t": 1}) as server, connected(server.bootstrap) as other:
+        with connected(server.bootstrap) as client:
+            client.socket.sendall(silent_produce() * 10 * TURN)
+        end = time.monotonic() + PATIENCE
+        while end_of(other) < 10 * TURN:
+            assert time.monotonic() < end, end_of(other)
+
+
+def test_what_came_behind_a_request_that_waited_is_served() -> None:
+    """More than a turn of them, and an answer in between that nobody waits for."""
+    fetch = frame(encode_request(fetching(wanted(), wait=100), 12, 1, "me"))
+    with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
+        pieces = [fetch, silent_produce() * 3 * TURN, fetch, silent_produce() * 3 * TURN]
+        client.socket.sendall(b"".join(pieces))
+        for _ in range(2):
+            client.receive(int.from_bytes(client.receive(4), "big"))
+        assert end_of(client) == 6 * TURN
+
+
+def test_a_quiet_connection_goes_on_where_it_was() -> None:
+    """The time of a throttled client ends, and the requests that came meanwhile are all there."""
+    with running(topics={"t": 1}) as server, connected(server.bootstrap) as client:
+        server.throttle("Metadata", 0.1)
+        metadata = frame(encode_request(MetadataRequest(topics=[]), 12, 1, "me"))
+        client.socket.sendall(metadata + silent_produce() * 3 * TURN)
+        client.receive(int.from_bytes(client.receive(4), "big"))
+        server.throttle("Metadata", 0)
+        assert end_of(client) == 3 * TURN
