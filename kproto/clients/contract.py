@@ -169,8 +169,8 @@ class Poll(msgspec.Struct, frozen=True):
     timeout_ms: int = 50
     limit: int = 500
     patient: bool = False
-    """Java's old poll(long): what has to come before the records takes as long as it takes, and the time is
-    for the records alone.
+    """Java's old poll(long): what has to come before the records takes as long as it takes; when the time is
+    over by then, the next answer of a broker ends the poll.
     """
 
 

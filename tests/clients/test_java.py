@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from kproto.clients.kafka_clients import hashing, rebalancing
 from kproto.clients.kafka_clients.rules import JAVA_2_6, JAVA_4_3
 from kproto.clients.kafka_clients.state import Generation, MemberState, make
 from kproto.group.subscription import Assignment, TopicPartition
+from kproto.testing.world import World
 
 from .stage import Member, Stage
 
@@ -433,6 +435,32 @@ def test_s2_40_a_pattern_takes_topics_in_that_the_leader_met_first() -> None:
     state.join_done = Assignment(partitions=(TopicPartition("tb", 0),)).encode()
     rebalancing.complete(state, [])
     assert state.topics == state.joined_topics == {"t", "tb"}
+
+
+@pytest.mark.parametrize(("topic", "order"), [("t", [3, 2, 1, 0]), ("fh1", [0, 3, 1, 2])])
+def test_2_6_keeps_partitions_as_its_hash_table_walks_them(topic: str, order: list[int]) -> None:
+    partitions = [TopicPartition(topic, number) for number in range(4)]
+    assert [tp.partition for tp in hashing.partition_order(partitions)] == order
+
+
+@pytest.mark.parametrize(
+    ("release", "topic", "given_up"),
+    [(java_2_6, "t", {0, 1}), (java_2_6, "fh1", {0, 2}), (java, "t", {2, 3}), (java, "fh1", {2, 3})],
+)
+def test_what_moves_is_what_the_release_lists_last(
+    release: ModuleType, topic: str, given_up: set[int]
+) -> None:
+    """As seen with 2.6.2 and 4.3.1. Partition 0 of fh1 is read: 2.6 moves it to the end of its list."""
+    world = World({topic: 4})
+    if topic == "fh1":
+        world.write(topic, 0, "x")
+    config: Any = {"group_id": "g", "reset": "earliest", "assignors": ("cooperative-sticky",)}
+    a = world.join("a", release, topics=[topic], **config)
+    world.run(2_000)
+    world.join("b", release, topics=[topic], **config)
+    world.run(8_000)
+    (revoked,) = [set(which) for kind, which in a.calls if kind == "revoked"]
+    assert {tp.partition for tp in revoked} == given_up
 
 
 def test_2_6_writes_topics_as_its_hash_set_walks_them() -> None:

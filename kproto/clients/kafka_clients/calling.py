@@ -39,6 +39,7 @@ from .state import (
     MemberState,
     Out,
     Partition,
+    Patience,
     State,
     Then,
     Where,
@@ -69,7 +70,7 @@ def poll(state: State, event: c.Poll, out: Out) -> None:
     state.polls.begun(state.now)
     state.block = POLLING
     state.poll_until, state.poll_limit = state.now + event.timeout_ms, event.limit
-    state.poll_left = event.timeout_ms if event.patient else None
+    state.patience = Patience(state.poll_until, event.timeout_ms) if event.patient else None
     if not state.automatic and not state.assigned:
         text = "Consumer is not subscribed to any topics or assigned any partitions"
         _return(state, out, error=("IllegalStateException", text))
@@ -109,7 +110,7 @@ def _polling(state: State, out: Out) -> bool:
         if not state.settled:
             positions.serve(state, out)
     records: tuple[c.Record, ...] = ()
-    waits = state.poll_left is not None and _waits_for_metadata(state, state.poll_left, ready)
+    waits = state.patience is not None and _waits_for_metadata(state, state.patience, ready)
     if state.buffer and not waits and not _waits_for_coordinator(state):
         records = fetching.collect(state, state.poll_limit)
     fetching.serve(state, out)
@@ -133,14 +134,22 @@ def _waits_for_coordinator(state: State) -> bool:
     return state.automatic and state.coordinator is None and state.now < state.poll_until
 
 
-def _waits_for_metadata(state: State, left: int, ready: bool) -> bool:
-    """poll(long): until updateAssignmentMetadataIfNeeded is through, its time stands still (S2-11)."""
-    waits = not ready or any(one.where is Where.initializing for one in state.assigned.values())
-    if waits and state.poll_until < FOREVER:
-        state.poll_left, state.poll_until = max(0, state.poll_until - state.now), FOREVER
-    elif not waits and state.poll_until == FOREVER:
-        state.poll_until = state.now + left
-    return waits
+def _waits_for_metadata(state: State, patience: Patience, ready: bool) -> bool:
+    """poll(long): updateAssignmentMetadataIfNeeded takes as long as it takes (S2-11).
+
+    Its timer isn't looked at meanwhile. When it was over by then, one call of the network client is left, as
+    long as that timer still says; whatever that receives first is the end.
+    """
+    if not ready or any(one.where is Where.initializing for one in state.assigned.values()):
+        state.poll_until = FOREVER
+        return True
+    if state.poll_until == FOREVER:
+        late = state.now >= patience.until
+        state.poll_until = state.now + patience.timeout_ms if late else patience.until
+        patience.ends = late
+    elif patience.ends:
+        state.poll_until = state.now
+    return False
 
 
 def wakeup(state: State, event: c.Wakeup, out: Out) -> None:

@@ -121,6 +121,8 @@ def collect(state: State, limit: int) -> tuple[Record, ...]:
                 state.buffer.appendleft(
                     Buffered(one.tp, here.offset, Read(rest, one.got.position, one.got.epoch))
                 )
+            elif not state.rules.sorts:  # movePartitionToEnd: what was read is what it gives up first
+                state.assigned[one.tp] = state.assigned.pop(one.tp)
     state.buffer.extendleft(reversed(keep))
     return tuple(found)
 

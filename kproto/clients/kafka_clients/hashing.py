@@ -1,9 +1,16 @@
-"""The order of a java.util.HashSet of strings: 2.6 writes its topics in it, unsorted."""
+"""The order in which Java's hash tables are walked: 2.6 keeps and writes topics and partitions in it.
+
+It decides which partitions move: a leader leaves a member the first ones of those that it says it owns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
+from ...group.subscription import TopicPartition
+
+T = TypeVar("T")
 _SMALLEST = 16
 
 
@@ -18,13 +25,33 @@ def hash_code(text: str) -> int:
 
 def hash_order(names: Iterable[str]) -> list[str]:
     """As `new HashSet<>(names)` is walked: by bucket, and within one as they came (here: sorted)."""
-    wanted = sorted(set(names))
-    size = _SMALLEST
-    while size * 3 // 4 < len(wanted):
+    return _walked(sorted(set(names)), hash_code, _SMALLEST)
+
+
+def partition_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """As SubscriptionState keeps what it is assigned: from a set into a table of its size, by topic."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for one in _walked(set_order(partitions), _code_of, 1):
+        topics.setdefault(one.topic, []).append(one)
+    return [one for several in topics.values() for one in several]
+
+
+def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """As `new HashSet<>(partitions)` is walked, which listeners get."""
+    return _walked(list(dict.fromkeys(partitions)), _code_of, _SMALLEST)
+
+
+def _code_of(partition: TopicPartition) -> int:
+    """TopicPartition.hashCode."""
+    return (31 * (31 + partition.partition) + hash_code(partition.topic)) & 0xFFFFFFFF
+
+
+def _walked(found: Sequence[T], code_of: Callable[[T], int], size: int) -> list[T]:
+    while size * 3 // 4 < len(found):
         size *= 2
 
-    def bucket(name: str) -> int:
-        code = hash_code(name)
+    def bucket(one: T) -> int:
+        code = code_of(one)
         return (code ^ code >> 16) & (size - 1)
 
-    return sorted(wanted, key=bucket)
+    return sorted(found, key=bucket)

@@ -13,7 +13,7 @@ from ...error_codes import ErrorCode as E
 from ...group import leader
 from ...group.assignors import Assignor
 from ...group.reasons import ENCOUNTERED, FAILED_WITH, GET_MEMBER_ID, MAX_REASON
-from ...group.subscription import Subscription, by_topic
+from ...group.subscription import Subscription
 from ...messages.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
@@ -95,12 +95,15 @@ def subscription(state: State, assignor: Assignor) -> bytes:
     """ConsumerCoordinator.metadata; 2.6 knows version 1, and writes topics as its set has them."""
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.rules.subscription_version < 2:
+        owned: dict[str, list[int]] = {}
+        for tp in state.assigned:
+            owned.setdefault(tp.topic, []).append(tp.partition)
         body = ConsumerProtocolSubscription(
             topics=hash_order(state.topics),
             user_data=None if assignor.cooperative else user_data,
             owned_partitions=[
-                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
-                for topic, partitions in by_topic(state.assigned)
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=owned[topic])
+                for topic in hash_order(owned)
             ],
         )
         return b"\0\1" + body.encode(1)

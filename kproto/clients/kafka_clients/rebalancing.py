@@ -8,12 +8,14 @@ assigned, and of assigned also when nothing is new. `calling` goes on when the l
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ...errors import DecodeError
 from ...group.reasons import NOT_OUR_SUBSCRIPTION
 from ...group.subscription import Assignment, TopicPartition
 from .. import contract as c
 from . import committing, finding, joining, plugins
+from .hashing import partition_order, set_order
 from .state import (
     NO_GENERATION,
     POLLING,
@@ -30,9 +32,11 @@ from .state import (
 M = MemberState
 TOO_SHORT = (
     "There are insufficient bytes available to read assignment from the sync-group response"
-    " (actual byte size {})"
+    " (actual byte size {}) , this is not expected; ..."
 )
-MISMATCH = "that doesn't match our current subscription. Will try re-join the group with current subscription"
+MISMATCH = (
+    "that doesn't match our current subscription ... Will try re-join the group with current subscription"
+)
 
 
 # -- onJoinPrepare
@@ -113,8 +117,13 @@ def is_lost(state: State) -> bool:
     return (no_generation and no_id) if state.rules.lost_needs_both else (no_generation or no_id)
 
 
+def _in_order(state: State, partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """As a listener gets them."""
+    return tuple(sorted(partitions) if state.rules.sorts else set_order(partitions))
+
+
 def _let_go(state: State, out: Out) -> None:
-    owned = tuple(sorted(state.assigned))
+    owned = _in_order(state, state.assigned)
     if is_lost(state):
         if owned:
             tell(state, "lost", owned, Then.joined_prepare, out)
@@ -168,10 +177,10 @@ def complete(state: State, out: Out) -> None:
     if state.pattern is not None:
         met = frozenset(tp.topic for tp in assigned)
         state.topics, state.joined_topics = state.topics | met, (state.joined_topics or frozenset()) | met
-    state.adopting = tuple(sorted(set(assigned)))
+    state.adopting = tuple(sorted(set(assigned)) if state.rules.sorts else partition_order(assigned))
     owned = set(state.assigned)
-    state.added = tuple(tp for tp in state.adopting if tp not in owned)
-    revoked = tuple(sorted(owned.difference(assigned))) if state.cooperative else ()
+    state.added = _in_order(state, (tp for tp in state.adopting if tp not in owned))
+    revoked = _in_order(state, owned.difference(assigned)) if state.cooperative else ()
     if revoked:
         tell(state, "revoked", revoked, Then.complete_revoked, out)
     else:

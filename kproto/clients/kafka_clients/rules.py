@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...error_codes import ErrorCode as E
+from ...group.assignors import Assignor
+from .sticky_2_6 import COOPERATIVE_STICKY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,10 @@ class Rules:
     """REBALANCE_IN_PROGRESS for a JoinGroup is tried again; 2.6 doesn't expect it and throws."""
     closes_sessions: bool
     """Fetch sessions end with the consumer."""
-    sorts_topics: bool = True
+    own: Mapping[str, Assignor] = field(default_factory=dict[str, Assignor])
+    """Assignors that are not today's."""
+    sorts: bool
+    """What is assigned is kept, and written, in order; in 2.6 as hash tables have it."""
 
 
 JAVA_2_6 = Rules(
@@ -45,6 +50,8 @@ JAVA_2_6 = Rules(
     reasons=False,
     join_27_passes=False,
     closes_sessions=False,
+    sorts=False,
+    own={COOPERATIVE_STICKY.name: COOPERATIVE_STICKY},
 )
 
 JAVA_4_3 = Rules(
@@ -58,6 +65,7 @@ JAVA_4_3 = Rules(
     reasons=True,
     join_27_passes=True,
     closes_sessions=True,
+    sorts=True,
 )
 
 EXCEPTIONS: dict[int, str] = {

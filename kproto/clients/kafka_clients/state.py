@@ -156,6 +156,16 @@ class Committing:
 
 
 @dataclass(slots=True)
+class Patience:
+    """Of a poll(long): until when its time was meant to be, and how long that is."""
+
+    until: int
+    timeout_ms: int
+    ends: bool = False
+    """The next thing that comes ends it."""
+
+
+@dataclass(slots=True)
 class State:
     """One consumer. Only `step` changes it; read what you like."""
 
@@ -255,7 +265,7 @@ class State:
     after: Block = Block.nothing
     """The call that the callback runs in."""
     poll_until: int = 0
-    poll_left: int | None = None
+    patience: Patience | None = None
     """poll(long): what is left of its time, which doesn't pass while it waits for anything but records."""
     poll_limit: int = 500
     polls: PollTimes = field(default_factory=PollTimes)
@@ -297,7 +307,7 @@ class State:
 def make(config: Config, rules: Rules) -> State:
     """A consumer before its first event."""
     own = cast("tuple[OwnAssignor, ...]", config.extra.get("partition.assignment.strategy", ()))
-    assignors = chosen(own or config.assignors or rules.assignors)
+    assignors = chosen(own or (rules.own.get(one, one) for one in config.assignors or rules.assignors))
     return State(rules, config, assignors, is_cooperative(assignors))
 
 
