@@ -336,7 +336,15 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(name: str, wrong: str, al
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 h", 7_200_000), ("1d", 86_400_000), ("77", 77)],
+    [
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("15m", 900_000),
+        ("2 h", 7_200_000),
+        ("1d", 86_400_000),
+        ("77", 77),
+        ("2500us", 2),
+    ],
 )
 def test_a_delay_is_written_as_spark_writes_times(text: str, ms: int) -> None:
     assert options(maxTriggerDelay=text).max_trigger_delay_ms == ms
