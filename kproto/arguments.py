@@ -11,6 +11,9 @@ from typing import Any, Final, TypeVar, cast
 
 from .errors import ConfigError
 
+# pytest shows where a test called, and not how its arguments were looked at.
+__tracebackhide__ = True
+
 M = TypeVar("M", bound=Callable[..., Any])
 Rule = tuple[Callable[[Any], bool], str]
 

@@ -263,3 +263,19 @@ def test_an_error_of_ours_is_shown_at_the_line_that_called(
     assert "TOPIC_ALREADY_EXISTS" in shown
     assert "plans" not in shown
     assert "plans" in run(pytester, "--full-trace").stdout.str()
+
+
+WAITS = """
+def test_waits(kafka):
+    kafka.wait_until(lambda: False, 0.05, "the rain")
+"""
+
+
+def test_a_wait_in_vain_is_shown_at_the_line_that_waited(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    pytester.makepyfile(WAITS)
+    shown = run(pytester).stdout.str()
+    assert "the rain" in shown
+    assert "arguments.py" not in shown
