@@ -328,6 +328,7 @@ class ProducerEngine:
             error = call.error or RequestTimedOut("Produce", call.timeout_ms)
             for batch in batches:
                 self.fates.unanswered(batch, error)
+            self.schedule.broke(way)
         for batch in batches:
             self.schedule.place(batch.lane)
         if not any(self._open.get(other) for other in self.schedule.ways(way.node)):

@@ -8,6 +8,7 @@ Rules that hold here:
 * A broker takes one request of a connection after the other. Where all that may be open are, and more waits,
   the lanes are dealt out to connections_per_broker connections, until all of it is answered. A lane changes
   its connection when nothing of it is under way. With acks=0 nobody knows when that is: there is one.
+* Some brokers allow so many connections and no more: where a further one breaks, one has to do for a minute.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from .batches import Lane, OutBatch, Way
 from .core import Core, MetadataKeeper
 from .network import MAIN, MORE
 
+# So long no further connection is tried where one broke: each try may cost its partitions some seconds.
+ALONE_MS = 60_000
+
 
 class Schedule:
     """The lanes of one producer."""
@@ -30,6 +34,8 @@ class Schedule:
         self.queues: dict[Way, dict[Lane, None]] = {}
         # Brokers with more than one connection now -> which of them each lane has.
         self._wide: dict[int, dict[Lane, int]] = {}
+        # Brokers that one connection has to do for -> until when.
+        self._alone: dict[int, int] = {}
         self._core = core
         self._metadata = metadata
         self._astray: dict[str, dict[Lane, None]] = {}
@@ -79,6 +85,8 @@ class Schedule:
         options = self._core.options
         if node in self._wide or options.connections_per_broker == 1 or not options.acks:
             return False
+        if self._alone.get(node, 0) > self._core.now:
+            return False
         self._wide[node] = {}
         for lane in self.queues.pop(Way(node, MAIN), {}):
             self.place(lane)
@@ -88,6 +96,16 @@ class Schedule:
         """Nothing is under way to this broker. If nothing is to be sent, either, one connection will do."""
         if not any(way in self.queues for way in self.ways(node)):
             self._wide.pop(node, None)
+
+    def broke(self, way: Way) -> None:
+        """A request on this connection was not answered."""
+        if way.lane == MAIN:
+            return
+        self._alone[way.node] = self._core.now + ALONE_MS
+        ways = self.ways(way.node)
+        self._wide.pop(way.node, None)
+        for lane in [lane for one in ways for lane in self.queues.pop(one, ())]:
+            self.place(lane)
 
     def ways(self, node: int) -> list[Way]:
         """The connections to this broker that there may be now."""

@@ -8,7 +8,7 @@ import pytest
 
 from consumer.engine.batches import Lane
 from consumer.engine.network import MORE
-from consumer.engine.schedule import Schedule
+from consumer.engine.schedule import ALONE_MS, Schedule
 from consumer.options import producer_options
 from kproto.errors import ConfigError
 from kproto.messages.headers import decode_request
@@ -148,6 +148,31 @@ def test_a_schedule_that_does_not_wait_before_it_changes_the_connection_is_found
         except AssertionError:
             return
     raise AssertionError("the order was kept all the same")
+
+
+@pytest.mark.parametrize("kind", ["refuse", "stall"])
+def test_a_broker_that_allows_no_further_connection_is_written_to_through_one(kind: str) -> None:
+    world = World({"t": PARTITIONS}, latency=(5, 5))
+    producer = at_work(world, max_in_flight_requests_per_connection=1)
+    first = set(producer.wires)
+    open_one = world.open
+
+    def refused(client: Producer, key: int, host: str, port: int) -> None:
+        if kind == "refuse":
+            client.refused(key, "connection refused")
+
+    world.open = refused  # type: ignore[method-assign,assignment]
+    began = world.now
+    pour(producer)
+    settle(world, producer)
+    assert set(producer.wires) == first
+    assert world.now - began < {"refuse": 2_000, "stall": 6_000}[kind]
+    order_is_kept(world)
+    world.open = open_one  # type: ignore[method-assign]
+    world.run(ALONE_MS)
+    pour(producer)
+    settle(world, producer)
+    assert connections(world) == 3
 
 
 def test_each_connection_is_quiet_for_itself() -> None:
