@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, StructType
 
-from kproto.errors import BrokerError, ConfigError, RequestTimedOut, UnknownTopic
+from kproto.errors import BrokerError, ConfigError, NotDelivered, RequestTimedOut, UnknownTopic
 
 from ..blocking.producer import Producer
 from ..delivery import Delivery
@@ -59,6 +59,8 @@ _IN_FLIGHT = "max_in_flight_requests_per_connection"
 # What to do where there is no such topic, and no such partition.
 _TOPIC = "Make it first, or let the brokers: kafka.allow.auto.create.topics=true."
 _PARTITION = "The column partition says where a row goes; null there lets the key decide."
+
+_DELIVERY = "A record is tried for so long as kafka.delivery.timeout.ms says; what was acknowledged stays."
 
 # So many batches may be open before they are looked through for failures.
 _OPEN = 1_000
@@ -145,8 +147,12 @@ class Rows:
         with said_in_kafkas_words():
             try:
                 return self._write(batches)
-            except (BrokerError, RequestTimedOut) as error:
-                error.detail = in_words(error.detail, ProducerConfig.__annotations__)
+            except (BrokerError, RequestTimedOut, NotDelivered) as error:
+                first = error.first if isinstance(error, NotDelivered) else error
+                if isinstance(first, (BrokerError, RequestTimedOut)):
+                    first.detail = in_words(first.detail, ProducerConfig.__annotations__)
+                if isinstance(first, RequestTimedOut) and first.request == "Produce":
+                    error.add_note(_DELIVERY)
                 raise
 
     def _write(self, batches: Iterator[RecordBatch]) -> WriterCommitMessage:

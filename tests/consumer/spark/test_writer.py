@@ -21,7 +21,8 @@ from consumer.spark.once import task
 from consumer.spark.options import parse
 from consumer.spark.schema import HEADERS
 from consumer.spark.writer import KprotoStreamWriter, KprotoWriter, Rows
-from kproto.errors import BrokerError, ConfigError, UnknownTopic
+from kproto.broker.server import running
+from kproto.errors import BrokerError, ConfigError, NotDelivered, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows
 from kproto.records.record import Record
@@ -172,6 +173,17 @@ def test_a_row_without_topic_fails_the_task(filled: Filled) -> None:
     schema = StructType().add("value", "string").add("topic", "string")
     with pytest.raises(ConfigError, match="a row has no topic"):
         write(filled, schema, [{"value": "a", "topic": None}])
+
+
+def test_a_broker_that_takes_nothing_in_time_fails_the_task_and_the_option_is_named() -> None:
+    with running(topics={"t": 1}) as server:
+        server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000)
+        soon = {"kafka_delivery_timeout_ms": "1500", "kafka_request_timeout_ms": "1000"}
+        with pytest.raises(
+            (NotDelivered, RequestTimedOut), match=r"Produce: .*t-0.*NOT_ENOUGH_REPLICAS"
+        ) as e:
+            write(Filled(server.bootstrap), PLAIN, [{"value": "a"}], topic="t", **soon)
+    assert "kafka.delivery.timeout.ms" in e.value.__notes__[0]
 
 
 def test_a_topic_that_does_not_exist_fails_the_task(filled: Filled) -> None:
