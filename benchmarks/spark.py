@@ -11,6 +11,11 @@ there are), kafka-clients and commons-pool2; and spark-avro_2.13 for from_avro. 
 that repeats one ready Arrow batch: what Spark itself costs. Runs are interleaved, and the median is shown,
 with the ratio of its speed to Spark's own source in the same run; on a shared machine CPU seconds, of the JVM
 and of Python, say more than the clock.
+
+`read` alone, from a real Kafka, CPU of interleaved pairs on a busy machine: 0.94 since runs of records are
+found by their ends (five pairs, 0.86 to 1.0), and 0.935 of that since what was fetched is decoded where it
+was received, and not copied first (nine pairs, 0.81 to 1.05). Lost: pieces of 0.5 to 4 MB checked, found and
+read one after the other, to stay in the cache: 1.0 to 1.4 times the time of 8 MiB at once.
 """
 
 from __future__ import annotations

@@ -318,6 +318,7 @@ TABLE: dict[str, Rule] = {
     "group: str | GroupMetadata": _member,
     "isolation": _level,
     "leave": _flag,
+    "lent": _flag,
     "listener": _listener,
     "max_bytes": _from(0),
     "max_records": _from(1),

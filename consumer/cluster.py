@@ -194,9 +194,11 @@ class ClusterCalls(Shell):
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
         partition_max_bytes: int = 1024 * 1024,
+        lent: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, FetchedBytes]:
-        """One round of fetches at these offsets: raw record batches, for `kproto.records`.
+        """One round of fetches at these offsets: raw record batches, for `kproto.records`. `lent` ones may be
+        views of the whole answer, whose memory waits for them to be let go: that spares a copy.
 
         The first batch may begin before the offset, the last may be cut. A partition's `error_code` is data
         here: OFFSET_OUT_OF_RANGE (1) needs another offset, a retriable one needs the same call again.
@@ -210,6 +212,7 @@ class ClusterCalls(Shell):
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             partition_max_bytes=partition_max_bytes,
+            lent=lent,
         )
         return await self._run(plan, timeout)
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from kproto.errors import RecordError
 from kproto.records import batches
+from kproto.records.batch import Data
 from kproto.records.columns import Columns, columns
 
 from .offsets import Range
@@ -50,7 +51,7 @@ TYPES: dict[str, Any] = {
 }
 
 
-def cut(records: bytes, end: int) -> tuple[bytes, int | None]:
+def cut(records: Data, end: int) -> tuple[Data, int | None]:
     """The batches that begin before `end`, and the offset behind the last of them (None if there is none).
 
     A gap at a batch's end counts as read: no record will ever be there.
@@ -84,7 +85,7 @@ class Builder:
         self._makers = {name: self._maker(name) for name in names}
 
     def batches(
-        self, records: bytes, aborted: tuple[tuple[int, int], ...], position: int
+        self, records: Data, aborted: tuple[tuple[int, int], ...], position: int
     ) -> Iterator[RecordBatch]:
         """The records of a fetch answer from `position` to the slice's end, in batches of at most `ROWS`."""
         try:

@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from kproto.error_codes import ErrorCode
 from kproto.errors import ConnectionFailed, KprotoError, RecordError, RequestTimedOut, Retriable, UnknownTopic
 from kproto.group.subscription import TopicPartition
+from kproto.records.batch import Data
 
 from ..blocking.cluster import Cluster
 from ..engine.plans import FetchedBytes
@@ -156,6 +157,7 @@ class _Fetches:
             min_bytes=self.options.number("fetch.min.bytes", 1),
             max_bytes=min(most, self.options.number("fetch.max.bytes", most)),
             partition_max_bytes=most,
+            lent=True,
             timeout=timeout,
         ).get(self.partition)
         if answer is not None and self.range.topic_id in (None, self._topic_id()):
@@ -181,7 +183,7 @@ class _Chunk:
     """Whole record batches; those of their records that are below `position` were not asked for: they were
     read before, or deleted."""
 
-    records: bytes
+    records: Data
     aborted: tuple[tuple[int, int], ...]
     position: int
 

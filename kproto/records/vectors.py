@@ -298,7 +298,7 @@ def _guess(
     if not many.any():
         return _NO_GUESS
     owner, upto = np.repeat(long, many), np.cumsum(many)
-    begin = np.arange(1, upto[-1] + 1) - np.repeat(upto - many, many)
+    begin = np.arange(1, int(upto[-1]) + 1) - np.repeat(upto - many, many)
     begin = np.repeat(at, many) + begin * np.repeat(apart, many)
     end = begin + np.repeat(width, many)
     looked = np.concatenate([data[a:b] for a, b in zip((begin - 1).tolist(), end.tolist(), strict=True)])

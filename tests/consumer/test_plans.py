@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from consumer.engine import plans
 from consumer.engine.connection import Call, Prepared
 from consumer.engine.metadata import ClusterView
-from consumer.engine.plans import Ask, Plan, Rest
+from consumer.engine.plans import Ask, FetchedBytes, Plan, Rest
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConnectionFailed
 from kproto.group.subscription import TopicPartition
 from kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kproto.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
-from kproto.messages.fetch import FetchResponse
+from kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import (
@@ -122,7 +122,7 @@ def test_a_produce_that_the_answer_leaves_out_is_an_error_by_name() -> None:
         play(plan, ProduceResponse(responses=[]))
 
 
-def test_a_fetch_that_leaves_a_partition_out_says_so_in_its_result() -> None:
+def fetched(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes:
     plan = plans.fetch(
         known(),
         {P0: 0},
@@ -132,9 +132,28 @@ def test_a_fetch_that_leaves_a_partition_out_says_so_in_its_result() -> None:
         min_bytes=1,
         max_bytes=1,
         partition_max_bytes=1,
+        lent=lent,
     )
-    result, _ = play(plan, FetchResponse(throttle_time_ms=0, responses=[]))
-    assert result[P0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    result, _ = play(plan, FetchResponse(throttle_time_ms=0, responses=list(topics)))
+    return cast(FetchedBytes, result[P0])
+
+
+def test_a_fetch_that_leaves_a_partition_out_says_so_in_its_result() -> None:
+    assert fetched().error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_what_was_fetched_is_copied_unless_it_is_lent() -> None:
+    answer = bytearray(b"the records of an answer")
+    records = memoryview(answer)[4:11]
+    row = PartitionData(
+        partition_index=0, error_code=0, high_watermark=1, aborted_transactions=None, records=records
+    )
+    told = FetchableTopicResponse(topic="t", partitions=[row])
+    copied, lent = fetched(told).records, fetched(told, lent=True).records
+    assert isinstance(copied, bytes)
+    assert isinstance(lent, memoryview)
+    assert lent.obj is answer
+    assert copied == lent == b"records"
 
 
 def deleted(code: int) -> DeleteTopicsResponse:

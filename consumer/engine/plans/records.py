@@ -47,9 +47,10 @@ class OffsetAt(msgspec.Struct, frozen=True):
 
 
 class FetchedBytes(msgspec.Struct, frozen=True):
-    """What a leader answered for one partition: record batches as they are on the wire."""
+    """What a leader answered for one partition: record batches as they are on the wire. Lent ones are a view,
+    which keeps the whole answer."""
 
-    records: bytes
+    records: bytes | memoryview
     error_code: int
     high_watermark: int
     last_stable_offset: int | None
@@ -164,6 +165,7 @@ def fetch(
     min_bytes: int,
     max_bytes: int,
     partition_max_bytes: int,
+    lent: bool = False,
 ) -> Plan[dict[TopicPartition, FetchedBytes]]:
     """One round of fetches without a session, one request per leader. Partition errors are data in the
     result.
@@ -226,7 +228,7 @@ def fetch(
                 if to_do(FETCH_ROW, entry.error_code) is Do.refresh:
                     view.forget_leader(partition)
                 result[partition] = FetchedBytes(
-                    bytes(entry.records or b""),
+                    (entry.records if lent else bytes(entry.records)) if entry.records else b"",
                     entry.error_code,
                     entry.high_watermark,
                     entry.last_stable_offset if entry.last_stable_offset >= 0 else None,
