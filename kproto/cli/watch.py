@@ -240,6 +240,7 @@ class Teller:
         from ..show.lives import Lives
         from ..show.names import Names
         from ..show.picking import Picker
+        from ..show.transactions import Transactions
 
         self.options = options
         if options.html is not None:
@@ -247,6 +248,7 @@ class Teller:
         names = Names()
         self.lives = Lives(names)
         self.picker = Picker(names.of)
+        self.transactions = Transactions()
         self.began: int | None = None
         self.counts: dict[str, list[int]] = {}
         self.failed: dict[str, int] = {}
@@ -265,6 +267,7 @@ class Teller:
         if self.began is None:
             self.began = exchange.asked_at
         self.lives.take(exchange)
+        self.transactions.take(exchange)
         if self.options.html is not None and self.lets_through(exchange):
             self.picker.take(exchange)
         if exchange.ms is not None:
@@ -293,7 +296,7 @@ class Teller:
         return options.group is None or options.group in groups_of(exchange)
 
     def end(self) -> None:
-        """What was seen: each API with its count, and each group's life."""
+        """What was seen: each API with its count, what became of transactions, and each group's life."""
         from statistics import median
 
         rows = [f"{'API':<28}{'answers':>8}{'none':>6}{'median ms':>11}{'most ms':>9}"]
@@ -301,7 +304,7 @@ class Teller:
             took = self.counts.get(name, [])
             middle, most = (f"{median(took):.0f}", str(max(took))) if took else ("-", "-")
             rows.append(f"{name:<28}{len(took):>8}{self.failed.get(name, 0):>6}{middle:>11}{most:>9}")
-        self.say("\n" + "\n".join([*rows, *self.lives.lines(self.began or 0)]))
+        self.say("\n" + "\n".join([*rows, *self.transactions.lines(), *self.lives.lines(self.began or 0)]))
         if self.options.html is not None:
             write("--html", self.options.html, self._page())
             self.say(f"the groups' life, and who asked what: {self.options.html}")

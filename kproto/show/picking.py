@@ -6,8 +6,9 @@
     picker.picked()
 
 Rules
-1. JoinGroup, SyncGroup, LeaveGroup, and whatever fails are drawn. Of each other API, a client's first is,
-   and again the first behind each of its JoinGroups; of what tells offsets and metadata, each new answer.
+1. JoinGroup, SyncGroup, LeaveGroup, transactions given up, and whatever fails are drawn. Of each other API, a
+   client's first is, and again the first behind each of its JoinGroups; of what tells offsets and metadata,
+   each new answer.
 2. Heartbeats that are fine, fetches without records, and what introduces a connection are only counted. What
    fails in the same way time and again is drawn twice, then counted.
 3. A rebalance lasts from the first JoinGroup until each who has joined has its part, has left or has died.
@@ -24,6 +25,7 @@ from typing import Any, Literal
 from ..error_codes import ErrorCode
 from .exchange_lines import is_quiet, line, request_words, response_words
 from .exchanges import Exchange
+from .transactions import aborts
 
 Kind = Literal["ask", "answer", "error", "silence", "note", "quiet", "rebalance"]
 
@@ -148,7 +150,7 @@ class Picker:
             known -= {one for one in known if not one.startswith(_ONCE)}
         if failure(one):
             return said != before or times < 2
-        if one.api in _ALWAYS:
+        if one.api in _ALWAYS or aborts(one):
             return True
         if one.api in _NEVER or is_quiet(one):
             return False
