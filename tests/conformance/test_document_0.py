@@ -80,7 +80,9 @@ def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed]
         assert done.returncode == 0, done.stderr[-1_000:]
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         told = [_told((at, event) for at, event in line) for line in lines]
-        return told, cluster.committed_offsets(name)[partition].offset
+        committed = cluster.committed_offsets(name)[partition]
+        assert committed is not None
+        return told, committed.offset
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])

@@ -1,0 +1,138 @@
+"""The programs of document 001, in Go as they stand there, on brokers of today: who finds new partitions.
+
+The document's table (only sarama and confluent-kafka-go find new partitions, sarama if Consume is in a loop)
+and its warning (what comes before is lost with the newest offset) hold; and what it can't know: at Kafka 4
+its sarama, 1.38.1, commits nothing, and with V0_10_2_1 reads nothing. No call says so.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from consumer import Cluster, Producer
+from kproto.broker.server import running
+from tests.conformance import judges, originals
+
+pytestmark = pytest.mark.originals
+
+USER, PASSWORD = "adEngine", "secret"
+OLD, NEW = (0, 1), (2, 3)
+JOINS_S, SEES_S = 12.0, 16.0
+"""How long a client may take to read the old partitions, and how long it is waited for to find new ones."""
+
+FOUND: dict[str, tuple[str, bool]] = {
+    "sarama": ("some", False),
+    "sarama-retention": ("some", True),
+    "sarama-once": ("none", False),
+    "kafka-go": ("none", True),
+    "kafka-go-watch": ("some", True),
+    "confluent": ("all", True),
+}
+"""What is read of new partitions, from the first record on or later, and whether anything is committed."""
+
+
+class Reads:
+    """A program that runs, and what it has read so far: offsets by partition."""
+
+    def __init__(self, client: str, bootstrap: str, topic: str, sasl: bool) -> None:
+        words = [originals.with_modules("new_partitions"), client, bootstrap, topic, topic]
+        words += [USER, PASSWORD] if sasl else []
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.offsets: dict[int, list[int]] = {}
+        self.sessions: list[str] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word == "R":
+                partition, offset = map(int, rest.split())
+                self.offsets.setdefault(partition, []).append(offset)
+            elif word == "session":
+                self.sessions.append(rest)
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._reader.join()
+
+
+def _write_until(
+    producer: Producer, topic: str, reads: Reads, partitions: tuple[int, int], most: float
+) -> None:
+    """Ten records a second into each of these partitions, until some of each were read."""
+    end = time.monotonic() + most
+    while time.monotonic() < end and not all(reads.offsets.get(one) for one in partitions):
+        for one in partitions:
+            producer.send(topic, b"x", partition=one)
+        producer.flush()
+        time.sleep(0.1)
+
+
+def played(client: str, bootstrap: str, topic: str, sasl: bool = False) -> tuple[Reads, bool]:
+    """The program on a topic that grows from 2 partitions to 4, and whether its group has committed."""
+    own: Any = {}
+    if sasl:
+        own = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+        own |= {"sasl_username": USER, "sasl_password": PASSWORD}
+    with Cluster(bootstrap, **own) as cluster, Producer(bootstrap, **own) as producer:
+        cluster.create_topics({topic: len(OLD)})
+        reads = Reads(client, bootstrap, topic, sasl)
+        try:
+            _write_until(producer, topic, reads, OLD, JOINS_S)
+            cluster.create_partitions({topic: len(OLD) + len(NEW)})
+            _write_until(producer, topic, reads, NEW, SEES_S)
+            time.sleep(
+                2.5
+            )  # commits come once a second, or every five with librdkafka, which is killed by then
+        finally:
+            reads.end()
+        return reads, bool(cluster.committed_offsets(topic))
+
+
+def _of_new(reads: Reads) -> str:
+    firsts = {reads.offsets[one][0] for one in NEW if one in reads.offsets}
+    return "none" if not firsts else "all" if firsts == {0} else "some"
+
+
+@pytest.fixture(scope="module", params=["embedded", "sasl", pytest.param("kafka", marks=pytest.mark.kafka)])
+def broker(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    with ExitStack() as stack:
+        if request.param == "kafka":
+            yield request.param, stack.enter_context(judges.real_kafka()).bootstrap
+        elif request.param == "sasl":
+            listen = ["SASL_PLAINTEXT://127.0.0.1:0"]
+            yield request.param, stack.enter_context(running(listen=listen, users={USER: PASSWORD})).bootstrap
+        else:
+            yield request.param, stack.enter_context(running()).bootstrap
+
+
+def test_the_documents_programs_find_new_partitions_as_it_says(broker: tuple[str, str]) -> None:
+    kind, bootstrap = broker
+    originals.with_modules("new_partitions")  # built once, before they all want it
+    with ThreadPoolExecutor(len(FOUND) + 1) as pool:
+        asked = {
+            client: pool.submit(played, client, bootstrap, f"grown-{client}-{time.time_ns()}", kind == "sasl")
+            for client in (*FOUND, "sarama-old")
+        }
+        found = {client: one.result() for client, one in asked.items()}
+    old, committed = found.pop("sarama-old")
+    assert {client: (_of_new(reads), said) for client, (reads, said) in found.items()} == FOUND
+    assert all(set(OLD) <= set(reads.offsets) for reads, _ in found.values())
+    assert old.offsets == {}, "Fetch 3 is not there any more"
+    assert not committed
+    assert old.sessions == ["[0 1]", "[0 1 2 3]"], "and yet it joins, and finds new partitions"
