@@ -83,7 +83,12 @@ def _run(order: list[str], where: Path) -> None:
         judges.missing(f"{order[0]} failed: {(done.stdout + done.stderr)[-500:]}")
 
 
-def _java(folder: str, version: str) -> list[str]:
+def with_java(program: str, client: str) -> list[str]:
+    """The words that start a program of one Java file with kafka-clients of `client`, java or java-2.6."""
+    return _java(*JAVA[client], program, SOURCES / f"{program}.java")
+
+
+def _java(folder: str, version: str, program: str = "Member", *sources: Path) -> list[str]:
     command = judges.java()
     jars = judges.jars(
         f"member-{folder}",
@@ -92,14 +97,15 @@ def _java(folder: str, version: str) -> list[str]:
         "org.slf4j:slf4j-nop:1.7.36",
     )
     place = _cache() / folder
-    sources = [SOURCES / "Member.java", SOURCES / folder / "Api.java"]
-    if _stale(place / "Member.class", *sources):
+    sources = sources or (SOURCES / "Member.java", SOURCES / folder / "Api.java")
+    made = place / f"{program}.class"
+    if _stale(made, *sources):
         compiler = shutil.which("javac") or judges.missing("javac")
         place.mkdir(exist_ok=True)
         _run([compiler, "-d", str(place), "-cp", jars, *map(str, sources)], place)
-        (place / "Member.class").touch()
+        made.touch()
     small = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return [command, *small, "-cp", f"{place}:{jars}", "Member"]
+    return [command, *small, "-cp", f"{place}:{jars}", program]
 
 
 def _go(folder: str) -> Path:
