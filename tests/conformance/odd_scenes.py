@@ -35,7 +35,7 @@ from kproto.wire.message import REQUIRED, Message
 from tests.broker.sockets import Socket
 from tests.conformance.odd_requests import NO_ID, NOW, SOME_ID, Scene, drawn
 
-_RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+RANDOM: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PATIENCE = 30.0
 SILENCE = 4.0
 """Seconds after which a request is taken for one that waits."""
@@ -203,7 +203,7 @@ class Side:
             return value if value in (NO_ID, SOME_ID) else known_ids.get(value, "an id")
         if isinstance(value, str):
             if "member" in name or name == "leader":
-                return "own" if value == scene.member else _RANDOM.sub("random", value)
+                return "own" if value == scene.member else RANDOM.sub("random", value)
             return value
         if name == "log_append_time_ms" and value > 0:
             return "now"
