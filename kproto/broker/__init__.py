@@ -4,14 +4,14 @@
 can be stepped in virtual time without any socket. The group coordinator is `kproto.group.coordinator` itself,
 the transaction coordinator `kproto.txn.coordinator`.
 
-Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with sessions,
-ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,
-DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics), DescribeCluster, DescribeTopicPartitions,
-SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with authorizer.class.name set); all
-requests of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch,
-OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of transactions, in both versions
-(transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit,
-DescribeTransactions, ListTransactions, DescribeProducers.
+Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with
+sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,
+DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics, brokers), DescribeCluster,
+DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with
+authorizer.class.name set); all requests of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup,
+OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of transactions, in
+both versions (transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+TxnOffsetCommit, DescribeTransactions, ListTransactions, DescribeProducers.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:
   * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
@@ -20,7 +20,10 @@ What it doesn't do, and so doesn't advertise in ApiVersions:
 Where it is simpler than Kafka, on purpose:
   * records live in memory only, and until they are deleted: retention, compaction and segments are accepted
     as topic configs and shown, but nothing acts on them (but for those in
-    `topic_configs.ACTED_ON`);
+    `topic_configs.ACTED_ON`; DescribeConfigs with documentation says of each whether it acts). DeleteRecords
+    deletes;
+  * what IncrementalAlterConfigs sets on brokers is refused unless it takes effect (`dynamic.DYNAMIC`), where
+    Kafka takes any name;
   * the markers of a transaction are in the logs when EndTxn is answered, where Kafka writes them a little
     later, and a transaction is aborted when its time is over, where Kafka looks every ten seconds;
   * a topic that Metadata creates is there in the same answer, not in the one after;

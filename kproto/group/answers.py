@@ -60,6 +60,14 @@ def gathered(topics: Sequence[Any], codes: Sequence[int], there: Collection[int]
     return list(missing.items())
 
 
+def everywhere(topics: Sequence[Any], code: int) -> list[Told]:
+    """One code for all that a request names, each topic as it stands there."""
+    return [
+        (number, [(partition.partition_index, code) for partition in topic.partitions])
+        for number, topic in enumerate(topics)
+    ]
+
+
 def commit_response(request: OffsetCommitRequest, told: Iterable[Told]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[

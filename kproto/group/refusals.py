@@ -14,21 +14,12 @@ from ..error_codes import ErrorCode
 from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from ..messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
+from ..messages.offset_commit import OffsetCommitRequest
 from ..messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ..messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from ..messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from ..messages.txn_offset_commit import TxnOffsetCommitRequest
 from ..wire.message import Message
+from .answers import commit_response, everywhere, txn_commit_response
 from .classic import Received, Turn
 
 
@@ -72,34 +63,8 @@ def refusal(request: Message, code: ErrorCode, version: int) -> Message:
         case OffsetDeleteRequest():
             return OffsetDeleteResponse(error_code=code, throttle_time_ms=0, topics=[])
         case OffsetCommitRequest():
-            return OffsetCommitResponse(
-                topics=[
-                    OffsetCommitResponseTopic(
-                        name=topic.name,
-                        topic_id=topic.topic_id,
-                        partitions=[
-                            OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-                            for p in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ]
-            )
+            return commit_response(request, everywhere(request.topics, code))
         case TxnOffsetCommitRequest():
-            return TxnOffsetCommitResponse(
-                throttle_time_ms=0,
-                topics=[
-                    TxnOffsetCommitResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            TxnOffsetCommitResponsePartition(
-                                partition_index=p.partition_index, error_code=code
-                            )
-                            for p in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ],
-            )
+            return txn_commit_response(request, everywhere(request.topics, code))
         case _:
             raise TypeError(f"{type(request).__name__} has no answer that only says no")

@@ -12,6 +12,7 @@ from kproto.broker.cluster import Cluster
 from kproto.broker.dynamic import DYNAMIC
 from kproto.broker.handlers.index import served
 from kproto.broker.settings import Settings
+from kproto.broker.topic_configs import ACTED_ON, TOPIC_DEFAULTS
 from kproto.error_codes import ErrorCode as E
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.incremental_alter_configs import (
@@ -132,3 +133,16 @@ def test_producers_are_forgotten_after_the_time_that_was_set(stage: Stage, clien
     stage.wait(2 * 600_000)
     client.produce(batch_of(b"y"))
     assert stage.topic("t").partitions[0].producers.active() == []
+
+
+def test_a_config_says_whether_it_does_anything(client: Client) -> None:
+    """Who sets a retention and waits for records to go may find out why they stay."""
+    for kind, name in ((2, "t"), (4, "1")):
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        asked = DescribeConfigsRequest(resources=[resource], include_documentation=True)
+        told = {one.name: one.documentation for one in client.ask(asked).results[0].configs}
+        idle = {name for name, words in told.items() if "does nothing" in words}
+        assert idle == (TOPIC_DEFAULTS.keys() - ACTED_ON if kind == 2 else set())
+        assert "nothing is compacted" in told.get("cleanup.policy", "nothing is compacted")
+        without = client.ask(DescribeConfigsRequest(resources=[resource])).results[0].configs
+        assert {one.documentation for one in without} == {None}

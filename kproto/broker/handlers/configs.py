@@ -24,7 +24,8 @@ from ...messages.incremental_alter_configs import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..topic_configs import TOPIC_DEFAULTS, check_topic_config, shown
+from ..dynamic import DYNAMIC
+from ..topic_configs import ACTED_ON, TOPIC_DEFAULTS, check_topic_config, shown
 from ..topics import OF_THE_BROKER, Topic, bad_name, broker_default
 from .broker_configs import altered_broker, described_broker, sources, wrong_broker
 from .config_kinds import LISTS, Operation, Refusal, Source, config_type
@@ -40,11 +41,22 @@ def describe_configs(broker: Broker, call: Call) -> Result:
     if any(resource.resource_type not in TYPES for resource in request.resources):
         return _refused(request)
     results = [_described(broker, resource) for resource in request.resources]
-    if not request.include_synonyms:
-        for result in results:
-            for config in result.configs:
+    for result in results:
+        for config in result.configs:
+            if not request.include_synonyms:
                 config.synonyms = []
+            if request.include_documentation:
+                config.documentation = _effect(result.resource_type, config.name)
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+
+def _effect(kind: int, name: str) -> str:
+    """What a config does on this broker, for clients that ask for Kafka's words about it."""
+    if kind == BROKER:
+        return "It takes effect at once." if name in DYNAMIC else "It is read when the broker starts."
+    if name == "cleanup.policy":
+        return "With compact records need keys, and DeleteRecords needs delete; nothing is compacted."
+    return "It acts as in Kafka." if name in ACTED_ON else "It is kept and shown, and does nothing here."
 
 
 def _refused(request: DescribeConfigsRequest) -> DescribeConfigsResponse:

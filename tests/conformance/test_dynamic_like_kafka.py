@@ -1,0 +1,97 @@
+"""What is set on brokers while they run: a real Kafka takes and tells it as the embedded broker does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from kproto.broker.dynamic import DYNAMIC
+from kproto.broker.server import running
+from kproto.broker.settings import Settings
+from kproto.error_codes import ErrorCode
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.broker.sockets import PATIENCE, Socket, connected
+from tests.conformance import judges
+
+SET, DELETE, APPEND = 0, 1, 2
+# What Kafka takes for one broker, or as a word that it doesn't know, and ours reads at its start only.
+TAKEN_BY_KAFKA: Final = {
+    "allow.everyone.if.no.acl.found", "sasl.enabled.mechanisms", "ssl.client.auth", "super.users",
+}  # fmt: skip
+
+
+@pytest.fixture
+def both(real_kafka: judges.RealKafka) -> Iterator[tuple[Socket, Socket]]:
+    with running() as server, connected(real_kafka.bootstrap) as kafka, connected(server.bootstrap) as ours:
+        yield kafka, ours
+
+
+def altered(client: Socket, broker: str, name: str, value: str | None, how: int, only: bool = True) -> str:
+    change = AlterableConfig(name=name, config_operation=how, value=value)
+    resource = AlterConfigsResource(resource_type=4, resource_name=broker, configs=[change])
+    answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=only), 1)
+    return ErrorCode(answer.responses[0].error_code).name
+
+
+def told(client: Socket, broker: str, name: str) -> list[Any]:
+    resource = DescribeConfigsResource(resource_type=4, resource_name=broker, configuration_keys=[name])
+    answer = client.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), 4)
+    return [
+        (one.value, one.read_only, one.config_source, [(it.name, it.value, it.source) for it in one.synonyms])
+        for one in answer.results[0].configs
+    ]
+
+
+@pytest.mark.kafka
+def test_kafka_takes_what_ours_takes(both: tuple[Socket, Socket]) -> None:
+    for name, value in Settings.from_properties({}).properties().items():
+        for broker in ("1", ""):
+            codes = [altered(client, broker, name, value, SET) for client in both]
+            assert codes[1] == ("NONE" if name in DYNAMIC else "INVALID_REQUEST")
+            if name not in TAKEN_BY_KAFKA:
+                assert codes[0] == codes[1], name
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("broker", "name", "value", "how"),
+    [
+        ("1", "message.max.bytes", "-1", SET),
+        ("1", "message.max.bytes", "abc", SET),
+        ("1", "message.max.bytes", " 2000 ", SET),
+        ("1", "message.max.bytes", "1", APPEND),
+        ("2", "message.max.bytes", "1000", SET),
+        ("x", "message.max.bytes", "1000", SET),
+        ("1", "message.max.bytes", None, DELETE),
+        ("1", "num.partitions", None, DELETE),
+        ("", "num.partitions", None, DELETE),
+        ("1", "log.message.timestamp.type", "Never", SET),
+        ("1", "producer.id.expiration.ms", "0", SET),
+    ],
+)
+def test_what_cant_be_set_is_refused_alike(
+    both: tuple[Socket, Socket], broker: str, name: str, value: str | None, how: int
+) -> None:
+    kafka, ours = (altered(client, broker, name, value, how) for client in both)
+    assert kafka == ours
+
+
+@pytest.mark.kafka
+def test_values_are_told_alike_with_all_they_cover(both: tuple[Socket, Socket]) -> None:
+    name = "message.max.bytes"
+    moves = (("", "2000000", SET), ("1", "3000000", SET), ("1", None, DELETE), ("", None, DELETE))
+    for broker, value, how in moves:
+        assert [altered(client, broker, name, value, how, only=False) for client in both] == ["NONE"] * 2
+        wanted = [told(both[1], one, name) for one in ("1", "")]
+        end = time.monotonic() + PATIENCE
+        while (found := [told(both[0], one, name) for one in ("1", "")]) != wanted:
+            assert time.monotonic() < end, (broker, value, found, wanted)
+            time.sleep(0.05)  # a broker hears of it from its controller
