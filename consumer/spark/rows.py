@@ -38,7 +38,7 @@ from ..blocking.cluster import Cluster
 from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .access import said_in_kafkas_words
-from .arrow import Builder, RecordBatch, cut
+from .arrow import Builder, RecordBatch, cut, pieces
 from .logs import connect, ridden_out
 from .offsets import DataLoss, Range
 from .options import Options
@@ -66,7 +66,9 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
     builder = Builder(schema, partition.range, check_crcs=check_crcs, formats=options.formats)
     with said_in_kafkas_words():
         for chunk in _chunks(partition.range, options):
-            yield from builder.batches(chunk.records, chunk.aborted, chunk.position)
+            # Which transactions are aborted is counted from the beginning of an answer.
+            for piece in [chunk.records] if chunk.aborted else pieces(chunk.records):
+                yield from builder.batches(piece, chunk.aborted, chunk.position)
     _freeze()
 
 

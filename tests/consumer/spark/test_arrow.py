@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType
 
-from consumer.spark.arrow import Builder, cut
+from consumer.spark.arrow import PIECE_BYTES, ROWS, Builder, cut, pieces
 from consumer.spark.offsets import Range
 from kproto.errors import RecordError
-from kproto.records import encode_batch
+from kproto.records import batches, encode_batch
 from kproto.records.record import Record
 
 
@@ -40,6 +42,24 @@ def test_when_nothing_begins_before_the_end_it_is_a_gap_and_is_reached() -> None
 
 def test_without_a_whole_batch_nothing_is_reached() -> None:
     assert cut(batch(0)[:-1], 5)[1] is None
+
+
+def sizes(*given: bytes) -> list[int]:
+    """How many batches the pieces have; together they are what was given."""
+    found = list(pieces(b"".join(given)))
+    assert b"".join(found) == b"".join(given)
+    return [len(list(batches(piece))) for piece in found]
+
+
+def test_what_is_compressed_is_opened_in_pieces_of_whole_batches() -> None:
+    """What takes much more room than it has on the wire is not all there at once."""
+    many = [Record(n, 0, None, b"the same again" * 9) for n in range(ROWS // 4)]
+    large = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES // 3))]
+    huge = [Record(0, 0, None, Random(0).randbytes(PIECE_BYTES * 2))]
+    assert sizes(*[encode_batch(many, compression="gzip")] * 10) == [4, 4, 2]
+    assert sizes(*[encode_batch(large, compression="gzip")] * 5) == [2, 2, 1]
+    assert sizes(*[encode_batch(huge, compression="gzip")] * 2) == [1, 1]
+    assert sizes(*[encode_batch(many)] * 10) == [10]
 
 
 def test_a_broken_batch_is_told_with_its_partition_its_offsets_and_the_way_out() -> None:

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from consumer.engine.connection import Call
 from consumer.spark import rows
+from consumer.spark.arrow import ROWS
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
@@ -236,6 +237,21 @@ def test_no_slice_has_more_than_asked_for(filled: Filled) -> None:
     assert [
         s.range.size for s in reader(filled, maxRecordsPerPartition=30).partitions() if isinstance(s, Slice)
     ] == [25] * 4
+
+
+@pytest.mark.parametrize(
+    ("compression", "lengths"), [("gzip", [30_000, 30_000]), ("none", [ROWS, 60_000 - ROWS])]
+)
+def test_a_fetch_of_compressed_batches_is_decoded_in_pieces(
+    filled: Filled, compression: str, lengths: list[int]
+) -> None:
+    filled.topic("t", 0)
+    for _ in range(2):
+        records = [Record(n, HOUR, None, None) for n in range(30_000)]
+        filled.cluster.produce(T0, encode_batch(records, compression=compression))
+    planned = reader(filled)
+    [slice_] = planned.partitions()
+    assert [batch.num_rows for batch in planned.read(slice_)] == lengths
 
 
 def test_sparks_own_empty_slice_has_no_rows(filled: Filled) -> None:
