@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from kproto import Cluster, running
+from kproto.errors import KprotoError
 
 
 @contextmanager
@@ -19,6 +20,9 @@ def broker(description: str, topics: dict[str, int]) -> Generator[str]:
         with running(topics=topics) as server:
             yield server.bootstrap
     else:
-        with Cluster(options.bootstrap) as cluster:
-            cluster.create_topics(topics, exist_ok=True)
+        try:
+            with Cluster(options.bootstrap) as cluster:
+                cluster.create_topics(topics, exist_ok=True)
+        except KprotoError as error:
+            parser.exit(1, f"{error}\n")
         yield options.bootstrap

@@ -38,3 +38,14 @@ def test_the_program_runs(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert SAYS[name] in done.stdout
     assert done.stderr == ""
+
+
+def test_a_broker_that_is_not_there_is_told_in_a_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "reader.py"), "--bootstrap", "127.0.0.1:1"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (1, "no broker at 127.0.0.1:1: connection refused\n")
