@@ -96,8 +96,6 @@ class Chunk:
         self._most = max_decompressed
         # Those of the same answer, in its order: they are decoded together.
         self._mates: list[Chunk] = [] if mates is None else mates
-        if isinstance(data, memoryview):
-            self._mates.append(self)
         self._lent = False
         self.position = position
         self.end, self.leader_epoch = _end_of(data)
@@ -114,6 +112,8 @@ class Chunk:
         self._rows: list[ConsumerRecord] = []
         self._at = 0
         self._error: RecordError | None = None
+        if isinstance(data, memoryview):
+            self._mates.append(self)  # last: of one that can't be made nobody else may know
 
     @property
     def exhausted(self) -> bool:

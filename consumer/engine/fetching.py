@@ -37,6 +37,7 @@ from .buffers import Chunk
 from .connection import Call, How, Prepared
 from .core import Core, MetadataKeeper
 from .finding import Finder
+from .metadata import BELIEVED
 from .network import FETCH as FETCH_LANE
 from .network import MAIN, SIDE
 from .positions import PartitionState
@@ -420,7 +421,8 @@ class Fetcher:
         if leader.leader_id >= 0:
             view.led(state.partition, leader.leader_id, leader.leader_epoch)
         if view.leader(state.partition) in (None, node):
-            if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH:
+            # The broker is behind, for a moment; or there is no such epoch.
+            if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > BELIEVED:
                 view.forget_leader(state.partition)
             state.rest(self._core.now + wait)
         else:

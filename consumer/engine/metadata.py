@@ -3,7 +3,9 @@
 Rules that hold here:
 
 * The newest leader epoch wins: an answer with an older epoch for a partition doesn't replace what is known
-  (M198), unless the topic id changed: then it is another topic with an old name.
+  (M198), unless the topic id changed: then it is another topic with an old name. Where nobody is known to
+  lead, and BELIEVED answers in a row tell the older epoch, the newer one was none, or is lost (a cluster that
+  was restored): without that nobody would ever read the partition again.
 * A topic that the broker says doesn't exist is kept as an error, not as absent: "not asked yet" and "not
   there" are two things.
 * Nothing is ever guessed: an unknown leader is None.
@@ -27,6 +29,9 @@ NO_LEADER = -1
 # Below this version leader epochs of Metadata can go back in time (KAFKA-9261): they are not used.
 RELIABLE_EPOCHS = 9
 
+# They come once in a second; a broker that starts again is behind for less than that.
+BELIEVED = 10
+
 
 class BrokerAddress(msgspec.Struct, frozen=True):
     id: int
@@ -40,6 +45,12 @@ class PartitionView(msgspec.Struct):
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
+    older: int = 0  # answers with an older epoch since nobody is known to lead
+
+    def outlived(self) -> bool:
+        """Another answer tells an older epoch: whether this one is to be given up."""
+        self.older = self.older + 1 if self.leader is None else 0
+        return self.older >= BELIEVED
 
 
 class TopicView(msgspec.Struct):
@@ -104,6 +115,7 @@ class ClusterView:
                     and known.leader_epoch is not None
                     and epoch is not None
                     and epoch < known.leader_epoch
+                    and not known.outlived()
                 ):
                     fresh = known
                 else:

@@ -7,17 +7,20 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproto.error_codes import ErrorCode
-from kproto.messages.fetch import FetchRequest
+from kproto.errors import RecordError
+from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.index import API_NAMES, response_class
 from kproto.messages.list_offsets import ListOffsetsRequest
+from kproto.records import Record, encode_batch
 from kproto.testing.world.network import Wire
 from kproto.wire.message import Message
-from tests.consumer.world import Consumer, World
+from tests.consumer.world import Client, Consumer, World
 
 KEYS = {name: key for key, name in API_NAMES.items()}
 PLACES = [
@@ -129,3 +132,50 @@ def test_a_leader_to_whom_every_start_is_out_of_range_is_asked_less_and_less() -
     assert len(world.asked(a, FetchRequest)) <= 30
     world.bad = False
     assert world.run(2_000, until=lambda: len(a.records) == 2)
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+@pytest.mark.parametrize("read", [True, False])
+def test_an_epoch_that_never_was_costs_seconds(read: bool, forgotten: bool) -> None:
+    """One answer of a broker that is out of its mind, or a cluster that was restored: epochs go back."""
+    world = Hostile("Metadata topics.partitions.leader_epoch", 2**31 - 1)
+    a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)
+    a.assign(dict.fromkeys(world.partitions()))
+    if read:
+        world.put()
+    world.run(3_000)
+    world.bad = True
+    world.run(3_000)
+    world.bad = False
+    for partition in world.partitions() if forgotten else ():
+        a.engine.core.view.forget_leader(partition)
+    before = len(a.records)
+    world.put()
+    assert world.run(60_000, until=lambda: len(a.records) == before + 2)
+
+
+def test_a_partition_whose_bytes_hold_no_batch_harms_nobody_else_of_the_same_answer() -> None:
+    world = World({"t": 2})
+
+    def cut(client: Client, request: Any, version: int) -> Any:
+        """A batch that is cut of one partition beside a thousand records of the other."""
+        if not isinstance(request, FetchRequest) or not request.topics:
+            return None
+        asked = {one.partition: one.fetch_offset for one in request.topics[0].partitions}
+        entries = [
+            PartitionData(
+                partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=data
+            )
+            for index, data in enumerate((many[:-1], many))
+            if asked.get(index) == 0
+        ]
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=entries)
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    many = encode_batch([Record(offset, 0, None, b"x") for offset in range(1_000)])
+    world.tamper = cut
+    a = world.consumer()
+    a.assign(dict.fromkeys(world.partitions(), 0))
+    world.run(10_000)
+    assert [record.offset for record in a.records] == list(range(1_000))
+    assert isinstance(a.errors[0], RecordError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from consumer.engine.metadata import BrokerAddress, ClusterView, metadata_request
+from consumer.engine.metadata import BELIEVED, BrokerAddress, ClusterView, metadata_request
 from kproto.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -48,6 +48,18 @@ def test_the_newest_leader_epoch_wins() -> None:
     """M198: brokers answer from metadata of different age."""
     assert view(answer(leader=1, epoch=5), answer(leader=2, epoch=4)).leader(tp("t", 0)) == 1
     assert view(answer(leader=1, epoch=5), answer(leader=2, epoch=6)).leader(tp("t", 0)) == 2
+
+
+def test_an_older_epoch_is_believed_when_nobody_leads_and_all_answers_tell_it() -> None:
+    behind = [answer(leader=2, epoch=4)] * BELIEVED
+    assert view(answer(leader=1, epoch=5), *behind, *behind).leader(tp("t", 0)) == 1
+    known = view(answer(leader=1, epoch=5), *behind[1:])
+    known.forget_leader(tp("t", 0))
+    for one in behind[1:]:
+        known.update(one, 0, version=13, everything=False)
+    assert known.leader(tp("t", 0)) is None
+    known.update(answer(leader=2, epoch=4), 0, version=13, everything=False)
+    assert known.leader(tp("t", 0)) == 2
 
 
 def test_epochs_of_another_topic_with_the_same_name_do_not_count() -> None:
