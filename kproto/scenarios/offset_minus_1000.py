@@ -120,7 +120,7 @@ class Handler:
         self.told.moment(f"a request: assign and seek to {WANTED}", "handler")
         self.app.do(contract.Assign({TP: WANTED}))
         self.app.do(contract.Seek(TP, WANTED))
-        refused = [one.name for one in self.app.reports[reports:] if one.name in ("_STATE", "_INVALID_ARG")]
+        refused = [one.name for one in self.app.reports[reports:] if one.name in REFUSED]
         prints: list[tuple[int | None, str]] = []
         for number in range(1, polls + 1):
             event = self.poll(timeout_ms)
@@ -140,6 +140,8 @@ def _kind(printed: tuple[int | None, str]) -> tuple[int | None, str]:
     return assigned, event.partition(" ")[0]
 
 
+REFUSED = ("_STATE", "_INVALID_ARG", "_UNKNOWN_PARTITION")
+"""What a seek may say."""
 GOOD = Request(WANTED, WANTED, "ok")
 BAD = Request(STORED, COMMITTED, "ok")
 EVENT = (
@@ -323,23 +325,30 @@ def _joins(handler: Handler) -> int:
 
 @scenario(
     "S0-8",
-    "A seek right behind an assign may come too early: _STATE, and the assign's offset holds",
+    "A seek may come too early: _UNKNOWN_PARTITION, or _STATE; the assign's offset holds",
     says="seek after assign returned no error (in the document's runs).",
     given="an application that was assigned nothing yet",
-    when="it seeks a partition that isn't fetched",
-    then="the seek fails with _STATE; assigned at 2, messages come from 2 all the same",
+    when="it seeks; and seeks again when the partition was assigned and given up",
+    then="_UNKNOWN_PARTITION, then _STATE; assigned at 2, messages come from 2 all the same",
 )
 def too_early(told: Told) -> None:
     handler = Handler(told, join_ms=3_000)
+    handler.app.do(contract.Seek(TP, 7))
+    handler.app.do(contract.Assign({TP: WANTED}))
+    handler.wait(200)
+    handler.app.do(contract.Assign({}))
+    handler.wait(200)
     handler.app.do(contract.Seek(TP, 7))
     refused = [one.name for one in handler.app.reports]
     handler.app.do(contract.Assign({TP: WANTED}))
     for _ in range(4):
         handler.poll(400)
     first = offsets(handler.app, TP)[0]
-    told.result("seek before the assign", refused)
+    told.result("seek before the assign, and behind its end", refused)
     told.result("first message", first)
-    told.claim("the seek is refused with _STATE", refused == ["_STATE"])
+    told.claim(
+        "nobody knows the partition, then nobody fetches it", refused == ["_UNKNOWN_PARTITION", "_STATE"]
+    )
     told.claim("messages come from the assign's offset", first == WANTED)
 
 

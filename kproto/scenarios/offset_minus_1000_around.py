@@ -243,8 +243,8 @@ def pure_python(told: Told) -> None:
     given="a handler whose subscribe names a topic twice, whose assign has an offset that means "
     "nothing, and whose seek comes too early",
     when="it goes on as if nothing had happened: assigns at 2, polls, and polls on at the end",
-    then="_INVALID_ARG twice and _STATE are printed; messages come from 2; after the last one polls "
-    "print nil",
+    then="_INVALID_ARG twice and _UNKNOWN_PARTITION are printed; messages come from 2; after the last one "
+    "polls print nil",
 )
 def printed(told: Told) -> None:
     handler = Handler(told, join_ms=0, extra={"enable.partition.eof": False})
@@ -268,7 +268,7 @@ def printed(told: Told) -> None:
         events.append(str(len(handler.app.records) - before or "nil"))
     told.result("printed", said)
     told.result("messages of each poll", events)
-    refused = ["subscribe: _INVALID_ARG", "assign: _INVALID_ARG", "seek: _STATE", "assign: <nil>"]
+    refused = ["subscribe: _INVALID_ARG", "assign: _INVALID_ARG", "seek: _UNKNOWN_PARTITION", "assign: <nil>"]
     told.claim("each refused call has its error, and the next one goes through", said == refused)
     told.claim("messages come from 2", offsets(handler.app, TP) == list(range(WANTED, END)))
     told.claim("then there is nothing", events[-1] == "nil")

@@ -15,8 +15,8 @@ event in the queue, and answers later than an assign() that the application made
 * M146: logical offsets by name (`names`): STORED -1000, INVALID -1001, BEGINNING -2, END -1.
 * M165, M194: no fetch sessions, one fetch per broker; what a partition's older version fetched is dropped.
 
-A seek that is refused is Report("error", "_STATE" or "_INVALID_ARG"); so is a wrong assign. `assignment` and
-`position` are what the application may look at.
+A seek that is refused is Report("error", "_STATE", "_UNKNOWN_PARTITION" or "_INVALID_ARG"); so is a
+wrong assign. `assignment` and `position` are what the application may look at.
 """
 
 from .calling import assignment, position

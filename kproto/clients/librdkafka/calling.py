@@ -20,7 +20,7 @@ from .. import contract as c
 from . import assigning, knowing, toppars
 from .joining import join
 from .leaving import leave_maybe
-from .names import INVALID, PARTITION_EOF
+from .names import INVALID, PARTITION_EOF, UNKNOWN_PARTITION
 from .rebalancing import answer, default_answer, rejoin, revoke_all_rejoin, tell_incremental, unassign
 from .state import (
     CoordState,
@@ -121,8 +121,16 @@ def assign(state: State, event: c.Assign, out: Out) -> None:
 
 
 def seek(state: State, event: c.Seek, out: Out) -> None:
-    """rd_kafka_seek; Report("error", "_STATE") where it is too early."""
-    error = toppars.seek(state, state.partitions.get(event.partition), event.offset, out)
+    """rd_kafka_seek; Report("error", "_STATE") where it is too early.
+
+    It is "_UNKNOWN_PARTITION" of what isn't assigned and was not met in metadata either.
+    """
+    tp = event.partition
+    met = tp.topic in state.local_topics and state.cluster.leader(tp) is not None
+    if tp not in state.all and not met:
+        error: tuple[str, str] | None = UNKNOWN_PARTITION
+    else:
+        error = toppars.seek(state, state.partitions.get(tp), event.offset, out)
     if error is not None:
         out.append(c.Report("error", error[0], f"Failed to seek to offset {event.offset}: {error[1]}"))
 

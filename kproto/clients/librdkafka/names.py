@@ -51,6 +51,7 @@ def name_of_error(code: int) -> str:
 
 
 STATE = ("_STATE", "Local: Erroneous state")
+UNKNOWN_PARTITION = ("_UNKNOWN_PARTITION", "Local: Unknown partition")
 INVALID_ARG = ("_INVALID_ARG", "Local: Invalid argument or configuration")
 CONFLICT = ("_CONFLICT", "Local: Conflicting use")
 NO_OFFSET = ("_NO_OFFSET", "Local: No offset stored")

@@ -61,6 +61,6 @@ MUTANTS: Table = {
     "S0-16": Mutant("STORED by another name", names._NAMES, names.STORED, "BEGINNING"),
     "S0-17": Mutant("another name of another property", conf.ALIASES, "metadata.broker.list", "group.id"),
     "S0-18": Mutant("a library", names.__spec__, "origin", "/usr/lib/librdkafka.so"),
-    "S0-19": SEEKS_AT_ONCE,
+    "S0-19": Mutant("a seek of what nobody knows", calling, "UNKNOWN_PARTITION", names.STATE),
     "S0-20": Mutant("two threads may be in one consumer", Threaded, "_enter", lambda *_, **__: False),
 }
