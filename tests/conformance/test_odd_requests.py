@@ -32,7 +32,8 @@ REQUESTS: Final = 20
 ODD: Final = (0.08, 0.25)  # how often a field is odd, from scene to scene
 
 ALONE: Final = (
-    "AlterUserScramCredentials", "CreateAcls", "CreatePartitions", "CreateTopics", "DeleteAcls",
+    "AlterUserScramCredentials", "ApiVersions", "CreateAcls", "CreatePartitions", "CreateTopics",
+    "DeleteAcls",
     "DeleteGroups", "DeleteRecords", "DeleteTopics", "DescribeAcls", "DescribeCluster", "DescribeConfigs",
     "DescribeGroups", "DescribeTopicPartitions", "DescribeUserScramCredentials", "Fetch",
     "FindCoordinator", "Heartbeat", "IncrementalAlterConfigs", "InitProducerId", "JoinGroup", "LeaveGroup",
