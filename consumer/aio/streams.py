@@ -96,20 +96,17 @@ class _Protocol(asyncio.BufferedProtocol):
             self.transport.close()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.gathered.room() if self._room is None else self._room[:]
+        return self.gathered.room() if self._room is None else self._room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._came(nbytes)
-        self._read_on()
-
-    def _came(self, nbytes: int) -> None:
-        if self.pipe is None or self._room is None:
+        if self.pipe is not None and self._room is not None:
+            try:
+                self._through(self.pipe, self._room[:nbytes])
+            except TlsFailed as error:
+                self._broke(str(error), denied=error.final)
+        else:
             self._took(nbytes)
-            return
-        try:
-            self._through(self.pipe, self._room[:nbytes])
-        except TlsFailed as error:
-            self._broke(str(error), denied=error.final)
+            self._read_on()
 
     def _read_on(self) -> None:
         """Reads what else is there of a large answer: a round of the loop for each read costs more than the
@@ -118,7 +115,7 @@ class _Protocol(asyncio.BufferedProtocol):
             if not self.gathered.expects_more or self.silent or self.transport is None:
                 return
             try:
-                with self.get_buffer(-1) as room:
+                with self.gathered.room() as room:
                     size = self.sock.recv_into(room, 0, NOW) if self.sock is not None else 0
             except BlockingIOError:
                 return
@@ -127,7 +124,7 @@ class _Protocol(asyncio.BufferedProtocol):
                 return
             if not size:  # the end, which the transport sees, too
                 return
-            self._came(size)
+            self._took(size)
 
     def _through(self, pipe: Pipe, data: memoryview) -> None:
         was_secured = pipe.secured

@@ -63,9 +63,6 @@ if TYPE_CHECKING:
 TLS_ROOM = 256 * 1024
 """Bytes of TLS that are read at once."""
 
-TLS_RECORD = 17 * 1024
-"""More than what may be held of a record of TLS that isn't whole."""
-
 MOST_READS = 16
 """Reads of one connection before the others have their turn."""
 
@@ -452,21 +449,28 @@ class Sockets:
     ) -> None:
         if self._room is None:
             self._room = memoryview(bytearray(TLS_ROOM))
-        before, came = len(events), False
+        before = len(events)
         try:
-            for _ in range(MOST_READS):
-                left = pipe.secured and known.gathered.missing - TLS_RECORD
-                room, how = (self._room[:left], ALL) if left > WHOLE else (self._room, NOW)
-                most, size = len(room), sock.recv_into(room, 0, how)
+            size = sock.recv_into(self._room, 0, NOW)
+            if not size:
+                self._broke(key, pipe.end(), events)
+                return
+            was_secured = pipe.secured
+            try:
+                pipe.feed(self._room[:size])
+            finally:  # also the alert that says why
+                if (out := pipe.outgoing()) and key in self._sockets:
+                    self._send(key, known, sock, out, events)
+            if pipe.secured and not was_secured:
+                events.append(Opened(key))
+            while key in self._sockets:
+                with known.gathered.room() as room:
+                    size = pipe.read_into(room)
                 if not size:
-                    self._broke(key, pipe.end(), events)
-                    return
-                came = True
-                self._unseal(key, known, pipe, sock, room[:size], events)
-                if how == NOW or size < most or key not in self._sockets:
                     break
+                events.extend(Answer(key, body) for body in known.gathered.took(size))
         except BlockingIOError:
-            pass
+            return
         except TlsFailed as error:
             if key in self._sockets:
                 self._broke(key, str(error), events, denied=error.final)
@@ -478,32 +482,8 @@ class Sockets:
                 self._broke(key, reason(error), events)
         if len(events) > before:
             known.said = float("inf")
-        elif came and pipe.secured:
+        elif pipe.secured:
             self._coming(key, known, events)
-
-    def _unseal(
-        self,
-        key: int,
-        known: _Socket,
-        pipe: Pipe,
-        sock: socket.socket,
-        data: memoryview,
-        events: list[NetworkEvent],
-    ) -> None:
-        was_secured = pipe.secured
-        try:
-            pipe.feed(data)
-        finally:  # also the alert that says why
-            if (out := pipe.outgoing()) and key in self._sockets:
-                self._send(key, known, sock, out, events)
-        if pipe.secured and not was_secured:
-            events.append(Opened(key))
-        while key in self._sockets:
-            with known.gathered.room() as room:
-                size = pipe.read_into(room)
-            if not size:
-                break
-            events.extend(Answer(key, body) for body in known.gathered.took(size))
 
     # ---- the end
 

@@ -124,11 +124,6 @@ class Gathered:
         """Whether a large frame has begun, and is not whole yet."""
         return self._size >= 0
 
-    @property
-    def missing(self) -> int:
-        """How many bytes are to come of the large frame in progress; 0 if there is none."""
-        return self._size - self._filled if self._size >= 0 else 0
-
     def room(self) -> memoryview:
         """Where the next bytes go; to be used before the next call, and to be let go of then."""
         if self._size < 0:
