@@ -63,8 +63,8 @@ A client for asyncio has no such loss: on a quiet Xeon its columns took 302 ms f
 and 221 without, 0.74 (9 rounds), where the blocking client took 357 to 396 and 206, so 0.52 to 0.61. What it
 loses is between its two threads, and not found yet. Tried and lost there, 5 to 7 rounds each, base 0.53 to
 0.61: the kernel asked for all that is missing of an answer (MSG_WAITALL, 0.45 to 0.52), only while the
-application computes (0.54, rows 0.57 beside 0.53; no difference on a busy machine), TLS opened in turns with who decodes
-(0.51), the next fetch written by the application's thread as it is without TLS (0.52).
+application computes (0.54, rows 0.57 beside 0.53; no difference on a busy machine), TLS opened in turns with
+who decodes (0.51), the next fetch written by the application's thread as it is without TLS (0.52).
 """
 
 from __future__ import annotations
