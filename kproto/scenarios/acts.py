@@ -175,7 +175,8 @@ def _said(one: Seen, reading: dict[tuple[str, TopicPartition], int]) -> str | No
             reading[one.who, tp] = one.detail[-1] + 1
             return None if goes_on else f"reads {partitions} from offset {one.detail[0]} on"
         case "raised":
-            words: tuple[str | None, ...] = (one.detail,) if isinstance(one.detail, str) else one.detail
+            whole = isinstance(one.detail, str | BaseException)
+            words: tuple[str | None, ...] = (str(one.detail),) if whole else one.detail
             return f"poll raises {': '.join(filter(None, words))}"
         case "sought":
             return f"seeks {partitions} to {one.detail}"
