@@ -41,16 +41,17 @@ class Book:
     doubled: int = 0
     count: int = 0
     last_at: float = 0.0
+    silences: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """From when to when nothing came, where that was longer than a second."""
     longest_silence: float = 0.0
-    down: float = 0.0
-    """How long the broker was away at most, from its death to its first answer."""
+    """Without the time that the broker was away, from each death to the first answer."""
 
     def note(self, who: str, expected: dict[int, int], records: list[Any]) -> None:
         with self.lock:
             now = time.monotonic()
             if records:
-                if self.last_at:
-                    self.longest_silence = max(self.longest_silence, now - self.last_at)
+                if self.last_at and now - self.last_at > 1:
+                    self.silences.append((self.last_at, now))
                 self.last_at = now
             for record in records:
                 partition, offset = record.partition, record.offset
@@ -150,14 +151,14 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
             for thread in threads:
                 thread.start()
             random = Random(seed)
+            away: list[tuple[float, float]] = []
             for _ in range(kills):
                 time.sleep(random.uniform(0.3, 0.9) * seconds / max(1, kills))
                 kafka.kill()
                 died = time.monotonic()
                 time.sleep(random.uniform(0.1, 1.0))
                 kafka.start()
-                for book in books.values():
-                    book.down = max(book.down, time.monotonic() - died)
+                away.append((died, time.monotonic()))
             threads[-1].join()
             threads[-2].join()
             end = time.monotonic() + 40
@@ -166,10 +167,18 @@ def run(scratch: Path, seed: int, records: int, kills: int, seconds: float) -> d
             over.set()
             for thread in threads:
                 thread.join()
+            for book in books.values():
+                heard = (until - since - lost_time(since, until, away) for since, until in book.silences)
+                book.longest_silence = max(heard, default=0.0)
     finally:
         over.set()
         kafka.kill()
     return books
+
+
+def lost_time(since: float, until: float, away: list[tuple[float, float]]) -> float:
+    """How much of this time the broker was away."""
+    return sum(max(0.0, min(until, back) - max(since, died)) for died, back in away)
 
 
 def produce(bootstrap: str, records: int, seconds: float) -> None:
