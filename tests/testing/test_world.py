@@ -16,6 +16,7 @@ import pytest
 
 import kproto.testing.world
 from consumer.engine import finding
+from kproto.clients.common import Committing, offset_commit
 from kproto.clients.index import client
 from kproto.errors import ConfigError, IllegalState
 from kproto.group.assignors import ASSIGNORS, Assignor
@@ -494,3 +495,10 @@ def test_who_begins_a_new_partition_at_its_end_has(monkeypatch: pytest.MonkeyPat
     world.run(600_000)
     with pytest.raises(Broken, match="t-1 is committed at 1 without 0"):
         check(world)
+
+
+def test_an_operators_request_for_a_group_goes_to_its_coordinator() -> None:
+    world, groups = World({"t": 1}, brokers=3), ("a", "b", "c", "d")
+    for group in groups:
+        world.operator(offset_commit(group, -1, "", None, {tp("t", 0): Committing(5)}), 2)
+    assert [world.committed(group, tp("t", 0)) for group in groups] == [5] * 4

@@ -119,10 +119,12 @@ class Operator:
         log.append(assign_offsets(made, log.end_offset, log.leader_epoch), 1, world.now)
 
     def operator(self, request: Message, version: int) -> None:
-        """Send a request on a connection of its own, to the first broker that is up; no answer is looked
-        at.
+        """Send a request on a connection of its own, to its group's coordinator, or to the first broker that
+        is up; no answer is looked at.
         """
-        self._ask(request, version, self._up())
+        group = getattr(request, "group_id", None)
+        here = None if group is None else self._world.cluster.coordinating(group)
+        self._ask(request, version, here if here in self._world.brokers else self._up())
 
     # ---- leaders, coordinators, brokers
 
