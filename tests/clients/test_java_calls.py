@@ -179,26 +179,27 @@ def test_a_poll_after_close_throws(release: ModuleType) -> None:
 # ---- poll(long)
 
 
-def test_poll_of_a_long_takes_no_longer_when_the_join_is_quick() -> None:
-    world = World({"t": 1})
+def polled_for_a_long(world: World) -> tuple[Any, int]:
+    """A new member of 2.6 behind its first poll(500), and when that began."""
     a = member(world, java_2_6)
     a.pause_polling()
     world.run(60)
     begun = world.now
     a.poll_once(500, patient=True)
     assert world.run(10_000, until=lambda: not a.polling)
+    return a, begun
+
+
+def test_poll_of_a_long_takes_no_longer_when_the_join_is_quick() -> None:
+    world = World({"t": 1})
+    a, begun = polled_for_a_long(world)
     assert a.owned
     assert world.now - begun == 500
 
 
 def test_poll_of_a_long_whose_time_is_over_ends_with_the_next_answer() -> None:
     world = World({"t": 1}, {"group.initial.rebalance.delay.ms": 3_000})
-    a = member(world, java_2_6)
-    a.pause_polling()
-    world.run(60)
-    begun = world.now
-    a.poll_once(500, patient=True)
-    assert world.run(10_000, until=lambda: not a.polling)
+    a, begun = polled_for_a_long(world)
     assigned = next(one.at for one in world.seen if one.what == "assigned")
     assert assigned - begun >= 2_900
     assert world.now - assigned < 100
