@@ -453,7 +453,8 @@ class Membership:
         """Whether joining is in vain."""
         if isinstance(call.response, JoinGroupResponse | SyncGroupResponse):
             code = call.response.error_code
-            why = describe(code) if code in REFUSED else ""
+            endless = self.member is not None and self.member.joins > machine.JOINS_AT_ONCE
+            why = describe(code) if code in REFUSED or (code and endless) else ""
         elif isinstance(call.message, JoinGroupRequest | SyncGroupRequest) and call.how is How.silent:
             why = str(call.error)
         else:

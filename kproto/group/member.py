@@ -26,6 +26,8 @@ Where kproto differs from Java, because Java's members lose records or fight for
 * Partitions are lost when max.poll.interval.ms is over, not at the poll after it. It counts while the
   application is outside of poll, or in a callback: a poll that waits is alive however long it waits
   (librdkafka's rule; Java's counts from when poll was called, and no poll of Java's may wait that long).
+* A member that is told to join again at once, and again, waits from the sixth time on: Java's asks as fast
+  as the coordinator answers.
 * SyncGroup's COORDINATOR_LOAD_IN_PROGRESS is tried again after a backoff, as JoinGroup's is.
 """
 
@@ -90,6 +92,7 @@ from .member_leaving import (
 )
 from .member_state import (
     EDGES,
+    JOINS_AT_ONCE,
     LOOKING,
     POLL_WATCHED,
     STABLE,
@@ -122,6 +125,7 @@ from .reasons import (
 __all__ = [
     "EDGES",
     "JAVA",
+    "JOINS_AT_ONCE",
     "TABLE",
     "Action",
     "Assign",
@@ -187,7 +191,7 @@ def next_deadline(member: Member) -> int | None:
             found.append(member.heartbeat_at)
     if member.state in POLL_WATCHED:
         found.append(member.poll_at)
-    if known and member.state is UNJOINED:
+    if known and (member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)):
         found.append(member.retry_at)
     if not known and not member.finding and member.state in LOOKING:
         found.append(member.find_at)
@@ -440,11 +444,9 @@ def _go_on(member: Member, now: int, out: Out) -> None:
             member.finding = True
             out.append(FindCoordinator())
         return
-    if member.state is STABLE:
-        if member.rejoin_needed:
+    if (member.state is STABLE and member.rejoin_needed) or member.state is UNJOINED:
+        if not _waits(member, now):
             prepare(member, out)
-    elif member.state is UNJOINED and not _waits(member, now):
-        prepare(member, out)
 
 
 def _ignored(member: Member, event: Event, now: int, out: Out) -> None:

@@ -10,7 +10,7 @@ from . import leader
 from .assignors import Assignor
 from .member_events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
 from .member_leaving import error, fail, fence, join_later, let_go, lose_coordinator, reset
-from .member_state import Member, Out, S, move, poll_watched, want_rejoin, wants
+from .member_state import Member, Out, S, move, not_for_ever_at_once, poll_watched, want_rejoin, wants
 from .reasons import (
     FAILED_WITH,
     GET_MEMBER_ID,
@@ -75,6 +75,7 @@ def join(member: Member, out: Out) -> None:
             return
         protocols.append(offer)
     member.joined_topics = member.topics
+    member.joins += 1
     request = JoinGroupRequest(
         group_id=config.group_id,
         session_timeout_ms=config.session_timeout_ms,
@@ -117,6 +118,7 @@ def join_answered(member: Member, event: Received, now: int, out: Out) -> None:
         join_later(member, java_name(code), now, 0)
     else:
         fail(member, error(code, "JoinGroup", member.config), java_name(code), out)
+    not_for_ever_at_once(member, now)
 
 
 def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> None:
@@ -244,6 +246,7 @@ def sync_answered(member: Member, event: Received, now: int, out: Out) -> None:
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
         fail(member, error(code, "SyncGroup", member.config), java_name(code), out)
+    not_for_ever_at_once(member, now)
 
 
 def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
@@ -296,7 +299,7 @@ def adopt(member: Member, assignment: Assignment, out: Out) -> None:
     before = set(member.owned)
     added = tuple(tp for tp in owned if tp not in before)
     new = leader.new_partitions(added, member.existed)
-    member.owned, member.adopting = owned, None
+    member.owned, member.adopting, member.joins = owned, None, 0
     member.last_assigned, member.last_generation = owned, member.generation
     move(member, S.stable)
     out.append(Assign(added, owned, member.generation, member.generation == 1, new, dict(member.existed)))

@@ -69,6 +69,9 @@ POLL_WATCHED = HEARTBEATING - {S.unsubscribing, S.closing}
 LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting, S.stable}
 """Where an unknown coordinator is looked for."""
 
+JOINS_AT_ONCE = 5
+"""So many joins without an assignment follow each other as fast as Java's; more wait."""
+
 
 class Identity(msgspec.Struct, frozen=True):
     """Who this member is to the coordinator: what an OffsetCommit has to carry."""
@@ -122,6 +125,7 @@ class Member:
         self.coordinator: object | None = None
         self.finding = False
         self.finds_failed = 0
+        self.joins = 0  # JoinGroup requests since the last assignment
         self.heartbeats_failed = 0
 
         # Deadlines, in milliseconds; None where there is nothing to wait for.
@@ -212,6 +216,13 @@ def poll_watched(member: Member, now: int) -> None:
 def heartbeat_failed(member: Member, now: int) -> None:
     member.heartbeat_at = now + growing(member, member.heartbeats_failed)
     member.heartbeats_failed += 1
+
+
+def not_for_ever_at_once(member: Member, now: int) -> None:
+    """A coordinator whose answers make a member join again at once, and again, is asked less and less."""
+    again = member.rejoin_needed and member.state in (S.unjoined, S.releasing, S.stable)
+    if again and member.joins > JOINS_AT_ONCE:
+        member.retry_at = max(member.retry_at or 0, now + growing(member, member.joins - JOINS_AT_ONCE))
 
 
 def growing(member: Member, failures: int) -> int:

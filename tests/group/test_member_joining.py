@@ -293,6 +293,25 @@ def test_an_unknown_member_id_in_join_starts_anew_at_once() -> None:
     assert (request.member_id, request.reason) == ("", "rebalance failed due to UnknownMemberIdException")
 
 
+def test_a_coordinator_that_says_again_at_once_for_ever_is_asked_less_and_less() -> None:
+    """Java's asks as fast as it answers; here the sixth join and those after it wait, until one succeeds."""
+    solo = Solo().joining()
+    at: list[int] = []
+    for code in [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS] * 3:
+        solo.answer_join(code)
+        start = solo.now
+        while not solo.sends(JoinGroupRequest):
+            solo.wait(1)
+        at.append(solo.now - start)
+    assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
+    solo.answer_join()
+    solo.answer_sync(*parts("t", 0, 1))
+    solo.tell(RequestRejoin("because"))
+    solo.let_go()
+    solo.answer_join(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert solo.sends(JoinGroupRequest)
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -131,6 +131,11 @@ def what_was_let_go_of_is_still_claimed(patch: Patch) -> None:
 
 
 @mutant
+def whoever_is_told_so_joins_at_once_for_ever(patch: Patch) -> None:
+    replace(patch, "not_for_ever_at_once", lambda who, now: None)
+
+
+@mutant
 def every_answer_counts_for_the_present(patch: Patch) -> None:
     replace(patch, "is_present", lambda who, generation, member_id: who.generation is not None)
 
