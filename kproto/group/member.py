@@ -444,9 +444,9 @@ def _go_on(member: Member, now: int, out: Out) -> None:
             member.finding = True
             out.append(FindCoordinator())
         return
-    if (member.state is STABLE and member.rejoin_needed) or member.state is UNJOINED:
-        if not _waits(member, now):
-            prepare(member, out)
+    wants_to = member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)
+    if wants_to and not _waits(member, now):
+        prepare(member, out)
 
 
 def _ignored(member: Member, event: Event, now: int, out: Out) -> None:

@@ -297,7 +297,8 @@ def test_a_coordinator_that_says_again_at_once_for_ever_is_asked_less_and_less()
     """Java's asks as fast as it answers; here the sixth join and those after it wait, until one succeeds."""
     solo = Solo().joining()
     at: list[int] = []
-    for code in [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS] * 3:
+    again = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS]
+    for code in again * 3:
         solo.answer_join(code)
         start = solo.now
         while not solo.sends(JoinGroupRequest):
