@@ -72,19 +72,17 @@ class Threaded(InThreads, Shell):
             sockets.close()
 
     def _turn(self, happened: list[NetworkEvent]) -> float | None:
-        """Tells the engine what happened, does what it wants; returns how many seconds to sleep then.
-
-        What is to be written goes out before the lock does: whoever waits for it computes as soon as it has
-        it, and the interpreter would come back from sealing a request (TLS) only after that.
-        """
+        """Tells the engine what happened, does what it wants; returns how many seconds to sleep then."""
         with self._lock:
             self._sleeps_until = 0
             self._feed(tuple(happened))
             due = self._due()
             if due is not None and due <= now():
                 self._feed((ev.Tick(),))
-            self._write()
+            if self._waiting:  # else they compute first: sealing a request lets the interpreter go
+                self._write()
         self._tell_others()
+        self._write()
         with self._lock:
             due = 0 if self._todo or self._stop else self._due()
             self._sleeps_until = due
