@@ -1,6 +1,7 @@
 """Producers of small records: one by one, and a whole table at once.
 
-    python -m benchmarks.producer [--rounds 5] [--records 300000] [--size 200] [--brokers kafka,embedded]
+    python -m benchmarks.producer [--rounds 5] [--records 300000] [--size 200]
+                                  [--brokers kafka,embedded] [--cpus apart,shared]
 
 Each client writes the same random values without keys to three partitions, acknowledged by all replicas and
 idempotent, and waits until the last one is acknowledged. Every client in every round is a process of its own,
@@ -69,10 +70,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from .brokers import PARTITIONS, TOPIC, embedded, kafka
 from .ceilings import written
+from .cpus import Cpus, add_option, halves, started_on
 from .report import goals, header, machine, row
 
 Taken = tuple[float, float]
@@ -208,10 +210,11 @@ def one(arguments: argparse.Namespace) -> None:
     print(json.dumps(CLIENTS[arguments.one](arguments.bootstrap, values)))
 
 
-def measure(name: str, bootstrap: str, arguments: argparse.Namespace) -> Taken:
+def measure(name: str, bootstrap: str, arguments: argparse.Namespace, cpus: Cpus) -> Taken:
     command = [sys.executable, "-m", "benchmarks.producer", "--one", name, "--bootstrap", bootstrap]
     command += ["--records", str(arguments.records), "--size", str(arguments.size)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
+    with started_on(cpus):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr[-1500:]}")
     wall, cpu = json.loads(done.stdout.strip().splitlines()[-1])
@@ -239,6 +242,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--size", type=int, default=200)
     parser.add_argument("--brokers", default="kafka,embedded")
+    add_option(parser)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -246,30 +250,40 @@ def main() -> None:
         one(arguments)
         return
     print(machine("aiokafka", "confluent-kafka"))
-    names = list(CLIENTS)
     for kind in arguments.brokers.split(","):
-        title, made = BROKERS[kind]
-        print(f"\n{arguments.records} records of {arguments.size} B to {title}, {arguments.rounds} rounds\n")
-        found: dict[str, list[Taken]] = {name: [] for name in names}
-        with made() as bootstrap:
-            if kind == "kafka":  # whose JVM compiles and grows until then
-                for _ in range(WARM):
-                    measure("(a socket)", bootstrap, arguments)
-            for turn in range(arguments.rounds):
-                for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                    found[name].append(measure(name, bootstrap, arguments))
-        header("producer", "krec/s wall", "µs cpu/rec", "kproto x wall", "kproto x cpu")
-        for name, taken in found.items():
-            wall, cpu = (statistics.median(column) for column in zip(*taken, strict=True))
-            row(
-                name,
-                arguments.records / wall / 1000,
-                cpu / arguments.records * 1e6,
-                ratio(found, "kproto", name, 0),
-                ratio(found, "kproto", name, 1),
-            )
-        print()
-        goals([(what, ratio(found, ours, peer, 0), wanted) for what, ours, peer, wanted in GOALS])
+        for way in arguments.cpus:
+            table(kind, way, arguments)
+
+
+def table(kind: str, way: str, arguments: argparse.Namespace) -> None:
+    title, made = BROKERS[kind]
+    names = list(CLIENTS)
+    print(
+        f"\n{arguments.records} records of {arguments.size} B to {title}, {arguments.rounds} rounds, {way}\n"
+    )
+    found: dict[str, list[Taken]] = {name: [] for name in names}
+    here, there = halves(way)
+    with ExitStack() as stack:
+        with started_on(there):
+            bootstrap = stack.enter_context(made())
+        if kind == "kafka":  # whose JVM compiles and grows until then
+            for _ in range(WARM):
+                measure("(a socket)", bootstrap, arguments, here)
+        for turn in range(arguments.rounds):
+            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+                found[name].append(measure(name, bootstrap, arguments, here))
+    header("producer", "krec/s wall", "µs cpu/rec", "kproto x wall", "kproto x cpu")
+    for name, taken in found.items():
+        wall, cpu = (statistics.median(column) for column in zip(*taken, strict=True))
+        row(
+            name,
+            arguments.records / wall / 1000,
+            cpu / arguments.records * 1e6,
+            ratio(found, "kproto", name, 0),
+            ratio(found, "kproto", name, 1),
+        )
+    print()
+    goals([(what, ratio(found, ours, peer, 0), wanted) for what, ours, peer, wanted in GOALS])
 
 
 def ratio(found: dict[str, list[Taken]], ours: str, peer: str, which: int) -> float:

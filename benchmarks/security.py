@@ -11,9 +11,8 @@ starts behind the first record, so logins don't count.
 A figure is the median of a round's ratios, time without to time with: 1 is as fast, above the goal of 0.6 is
 enough. Wall and CPU of the client are both told: the embedded broker is Python, too.
 
-A broker is another machine at work. So "apart" gives it one half of this machine's CPUs and the client the
-other, and there the goal counts; "shared" lets both have all of them, which on two CPUs measures for a good
-part who is on whose: a reader's two threads and a broker that seals what they read want three.
+Each table comes twice (`cpus`): client and broker apart, each with CPUs of its own, and both on all of them,
+where a reader's two threads and a broker that seals what they read want three.
 
 Beside them a reader throws the same answers away (`bare`): what it takes more over TLS is what nobody can
 spare, so P / (P + that) is the best ratio on the machine for a reader that takes P without TLS; and its wall
@@ -76,13 +75,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -93,6 +91,7 @@ from consumer import Cluster
 from tests.conformance.secured import USERS, real_kafka
 
 from .bare import bare_reads
+from .cpus import Cpus, add_option, halves, started_on
 from .report import header, machine, row
 
 GOAL = 0.6
@@ -100,7 +99,6 @@ PARTITIONS, SIZE, WARM = 3, 1000, 8
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL")
 USER, MECHANISM = "alice", "SCRAM-SHA-512"
 Taken = tuple[float, float]
-Cpus = Sequence[int]
 
 
 def clock() -> Taken:
@@ -239,36 +237,6 @@ def embedded(folder: Path) -> Iterator[tuple[Mapping[str, str], str]]:
             process.terminate()
 
 
-def halves(way: str) -> tuple[Cpus, Cpus]:
-    """The CPUs of the clients, and those of the broker; none where all may have all."""
-    if way == "shared":
-        return (), ()
-    if not hasattr(os, "sched_setaffinity"):
-        raise SystemExit(
-            "--cpus apart: this system can't say which CPUs a process may have; take --cpus shared"
-        )
-    allowed = sorted(os.sched_getaffinity(0))
-    if len(allowed) < 2:
-        raise SystemExit("--cpus apart: this process may have one CPU only; take --cpus shared")
-    return allowed[: len(allowed) // 2], allowed[len(allowed) // 2 :]
-
-
-def run_on(cpus: Cpus) -> None:
-    if cpus:
-        os.sched_setaffinity(0, cpus)
-
-
-@contextmanager
-def started_on(cpus: Cpus) -> Iterator[None]:
-    """What is started in here, and its threads, keep to these CPUs."""
-    before = os.sched_getaffinity(0) if cpus else ()
-    run_on(cpus)
-    try:
-        yield
-    finally:
-        run_on(tuple(before))
-
-
 def measure(
     kind: str, name: str, place: str, protocol: str, ca: str, topic: str, count: int, cpus: Cpus
 ) -> Taken:
@@ -362,12 +330,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--only", default="kafka,embedded")
-    parser.add_argument("--cpus", default="apart,shared", help="apart, shared, or both: who has which CPUs")
+    add_option(parser)
     parser.add_argument("--one", nargs=7, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    for option, allowed in (("only", ("kafka", "embedded")), ("cpus", ("apart", "shared"))):
-        if wrong := set(getattr(arguments, option).split(",")) - set(allowed):
-            parser.error(f"--{option} {min(wrong)}: one of {', '.join(allowed)}, or both with a comma")
     if arguments.one:
         kind, name, *rest, count = arguments.one
         clients = {**READERS, **BARE} if kind == "read" else WRITERS
@@ -375,7 +340,7 @@ def main() -> None:
         return
     print(machine("confluent-kafka"))
     print(f"{arguments.records} records of {SIZE} B, {arguments.rounds} rounds")
-    for way in arguments.cpus.split(","):
+    for way in arguments.cpus:
         reached = [
             on(broker, way, arguments.rounds, arguments.records) for broker in arguments.only.split(",")
         ]
