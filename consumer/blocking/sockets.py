@@ -34,6 +34,8 @@ from itertools import islice, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kproto.errors import FrameError
 from kproto.wire.frame import Gathered
 
@@ -83,35 +85,19 @@ _DATA = attrgetter("data")
 _NEVER = float("inf")
 
 
-class _Socket:
-    __slots__ = (
-        "connected",
-        "gathered",
-        "host",
-        "pending",
-        "pipe",
-        "places",
-        "said",
-        "sock",
-        "tls",
-        "tried",
-        "until",
-        "why",
-    )
-
-    def __init__(self, host: tuple[str, int], tls: Tls | None) -> None:
-        self.host = host
-        self.tls = tls
-        self.pipe: Pipe | None = None
-        self.sock: socket.socket | None = None
-        self.connected = False
-        self.pending = bytearray()
-        self.gathered = Gathered()
-        self.places: deque[Place] = deque()
-        self.tried: Place | None = None
-        self.said = float("inf")  # when it was said that a long answer is coming, or began to
-        self.until = _NEVER  # when the next address is tried
-        self.why = ""
+class _Socket(msgspec.Struct, eq=False):
+    host: tuple[str, int]
+    tls: Tls | None
+    pipe: Pipe | None = None
+    sock: socket.socket | None = None
+    connected: bool = False
+    pending: bytearray = msgspec.field(default_factory=bytearray)
+    gathered: Gathered = msgspec.field(default_factory=Gathered)
+    places: deque[Place] = msgspec.field(default_factory=deque)
+    tried: Place | None = None
+    said: float = _NEVER  # when it was said that a long answer is coming, or began to
+    until: float = _NEVER  # when the next address is tried
+    why: str = ""
 
 
 class Sockets:
@@ -432,7 +418,7 @@ class Sockets:
         except (OSError, MemoryError) as error:
             self._broke(key, reason(error), events)
         if len(events) > before:
-            known.said = float("inf")
+            known.said = _NEVER
         elif size:
             self._coming(key, known, events)
 
@@ -481,7 +467,7 @@ class Sockets:
             if key in self._sockets:
                 self._broke(key, reason(error), events)
         if len(events) > before:
-            known.said = float("inf")
+            known.said = _NEVER
         elif pipe.secured:
             self._coming(key, known, events)
 
