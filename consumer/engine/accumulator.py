@@ -46,6 +46,8 @@ FIRST_BYTES = 4096
 GIL = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 # Beyond half of buffer.memory, partitions that haven't moved for so long take no more.
 STUCK_MS = 1000
+# Who waits is awake that soon after a refusal: later than that it is somebody else who comes.
+WAKES_MS = 1000
 
 
 class Route(msgspec.Struct):
@@ -99,10 +101,11 @@ class Accumulator:
         self._random = random
         self._clock = clock
         self._news = News()
-        # Topic -> why it can't be written to; told to whoever waits for it, and not to who sends later.
-        self.refused: dict[str, KprotoError] = {}
+        # Topic -> why it can't be written to, since when; told to whoever waits, and not to who sends later.
+        self.refused: dict[str, tuple[KprotoError, int]] = {}
         self._asked: set[str] = set()
-        self._sought: dict[TopicPartition, int] = {}
+        # Partition -> which look at its topic was the last before somebody missed it; when they did last.
+        self._sought: dict[TopicPartition, tuple[int, int]] = {}
         if not GIL:
             take = self.take
 
@@ -220,10 +223,13 @@ class Accumulator:
 
     def _missing(self, route: Route, partition: int) -> None:
         """The topic has no such partition, or has grown since it was looked at: two more looks decide, as the
-        first one may have been on its way before it grew."""
-        place = TopicPartition(route.topic, partition)
+        first one may have been on its way before it grew. Looks before somebody came say nothing."""
+        place, now = TopicPartition(route.topic, partition), self._clock()
         with self.guard:
-            before = self._sought.setdefault(place, route.version)
+            before, last = self._sought.get(place, (route.version, now))
+            if now - last > self._options.request_timeout_ms:  # they gave up: who waits comes after each look
+                before = route.version
+            self._sought[place] = before, now
             if route.version > before + 1:
                 del self._sought[place]
                 detail = f"{place}: the topic has the partitions 0 to {len(route.lanes) - 1}"
@@ -236,8 +242,8 @@ class Accumulator:
         if self.closed:
             raise IllegalState(self.closed)
         with self.guard:
-            error = self.refused.pop(topic, None)
-            if error is not None:
+            error, at = self.refused.pop(topic, (None, 0))
+            if error is not None and self._clock() - at <= WAKES_MS:
                 raise error
             self.why = f"no metadata for topic {topic!r} yet"
             self._asked.add(topic)
@@ -409,7 +415,7 @@ class Accumulator:
         with self.guard:
             if topic in self._asked:
                 self._asked.remove(topic)
-                self.refused[topic] = error
+                self.refused[topic] = error, self._clock()
 
     def divided(self, batch: OutBatch, parts: list[OutBatch], places: list[tuple[OutBatch, int]]) -> None:
         """The batch's records go on in these parts, and so do their callbacks."""

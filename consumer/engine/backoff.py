@@ -21,9 +21,10 @@ class Backoff(msgspec.Struct, frozen=True):
     most_ms: int
     random: Random
 
-    def after(self, failures: int) -> int:
+    def after(self, failures: int, first_ms: int | None = None) -> int:
         """Milliseconds to wait after so many failures in a row before this one; the first is 0."""
-        wait = self.spread(self.first_ms << min(max(failures, 0), MOST_DOUBLINGS))
+        first_ms = self.first_ms if first_ms is None else first_ms
+        wait = self.spread(first_ms << min(max(failures, 0), MOST_DOUBLINGS))
         return min(wait, max(self.most_ms, self.first_ms))
 
     def spread(self, wait_ms: int) -> int:

@@ -102,6 +102,8 @@ class ClusterView:
             same = old is not None and old.id == topic_id
             view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
             for entry in topic.partitions:
+                if entry.partition_index in view.partitions:
+                    continue  # mentioned twice: it would be news each time
                 epoch = entry.leader_epoch if entry.leader_epoch >= 0 and version >= RELIABLE_EPOCHS else None
                 fresh = PartitionView(
                     entry.leader_id if entry.leader_id >= 0 else None,

@@ -56,7 +56,8 @@ from .transaction_requests import (
 )
 from .transaction_states import CALLS, EDGES, Gated, State, Wish
 
-# TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS: the transaction before is about to be completed.
+# TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS: the transaction before is about to be completed; that
+# takes longer where a partition has no leader.
 SOON_MS: Final = 20
 TRANSACTIONAL_ID: Final = 1  # FindCoordinator's type of key
 S = State
@@ -358,7 +359,7 @@ class Transactions:
         self._ask(request, answered, node=self._node, most=LAST_PARTITIONS)
 
     def _took_part(self) -> None:
-        self.started = True
+        self.started, self._failures = True, 0
         if self.state is S.open or self.state is S.committing:
             self._stale = False
 
@@ -436,7 +437,7 @@ class Transactions:
             if response.producer_id >= 0:
                 self._identity = Identity(response.producer_id, response.producer_epoch)
                 self._stale = False
-            self.started = False
+            self.started, self._failures = False, 0
             if not self._stale:
                 self._complete()
 
@@ -466,19 +467,18 @@ class Transactions:
         if missing is not None:
             self.why = f"the broker's answer to {request} doesn't mention {missing}"
             self._rest()
-        return missing is None
+            return False
+        self._failures = 0
+        return True
 
-    def _rest(self, wait: int | None = None) -> None:
-        self._not_before = self._core.now + (
-            self._core.backoff.after(self._failures) if wait is None else wait
-        )
+    def _rest(self, first_ms: int | None = None) -> None:
+        self._not_before = self._core.now + self._core.backoff.after(self._failures, first_ms)
         self._failures += 1
 
     def _took(self, code: int, row: Row, request: str, detail: str = "") -> bool:
         """Whether the answer is that it was done; else what follows is arranged."""
         do = to_do(row, code)
         if do is Do.take:
-            self._failures = 0
             return True
         if code == ErrorCode.INVALID_PRODUCER_EPOCH:
             code = ErrorCode.PRODUCER_FENCED  # as coordinators said it before 2.7

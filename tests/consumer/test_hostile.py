@@ -60,8 +60,8 @@ def parts(message: Message, path: list[str]) -> Iterator[Message]:
 class Hostile(World):
     """Its brokers answer with `code` in one place, while `bad`."""
 
-    def __init__(self, place: str, code: int) -> None:
-        super().__init__({"t": 2}, brokers=2)
+    def __init__(self, place: str, code: int, **made: Any) -> None:
+        super().__init__({"t": 2}, brokers=2, **made)
         api, _, path = place.partition(" ")
         self.key, self.path, self.code = KEYS[api], path.split("."), code
         self.bad, self.hits = False, 0
