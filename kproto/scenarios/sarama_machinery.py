@@ -358,7 +358,8 @@ def describe_group(told: Told) -> None:
     when="a message with the key k1 is sent twice with each RequiredAcks; then the broker refuses one",
     then="without Return.Successes there is no sync producer; -1 and 1 know the offset, 0 does not; each k1 "
     "goes to one "
-    "partition, whoever sends it; the refusal is an error of the message, and the next one goes through",
+    "partition, whoever sends it (Java's, by murmur2: sarama's own producer hashes by FNV-1a, and would take "
+    "another); the refusal is an error of the message, and the next one goes through",
 )
 def sync_producer(told: Told) -> None:
     refused = ""
@@ -382,6 +383,7 @@ def sync_producer(told: Told) -> None:
             f"acks {acks}: the offset is {'known' if acks else 'not known'}", known == [bool(acks)] * 2
         )
     told.claim("one partition for the key, whoever sends", len(places) == 1)
+    told.result("sarama's own hash of k1", fnv1a(b"k1", 3))
     last = TopicPartition("t", places.pop())
     told.claim("six messages are there, also those of acks 0", world.log(last).end_offset == 6)
     world.tamper = _no_writing
@@ -393,6 +395,14 @@ def sync_producer(told: Told) -> None:
     after = producer_of(world).deliver("t", "v1", key="k1")
     world.run(1_000)
     told.claim("the next one goes through", after.exception() is None)
+
+
+def fnv1a(key: bytes, partitions: int) -> int:
+    """The partition that sarama's HashPartitioner takes: a signed remainder, without its sign."""
+    found = 0x811C9DC5
+    for byte in key:
+        found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return (found if found < 1 << 31 else (1 << 32) - found) % partitions
 
 
 def producer_of(world: World) -> Producer:

@@ -24,7 +24,8 @@ from .sarama_machinery import watched
 from .sarama_walk import T0, T1, sarama
 
 
-def _refusal(kind: type[Message], code: int, member_id: str) -> Message:
+def refusal(kind: type[Message], code: int, member_id: str = "") -> Message:
+    """An answer to a request of this kind that says only this error."""
     if kind is FindCoordinatorRequest:
         return FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1)
     if kind is JoinGroupRequest:
@@ -62,7 +63,7 @@ class Branch:
             code = self.codes.pop(0)
             name = self.kind.__name__.removesuffix("Request")
             self.told.moment(f"answers {name} with {ErrorCode(code).name}", "broker")
-            return _refusal(self.kind, code, getattr(request, "member_id", ""))
+            return refusal(self.kind, code, getattr(request, "member_id", ""))
         return None
 
     @property

@@ -52,15 +52,22 @@ def built(program: Path, made: Path) -> str:
     return str(made)
 
 
-def with_modules(name: str) -> str:
-    """A Go program with a go.mod of its own: what it needs is large, or wants a C compiler."""
+def with_modules(name: str, *, module: str = "") -> str:
+    """A Go program with a go.mod of its own: what it needs is large, or wants a C compiler.
+
+    `module` ("PATH VERSION") stands for the one that it requires: the same program with another release.
+    """
     compiler = shutil.which("go") or judges.missing("go")
-    place, source = _cache() / name, SOURCES / name
+    place, source = _cache() / f"{name} {module.replace('/', '-')}".rstrip().replace(" ", "-"), SOURCES / name
     made = place / "made"
     if _stale(made, *source.iterdir()):
         place.mkdir(exist_ok=True)
+        required = (source / "go.mod").read_text().partition("require ")[2].strip()
         for one in source.iterdir():
-            shutil.copy(one, place / one.name)
+            text = one.read_text()
+            if module:
+                text = text.replace(required, module).replace(required.split()[0], module.split()[0])
+            (place / one.name).write_text(text)
         _run([compiler, "mod", "tidy"], place)
         _run([compiler, "build", "-o", str(made), "."], place)
         made.touch()

@@ -15,6 +15,7 @@ import contextlib
 import json
 import struct
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ from kproto.messages.headers import (
     encode_response,
 )
 from kproto.messages.index import API_NAMES, response_class
+from kproto.wire.message import Message
 
 GROUP = {
     "FindCoordinator",
@@ -50,6 +52,7 @@ class Heard:
     envelope: Envelope
     answer: Any = None
     injected: bool = False
+    at: float = field(default_factory=time.monotonic)
 
     @property
     def request(self) -> Any:
@@ -58,13 +61,19 @@ class Heard:
 
 @dataclass(slots=True)
 class Tap:
-    """`inject` and `hold` are for the next answers to a client; everything else goes through as it is."""
+    """`inject`, `hold` and `refuse` are for the next answers to a client; everything else goes through as it
+    is. `also` names APIs that are written down beside those of groups.
+    """
 
     port: int
     broker: int
+    also: frozenset[str] = frozenset()
     all: list[Heard] = field(default_factory=list[Heard])
     errors: dict[tuple[str, str], list[int]] = field(default_factory=dict[tuple[str, str], list[int]])
     holds: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    refusals: dict[tuple[str, str], list[Message]] = field(
+        default_factory=dict[tuple[str, str], list[Message]]
+    )
     _loop: asyncio.AbstractEventLoop | None = None
     _server: asyncio.Server | None = None
 
@@ -85,6 +94,10 @@ class Tap:
     def hold(self, client: str, api: str, seconds: float) -> None:
         """Keep the next answer back."""
         self.holds[client, api] = seconds
+
+    def refuse(self, client: str, api: str, *answers: Message) -> None:
+        """Give these answers in the broker's place, which doesn't hear of the requests."""
+        self.refusals.setdefault((client, api), []).extend(answers)
 
     def heard(self, client: str) -> list[Heard]:
         return [one for one in list(self.all) if one.client == client]
@@ -110,29 +123,42 @@ class Tap:
             return
         waiting: dict[int, Heard] = {}
         await asyncio.gather(
-            self._requests(reader, sink, waiting),
+            self._requests(reader, sink, writer, waiting),
             self._answers(source, writer, waiting),
             return_exceptions=True,
         )
 
     async def _requests(
-        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: dict[int, Heard]
+        self,
+        source: asyncio.StreamReader,
+        sink: asyncio.StreamWriter,
+        back: asyncio.StreamWriter,
+        waiting: dict[int, Heard],
     ) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 body = await _frame(source)
                 with contextlib.suppress(DecodeError, UnsupportedRequest):
-                    self._said(decode_request(body), waiting)
+                    refusal = self._said(decode_request(body), waiting)
+                    if refusal is not None:
+                        back.write(struct.pack(">i", len(refusal)) + refusal)
+                        continue
                 sink.write(struct.pack(">i", len(body)) + body)
                 await sink.drain()
         sink.close()
 
-    def _said(self, envelope: Envelope, waiting: dict[int, Heard]) -> None:
-        api = API_NAMES[envelope.header.request_api_key]
+    def _said(self, envelope: Envelope, waiting: dict[int, Heard]) -> bytes | None:
+        """Write a request down; the bytes of its answer, if the broker isn't asked."""
+        api, correlation = API_NAMES[envelope.header.request_api_key], envelope.header.correlation_id
         heard = Heard(envelope.header.client_id or "", api, envelope)
-        if api in GROUP or api in ("Metadata", "ListOffsets", "OffsetForLeaderEpoch"):
-            waiting[envelope.header.correlation_id] = heard
+        if api in GROUP or api in ("Metadata", "ListOffsets", "OffsetForLeaderEpoch") or api in self.also:
             self.all.append(heard)
+            refusals = self.refusals.get((heard.client, api))
+            if refusals:
+                heard.answer, heard.injected = refusals.pop(0), True
+                return encode_response(heard.answer, envelope.version, correlation)
+            waiting[correlation] = heard
+        return None
 
     async def _answers(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, waiting: dict[int, Heard]

@@ -1,0 +1,417 @@
+"""The programs of document 003, in Go as they stand there: what its stories say is what sarama does.
+
+Its source is sarama's of 1.27 to 1.29, github.com/Shopify/sarama goes up to 1.38.1, and our machine is
+today's 1.61.1, IBM's: each is played, with the document's V2_0_0_0, behind a tap that refuses as newSession's
+branches want it. The document's own release finds at Kafka 4 what its author could not see: nothing is
+committed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+from typing import Any, NamedTuple
+
+import pytest
+
+from consumer import Cluster, Producer
+from kproto.broker.server import running
+from kproto.group.subscription import TopicPartition
+from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest
+from kproto.scenarios import find
+from kproto.scenarios.frame import Parameters, Told
+from kproto.scenarios.sarama_new_session import Branch, refusal
+from kproto.wire.message import Message
+from tests.conformance import judges, originals
+from tests.conformance.tap import Heard, Tap
+
+pytestmark = pytest.mark.originals
+
+NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
+RELEASES = (NAMED, LAST, OURS)
+PATIENCE = 60.0
+RUNS = count(1)
+
+
+def program(release: str) -> str:
+    owner, _, version = release.partition(" ")
+    return originals.with_modules("sarama_walk", module=f"github.com/{owner}/sarama v{version}")
+
+
+class Place(NamedTuple):
+    """A broker behind a tap, and who makes topics and records there."""
+
+    tap: Tap
+    bootstrap: str
+    cluster: Cluster
+    producer: Producer
+
+
+@pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    for release in RELEASES:
+        program(release)  # built once, before they all want it
+    port = judges.free_port()
+    with ExitStack() as stack:
+        if request.param == "kafka":
+            advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+            bootstrap = stack.enter_context(judges.real_kafka(advertised)).bootstrap
+        else:
+            server = stack.enter_context(running())
+            server.advertise(f"127.0.0.1:{port}")
+            bootstrap = server.bootstrap
+        tap = stack.enter_context(Tap(port, int(bootstrap.rpartition(":")[2]), frozenset({"Fetch"})))
+        here = f"127.0.0.1:{port}"
+        cluster, producer = (stack.enter_context(one(here)) for one in (Cluster, Producer))
+        cluster.create_topics({"warm": 1})
+        for number in range(20):  # the broker makes its offsets topic, and takes each part of it up
+            cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
+        yield Place(tap, here, cluster, producer)
+
+
+class Walk:
+    """The document's program with one release, and what it has printed."""
+
+    def __init__(
+        self, place: Place, example: str, release: str, topic: str = "", group: str = "", **conf: Any
+    ) -> None:
+        self.place = place
+        self.name = f"{example}-{next(RUNS)}"
+        self.topic = topic or f"t-{self.name}"
+        self.group = group or f"g-{self.name}"
+        self.lines: list[str] = []
+        self._new = threading.Condition()
+        self.started = time.monotonic()
+        words = [program(release), example, place.bootstrap, self.group, self.topic]
+        self.process = subprocess.Popen(
+            [*words, json.dumps({"client_id": self.name, **conf})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._new:
+                self.lines.append(line.strip())
+                self._new.notify_all()
+
+    def said(self, word: str) -> list[str]:
+        return [line.removeprefix(word).strip() for line in list(self.lines) if line.split()[0] == word]
+
+    def until(self, word: str, least: int = 1) -> list[str]:
+        """What it says with this word, once that is so many."""
+        with self._new:
+            enough = self._new.wait_for(lambda: len(self.said(word)) >= least, PATIENCE)
+        assert enough, (word, least, self.lines[-10:])
+        return self.said(word)
+
+    @property
+    def read(self) -> list[tuple[int, int]]:
+        return [(int(a), int(b)) for a, b in (one.split() for one in self.said("R"))]
+
+    def heard(self, api: str) -> list[Heard]:
+        return [one for one in self.place.tap.heard(self.name) if one.api == api]
+
+    def read_on(self, partitions: Sequence[int], most: float = PATIENCE) -> None:
+        """Write into these partitions until some of each is read, and as long as all is not."""
+        end = time.monotonic() + most
+        while time.monotonic() < end and not set(partitions) <= {one for one, _ in self.read}:
+            self.write(partitions)
+            time.sleep(0.1)
+
+    def write(self, partitions: Sequence[int], each: int = 1) -> None:
+        for partition in partitions:
+            for _ in range(each):
+                self.place.producer.send(self.topic, b"x", partition=partition)
+        self.place.producer.flush()
+
+    def ends(self, partitions: int) -> dict[int, int]:
+        found = self.place.cluster.list_offsets(
+            {TopicPartition(self.topic, one): "latest" for one in range(partitions)}
+        )
+        return {tp.partition: one.offset for tp, one in found.items()}
+
+    def committed(self) -> dict[int, int]:
+        found = self.place.cluster.committed_offsets(self.group)
+        return {tp.partition: one.offset for tp, one in found.items() if tp.topic == self.topic and one}
+
+    def close(self) -> None:
+        """As its defer does; a program that is gone already has nothing to close."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            self.process.stdin.close()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._reader.join()
+
+
+def at_once(acts: dict[Any, Callable[[], Any]]) -> dict[Any, Any]:
+    with ThreadPoolExecutor(len(acts)) as pool:
+        asked = {name: pool.submit(act) for name, act in acts.items()}
+        return {name: one.result() for name, one in asked.items()}
+
+
+# -- newSession -------------------------------------------------------------------------------------------
+
+BRANCHES: dict[str, tuple[type[Message], tuple[int, ...]]] = {
+    "S3-19a": (FindCoordinatorRequest, (15,) * 6),
+    "S3-19c": (JoinGroupRequest, ()),
+    "S3-19d": (JoinGroupRequest, (25, 22)),
+    "S3-19e": (JoinGroupRequest, (16,) * 100),
+    "S3-19f": (JoinGroupRequest, (27,)),
+    "S3-19g": (JoinGroupRequest, (30,)),
+    "S3-19j": (SyncGroupRequest, (25, 22, 27)),
+}
+WAITS = {"S3-19a", "S3-19f"}
+"""Their member joins behind the backoff of 2 s."""
+
+
+def _branched(place: Place, release: str, story: str, version: str) -> tuple[list[str], list[str], str]:
+    """Member ids of its JoinGroups, what Consume returns, and what it is assigned."""
+    kind, codes = BRANCHES[story]
+    api = kind.__name__.removesuffix("Request")
+    topic = f"t-{release.replace(' ', '-')}-{story}-{version}-{next(RUNS)}"
+    place.cluster.create_topics({topic: 2})
+    walk = Walk(place, "auto", release, topic, version=version, session_ms=6_000)
+    place.tap.refuse(walk.name, api, *[refusal(kind, code) for code in codes])
+    try:
+        walk.until("panic" if story in ("S3-19e", "S3-19g") else "setup")
+        taken = time.monotonic() - walk.started
+        panics = [f"error {one.split()[0]}" for one in walk.said("panic")]
+    finally:
+        walk.close()
+    assert taken > 2 or story not in WAITS
+    letters: dict[str, str] = {"": "none"}
+    asked = [one.request.member_id for one in walk.heard("JoinGroup")]
+    ids = [letters.setdefault(one, f"id {len(letters)}") for one in asked]
+    return ids, panics, " ".join(walk.said("setup")[:1]).partition(" ")[2]
+
+
+def _in_the_story(story: str, version: str) -> tuple[list[str], list[str], str]:
+    kind, codes = BRANCHES[story]
+    branch = Branch(Told(Parameters()), kind, *codes, Version=version)
+    returned = [one for one in branch.errors if one.startswith("error ")]
+    return branch.ids, returned, "[0 1]" if branch.joined else ""
+
+
+def test_newsessions_branches_are_those_of_the_stories(place: Place) -> None:
+    cases = [(one, "2.0.0") for one in RELEASES] + [(OURS, "4.1.0")]
+    found = at_once(
+        {
+            (release, version, story): lambda r=release, v=version, s=story: _branched(place, r, s, v)
+            for release, version in cases
+            for story in BRANCHES
+        }
+    )
+    assert found == {
+        (release, version, story): _in_the_story(story, version)
+        for release, version in cases
+        for story in BRANCHES
+    }
+    for story in BRANCHES:
+        ids: Any = find(story).run().results["member ids of the JoinGroups"]
+        assert found[OURS, "4.1.0", story][0] == ids
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_who_gets_what_is_what_the_stories_say(place: Place, release: str) -> None:
+    topics = [f"{one}-{next(RUNS)}" for one in ("five", "two")]
+    place.cluster.create_topics(dict(zip(topics, (5, 2), strict=True)))
+    walks = [
+        Walk(place, "auto", release, topic, f"g-{topic}") for topic in topics for _ in range(3)
+    ]  # S3-1 and S3-19k
+    try:
+        owned: dict[str, list[str]] = {}
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            owned = {
+                topic: sorted((one.said("setup") or ["? ?"])[-1].partition(" ")[2] for one in trio)
+                for topic, trio in zip(topics, (walks[:3], walks[3:]), strict=True)
+            }
+            shared = [sorted(re.findall(r"\d", " ".join(owned[topic]))) for topic in topics]
+            if shared == [list("01234"), list("01")]:
+                break
+            time.sleep(0.1)
+        story: Any = find("S3-1").run().results["owners"]
+        sizes = sorted(
+            list(story.values()).count(one) for one in map(list, {tuple(v) for v in story.values()})
+        )
+        assert sorted(len(one.strip("[]").split()) for one in owned[topics[0]]) == sizes == [1, 2, 2]
+        assert owned[topics[1]] == ["[0]", "[1]", "[]"], "S3-19k: a session without claims"
+        last = [one.heard("SyncGroup")[-1].request for one in walks[:3]]
+        assert sorted(len(one.assignments) for one in last) == [0, 0, 3], "S3-2: the leader has the plan"
+        given = walks[0].said("setup")[-1].split()[0]
+        assert re.fullmatch(f"{walks[0].name}-[0-9a-f-]{{36}}", given), "S3-25"
+    finally:
+        at_once({one: one.close for one in walks})
+
+
+# -- the two examples -------------------------------------------------------------------------------------
+
+
+def _example(place: Place, release: str, example: str, retention_ms: int) -> tuple[bool, bool, bool]:
+    """Whether what was read was committed, whether anything was, and whether Errors() said something.
+
+    In the manual example each claim's handler commits, and up to 1.38.1 a request is made before it is its
+    turn to be sent: two that cross leave the older offset committed, by chance. That is not asked there.
+    """
+    topic = f"t-{release.replace(' ', '-')}-{example}-{retention_ms}-{next(RUNS)}"
+    place.cluster.create_topics({topic: 3})
+    walk = Walk(place, example, release, topic, retention_ms=retention_ms)
+    try:
+        walk.until("setup")
+        walk.read_on((0, 1, 2))
+        ends = walk.ends(3)
+        end = time.monotonic() + 20
+        while time.monotonic() < end and {p: o + 1 for p, o in walk.read} != ends:
+            time.sleep(0.1)
+        time.sleep(2.5)  # two ticks of the commits
+    finally:
+        walk.close()
+    committed = walk.committed()
+    crosses = example == "manual" and release != OURS
+    if crosses and committed:
+        assert all(offset <= ends[one] for one, offset in committed.items())
+    return crosses or committed == ends, bool(committed), bool(walk.said("ERROR"))
+
+
+def test_the_documents_release_commits_nothing_at_kafka_4(place: Place) -> None:
+    """Its constructRequest makes version 1 while Retention is 0, which is the default."""
+    works = (True, True, False)
+    expected = {
+        (release, example, retention): (
+            works if release == OURS or retention else (example == "manual", False, True)
+        )
+        for release in RELEASES
+        for example in ("auto", "manual")
+        for retention in (0, 3_600_000)
+    }
+    found = at_once({case: lambda one=case: _example(place, *one) for case in expected})
+    assert found == expected
+
+
+def test_a_slow_handler_stays_a_member(place: Place) -> None:
+    """S3-20: the sleep of ten seconds that is a comment in the document; the session is six."""
+
+    def slow(release: str) -> tuple[int, int]:
+        topic = f"slow-{next(RUNS)}"
+        place.cluster.create_topics({topic: 1})
+        walk = Walk(place, "auto", release, topic, session_ms=6_000, work_ms=10_000)
+        try:
+            walk.until("setup")
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end and len(walk.read) < 1:
+                walk.write([0])
+                time.sleep(0.5)
+            return len(walk.said("setup")), len(walk.heard("JoinGroup"))
+        finally:
+            walk.process.kill()
+            walk.close()
+
+    assert at_once({one: lambda release=one: slow(release) for one in RELEASES}) == dict.fromkeys(
+        RELEASES, (1, 1)
+    )
+
+
+# -- the fetch loop ---------------------------------------------------------------------------------------
+
+
+def _partitions(one: Heard) -> list[int]:
+    return sorted(part.partition for topic in one.request.topics for part in topic.partitions)
+
+
+def test_a_partition_whose_handler_stands_still_is_left_out_of_the_fetches(place: Place) -> None:
+    """S3-9 and S3-12, with Fetches that name all they want: before sessions of them (V1_1_0_0)."""
+    story: Any = find("S3-12").run().results
+
+    def stands(release: str) -> tuple[list[int], list[int], list[int]]:
+        topic = f"stands-{next(RUNS)}"
+        place.cluster.create_topics({topic: 2})
+        conf: dict[str, Any] = {"max_processing_ms": 100, "channel": 16, "stand_ms": 5_000}
+        walk = Walk(place, "auto", release, topic, version="1.0.0", **conf)
+        try:
+            walk.until("setup")
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end and not any(
+                _partitions(one) == [0, 1] for one in walk.heard("Fetch")
+            ):
+                time.sleep(0.05)
+            first = next(_partitions(one) for one in walk.heard("Fetch") if len(_partitions(one)) > 1)
+            written = time.monotonic()
+            walk.write([0], 300)
+            walk.write([1], 2)
+            walk.until("R", 302)
+            meanwhile = [one for one in walk.heard("Fetch") if written + 2 < one.at < written + 4]
+            still = sorted({part for one in meanwhile for part in _partitions(one)})
+            walk.write([1])
+            walk.until("R", 303)
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end and _partitions(walk.heard("Fetch")[-1]) != [0, 1]:
+                time.sleep(0.05)
+            for partition, most in ((0, 300), (1, 3)):
+                assert [at for part, at in walk.read if part == partition] == list(range(most))
+            return first, still, _partitions(walk.heard("Fetch")[-1])
+        finally:
+            walk.close()
+
+    told = (
+        find("S3-9").run().results["partitions in one Fetch"],
+        story["fetched while the handlers stand still"],
+        story["fetched afterwards"],
+    )
+    assert told == ([0, 1, 2, 3], [1], [0, 1])
+    assert at_once({one: lambda release=one: stands(release) for one in RELEASES}) == dict.fromkeys(
+        RELEASES, ([0, 1], [1], [0, 1])
+    )
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_consume_partition_refuses_what_the_story_says(place: Place, release: str) -> None:
+    topic = f"parts-{next(RUNS)}"
+    place.cluster.create_topics({topic: 3})
+    story: Any = find("S3-13").run().results
+    walk = Walk(place, "partitions", release, topic)
+    try:
+        walk.write([0, 1], 10)
+        walk.until("started")
+        assert walk.said("refused") == story["refused"]
+        walk.write([0, 1])
+        walk.until("R", 1)
+    finally:
+        walk.close()
+
+
+# -- the producer -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_sync_producer_answers_what_the_story_says(place: Place, release: str) -> None:
+    topic = f"made-{next(RUNS)}"
+    place.cluster.create_topics({topic: 3})
+    walk = Walk(place, "produce", release, topic)
+    walk.close()
+    results: Any = find("S3-23").run().results
+    assert "Producer.Return.Successes must be true" in walk.lines[0]
+    told = [line.split()[1:] for line in walk.lines[1:]]
+    assert [(acks, offset) for acks, _, offset in told] == [
+        ("-1", "0"), ("-1", "1"), ("1", "2"), ("1", "3"), ("0", "0"), ("0", "0")
+    ]  # fmt: skip
+    assert {partition for _, partition, _ in told} == {str(results["sarama's own hash of k1"])}
+    known = [one.partition("/")[2] for acks in ("all", 1) for one in results[f"acks {acks}"]]
+    assert known == [offset for acks, _, offset in told if acks != "0"]
+    assert walk.ends(3) == {0: 0, 1: 6, 2: 0}, "also those of acks 0"
