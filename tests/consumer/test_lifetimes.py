@@ -172,11 +172,13 @@ def test_a_consumer_made_in_the_child_works(broker: str) -> None:
 
 
 def ended(code: str, broker: str) -> tuple[str, int, float]:
-    """A process that runs `code`: what it said on stderr, its exit code, and its seconds."""
-    began = time.monotonic()
-    text = f"import asyncio, sys, time\nfrom consumer import *\nbroker = {broker!r}\n{code}"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=30)
-    return done.stderr, done.returncode, time.monotonic() - began
+    """A process that runs `code`: what it said on stderr, its exit code, and how many seconds after the last
+    line of `code` it ended.
+    """
+    lines = ("import asyncio, sys, time", "from consumer import *", f"broker = {broker!r}", code)
+    text = "\n".join((*lines, "print(time.monotonic())"))
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=100)
+    return done.stderr, done.returncode, time.monotonic() - float(done.stdout or "nan")
 
 
 def test_a_consumer_that_was_not_closed_gets_a_word_and_the_process_ends(broker: str) -> None:
