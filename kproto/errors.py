@@ -31,6 +31,7 @@ Codecs and state machines never *raise* a broker's error code: there it is data.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -178,15 +179,28 @@ class MissingExtra(KprotoError, ImportError):
 
 
 class ConnectionFailed(KprotoError, ConnectionError):
-    """No connection to a broker could be made, or the one there was broke. `address` is HOST:PORT."""
+    """No connection to a broker could be made, or the one there was broke. `address` is HOST:PORT.
 
-    def __init__(self, address: str, detail: str) -> None:
-        super().__init__(address, detail)
+    `reasons` has each address that was tried, and why there is no broker; with several, `address` and
+    `detail` name all of them.
+    """
+
+    def __init__(self, address: str, detail: str, reasons: Mapping[str, str] | None = None) -> None:
+        super().__init__(address, detail, reasons)
         self.address = address
         self.detail = detail
+        self.reasons = {address: detail} if reasons is None else dict(reasons)
+
+    @classmethod
+    def everywhere(cls, reasons: Mapping[str, str]) -> ConnectionFailed:
+        """None of these addresses, each with its reason, has a broker."""
+        return cls(", ".join(reasons), "; ".join(dict.fromkeys(reasons.values())), reasons)
 
     def __str__(self) -> str:
-        return f"no broker at {self.address}: {self.detail}"
+        places: dict[str, list[str]] = {}
+        for address, why in self.reasons.items():
+            places.setdefault(why, []).append(address)
+        return "no broker " + "; ".join(f"at {', '.join(at)}: {why}" for why, at in places.items())
 
 
 class AuthenticationFailed(KprotoError, PermissionError):

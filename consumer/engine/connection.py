@@ -126,7 +126,8 @@ class Call:
         self.purpose = purpose
         self.version = -1
         self.address = ""
-        self.tried: set[tuple[str, int]] = set()
+        # Where it was asked in vain, and why that was in vain.
+        self.tried: dict[tuple[str, int], str] = {}
         self.response: Message | None = None
         self.error: KprotoError | None = None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import KprotoError
+from kproto.errors import ConnectionFailed, KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataResponse
 from kproto.wire.message import Message
@@ -168,7 +168,7 @@ class MetadataKeeper:
         # Why nobody answers just now; empty when somebody did last.
         self.trouble = ""
         core.network.doubted = self.need
-        self._away_since, self._gaps, self._told = 0, Gaps(), set[str]()
+        self._away_since, self._gaps, self._told = 0, Gaps(), set[tuple[str, str]]()
         self._fails = 0
         self._vain = 0  # answers in a row that somebody needed, and that told nothing new
         self._needed = False
@@ -304,7 +304,8 @@ class MetadataKeeper:
             if call.error is None:
                 self._away(f"{call.address}: {why}")
                 return
-            self._away(str(call.error))
+            tried = call.error.reasons if isinstance(call.error, ConnectionFailed) else None
+            self._away(str(call.error), tried)
             # Java would wait for ever; a cluster that was there before is waited for here too.
             late = not self._found and core.now - self._since >= BOOTSTRAP_PATIENCE_MS
             if late or call.how is not How.silent:
@@ -334,15 +335,16 @@ class MetadataKeeper:
             return describe(response.error_code)
         return "" if response.brokers else "the broker knows of no broker yet"
 
-    def _away(self, why: str) -> None:
-        """Tells that nobody answers, and each reason once: they take turns, as the addresses do. Then again
-        after growing gaps only."""
+    def _away(self, why: str, reasons: Mapping[str, str] | None = None) -> None:
+        """Tells that nobody answers, and each address's reason once: they take turns, as the addresses do.
+        Then again after growing gaps only."""
         core = self._core
         if not self.trouble:
-            self._away_since, self._gaps, self._told = core.now, Gaps(), set[str]()
+            self._away_since, self._gaps, self._told = core.now, Gaps(), set[tuple[str, str]]()
         late = self._gaps.over(core.now)
-        if why not in self._told:
-            self._told.add(why)
+        said = {("", why)} if reasons is None else set(reasons.items())
+        if said - self._told:
+            self._told |= said
             core.report("unreachable", reason=why)
         elif late:
             core.report("unreachable", reason=f"{why}; for {(core.now - self._away_since) // 1000} s now")

@@ -504,7 +504,7 @@ class Network:
             self._peers.failed(address, now)
         connection.broken(why, garbled, denied)
         for call in connection.finished:
-            call.tried.add(address)
+            call.tried[address] = why
             untried = [address for address in self._addresses() if address not in call.tried]
             # A question that is asked twice changes nothing; where nobody is at all, we say so after two.
             question = call.message.__api_key__ in AT_ONCE
@@ -516,8 +516,9 @@ class Network:
                 self._place(call, now)
             else:
                 if call.node is None and len(call.tried) > 1 and isinstance(call.error, ConnectionFailed):
-                    places = ", ".join(sorted(f"{host}:{port}" for host, port in call.tried))
-                    call.error = ConnectionFailed(places, call.error.detail)
+                    reasons = {f"{host}:{port}": said for (host, port), said in sorted(call.tried.items())}
+                    cause, call.error = call.error.__cause__, ConnectionFailed.everywhere(reasons)
+                    call.error.__cause__ = cause
                 self.finished.append(call)
         connection.finished.clear()
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+
+import pytest
+
 from consumer.engine.connection import How
 from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN
@@ -36,6 +40,20 @@ def test_a_call_for_any_broker_tries_every_address_before_it_fails() -> None:
     assert sorted((opened.host, opened.port) for opened in stage.opened) == [("a", 1), ("b", 2), ("c", 3)]
     assert isinstance(call.error, ConnectionFailed)
     assert str(call.error) == "no broker at a:1, b:2, c:3: connection refused"
+
+
+def test_each_address_that_was_tried_in_vain_is_named_with_its_own_reason() -> None:
+    stage = Stage(("a", 1), ("b", 2), ("c", 3))
+    call = stage.ask()
+    for _ in range(3):
+        opened = stage.opened[-1]
+        why = "the name can't be resolved" if opened.host == "b" else "connection refused"
+        stage.happened(Broken(opened.key, why))
+    error = call.error
+    assert isinstance(error, ConnectionFailed)
+    assert str(error) == "no broker at a:1, c:3: connection refused; at b:2: the name can't be resolved"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert (error.address, len(error.reasons)) == ("a:1, b:2, c:3", 3)
 
 
 def test_brokers_that_all_moved_are_found_again_through_the_bootstrap_addresses() -> None:
@@ -214,7 +232,9 @@ def test_a_question_to_any_broker_whose_connection_breaks_is_asked_elsewhere() -
     assert not call.done
     assert [opened.host for opened in stage.opened] == ["a", "b"]
     stage.happened(Broken(stage.opened[1].key, "connection refused"))
-    assert str(call.error) == "no broker at a:1, b:2: connection refused"
+    reset, refused = str(call.error).removeprefix("no broker ").split("; at ")
+    assert reset.startswith("at a:1: connection reset by peer on the first request; does this listener want")
+    assert refused == "b:2: connection refused"
 
 
 def test_what_may_have_been_done_is_not_asked_elsewhere() -> None:
@@ -226,9 +246,14 @@ def test_what_may_have_been_done_is_not_asked_elsewhere() -> None:
     assert len(stage.opened) == 1
 
 
-def test_a_question_whose_answer_makes_no_sense_is_not_asked_elsewhere() -> None:
-    stage = Stage(("a", 1), ("b", 2))
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_question_whose_answer_makes_no_sense_is_not_asked_elsewhere(refused: int) -> None:
+    stage = Stage(("a", 1), ("b", 2), ("c", 3))
     call = question(stage)
-    stage.connect(stage.opened[0].key)
-    stage.happened(Data(stage.opened[0].key, b"\xff\xff\xff\xff"))
+    for opened in stage.opened[:refused]:
+        stage.happened(Broken(opened.key, "connection refused"))
+    key = stage.opened[-1].key
+    stage.connect(key)
+    stage.happened(Data(key, b"\xff\xff\xff\xff"))
     assert call.how is How.garbled
+    assert str(call.error).count("; at ") == refused
