@@ -53,6 +53,7 @@ class Callbacks:
     def _run(self) -> None:
         while (callback := self._queue.get()) is not None:
             guarded(callback)
+            del callback  # it may hold a producer that nobody else has
 
 
 def guarded(callback: Callable[[], object]) -> None:

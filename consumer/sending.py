@@ -117,6 +117,21 @@ class Sender(Waiting, lifetimes.OfThisProcess):
 
     # ---- for lifetimes
 
+    def _lost(self) -> str:
+        """What is lost when it ends now, without close(); "" for nothing."""
+        open_records, transactions = self._engine.open_records, self._engine.transactions
+        lost = [f"{open_records} records are lost"] if open_records else []
+        if transactions is not None and transactions.started:
+            limit = self.options.transaction_timeout_ms / 1000
+            lost.append(f"the transaction of {transactions.id!r} stays open for up to {limit:g} s")
+        return " and ".join(lost)
+
+    def _dropped(self) -> None:
+        """Nobody has it any more, and nobody closed it."""
+        lifetimes.ended(self)
+        if lost := self._lost():
+            log.warning("the producer %r was dropped without close(), and %s", self.options.client_id, lost)
+
     def _in_the_child(self) -> None:
         """In the child: the producer is the parent's; nothing of it is sent here."""
         self._records.guard = contextlib.nullcontext()

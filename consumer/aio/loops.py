@@ -72,7 +72,7 @@ class Looped(InTasks, Shell):
             return
         lifetimes.ended(self)
         with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(_abandon, self._streams, self._timer)
+            loop.call_soon_threadsafe(abandon, self._streams, self._timer)
             if lost := self._lost():
                 log.warning(
                     "%s was dropped without close()%s", str(self), lost
@@ -227,7 +227,8 @@ def _tick(client: weakref.ref[Looped]) -> None:
         looped._happened(ev.Tick())  # pyright: ignore[reportPrivateUsage]
 
 
-def _abandon(streams: Streams, timer: asyncio.TimerHandle | None) -> None:
+def abandon(streams: Streams, timer: asyncio.TimerHandle | None) -> None:
+    """Nobody has the client any more."""
     if timer is not None:
         timer.cancel()
     streams.close(abort=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from asyncio import get_running_loop
 from collections.abc import Generator, Iterable
 from functools import partial
@@ -44,6 +45,7 @@ from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
 from ..options import ProducerConfig
 from ..producing import CLOSED, ProducerCalls
 from ..shell import log
+from .loops import abandon
 from .streams import Streams
 from .waiting import InTasks
 
@@ -61,7 +63,11 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
             ) from None
         super().__init__(bootstrap_servers, config, None)
         at_hand()
-        self._streams = Streams(self._happened)
+        # What the timer and the streams hold: this producer, while records are open. One that is dropped
+        # without close() delivers those, and is gone then.
+        self._held: list[AsyncProducer] = []
+        self._weak: weakref.ref[AsyncProducer] = weakref.ref(self)
+        self._streams = Streams(partial(_told, self._weak, self._held))
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._breath_due = False  # the next send lets others have their turn
@@ -180,6 +186,7 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
                     pass
 
     def _schedule(self) -> None:
+        self._held[:] = [self] if self._records.open else []
         due = None if self._records.closed and not self._records.open else self._engine.due()
         if due == self._timer_at and self._timer is not None:
             return
@@ -189,18 +196,16 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         self._timer_at = due
         if due is not None:
             wait = max(0, due - now()) / 1000
-            self._timer = self._loop.call_later(wait, self._tick)
-
-    def _tick(self) -> None:
-        # Perhaps the loop stood still: in its next round it hears first what had come by now.
-        self._timer = self._loop.call_later(0, self._look, now())
-
-    def _look(self, at: int) -> None:
-        self._timer = None
-        self._timer_at = None
-        self._happened(ev.Tick(), at)
+            self._timer = self._loop.call_later(wait, _tick, self._weak, self._held)
 
     # ---- the end
+
+    def __del__(self) -> None:
+        if self._forked or self._is_over or getattr(self, "_held", None) is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(abandon, self._streams, self._timer)
+        self._dropped()
 
     def _shut_down(self, deadline: int) -> None:
         self._finish(CLOSED)
@@ -217,15 +222,28 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._held.clear()
 
     def _at_the_end(self) -> str:
-        open_records, transactions = self._engine.open_records, self._engine.transactions
-        lost = [f"{open_records} records are lost"] if open_records else []
-        if transactions is not None and transactions.started:
-            limit = self.options.transaction_timeout_ms / 1000
-            lost.append(f"the transaction of {transactions.id!r} stays open for up to {limit:g} s")
+        lost = self._lost()
         self._closed = True
         self._end("the process ends")
-        if not lost:
-            return ""
-        return f"the producer {self.options.client_id!r} was not closed, and {' and '.join(lost)}"
+        return f"the producer {self.options.client_id!r} was not closed, and {lost}" if lost else ""
+
+
+def _told(client: weakref.ref[AsyncProducer], held: list[AsyncProducer], event: NetworkEvent) -> None:
+    if (producer := client()) is not None:
+        producer._happened(event)  # pyright: ignore[reportPrivateUsage]
+
+
+def _tick(client: weakref.ref[AsyncProducer], held: list[AsyncProducer]) -> None:
+    # Perhaps the loop stood still: in its next round it hears first what had come by now.
+    if (producer := client()) is not None:
+        look = producer._loop.call_later(0, _look, client, held, now())  # pyright: ignore[reportPrivateUsage]
+        producer._timer = look  # pyright: ignore[reportPrivateUsage]
+
+
+def _look(client: weakref.ref[AsyncProducer], held: list[AsyncProducer], at: int) -> None:
+    if (producer := client()) is not None:
+        producer._timer = producer._timer_at = None  # pyright: ignore[reportPrivateUsage]
+        producer._happened(ev.Tick(), at)  # pyright: ignore[reportPrivateUsage]

@@ -10,11 +10,15 @@ yet: then it waits, at most max_block_ms. Leaving the `with` block flushes.
 The lock is held for moments: by `send` when it begins a batch, by the thread when it takes one out or ends
 it. Bytes are made, compressed and moved outside of it, and callbacks have a thread of their own. Signal
 handlers may call `send`, also when they interrupted one; what waits raises IllegalState there.
+
+The thread holds the producer only while records are on their way: one that is dropped without close()
+delivers those, and is gone then.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Generator, Iterable
 from functools import partial
 from time import time_ns
@@ -71,10 +75,14 @@ class Producer(ProducerCalls, InThreads, Block):
         # When the thread looks again by itself: 0 = it is awake, None = never.
         self._sleeps_until: int | None = 0
         self._stop = False
+        # What the thread holds besides, with the lock held: this producer, while records are open.
+        self._held: list[Producer] = []
         self._records.stir = self._stir
         name = f"kproto-producer-{self.options.client_id}"
         self._callbacks = Callbacks(f"{name}-callbacks")
-        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._drive, args=(weakref.ref(self), self._sockets, self._held), name=name, daemon=True
+        )
         self._thread.start()
 
     # ---- sending
@@ -124,6 +132,8 @@ class Producer(ProducerCalls, InThreads, Block):
 
     def _stir(self) -> None:
         """Wakes the thread if what happened can't wait until it wakes by itself; with the lock held."""
+        if not self._held:
+            self._held.append(self)
         until = self._sleeps_until
         if until == 0:
             return
@@ -185,29 +195,44 @@ class Producer(ProducerCalls, InThreads, Block):
 
     # ---- the thread
 
-    def _loop(self) -> None:
+    @staticmethod
+    def _drive(client: weakref.ref[Producer], sockets: Sockets, held: list[Producer]) -> None:
+        """While it sleeps nothing but `held` holds the producer."""
         try:
-            while not self._stop:
-                with self._lock:
-                    due = self._sleeps_until = self._engine.due()
+            while (producer := client()) is not None and not producer._stop:
+                due = producer._until()
+                del producer
                 at = now()
                 events: list[NetworkEvent] = []
                 if due is None or due > at:
-                    events = self._sockets.wait(None if due is None else (due - at) / 1000)
+                    events = sockets.wait(None if due is None else (due - at) / 1000)
                     at = now()
-                self._sleeps_until = 0
+                if (producer := client()) is None:
+                    break
+                producer._sleeps_until = 0
                 if due is not None and due <= at:
                     # Perhaps this process stood still: what had come by then is heard before its deadlines.
-                    events += self._sockets.wait(0)
+                    events += sockets.wait(0)
                 for event in events:
-                    self._perform(step(self._engine, event, at))
-                self._perform(step(self._engine, ev.Tick(), at))
+                    producer._perform(step(producer._engine, event, at))
+                producer._perform(step(producer._engine, ev.Tick(), at))
         except BaseException as error:  # a bug here must not become a silent standstill
             log.exception("the producer's thread failed")
-            self._finish("the producer's thread failed; see the log", error)
+            if (producer := client()) is not None:
+                producer._finish("the producer's thread failed; see the log", error)
         finally:
-            self._finish("the producer was closed")
-            self._sockets.close()
+            if (producer := client()) is not None:
+                producer._finish("the producer was closed")
+            held.clear()
+            sockets.close()
+
+    def _until(self) -> int | None:
+        """When the thread looks again by itself."""
+        with self._lock:
+            if not self._records.open:
+                self._held.clear()
+            self._sleeps_until = due = self._engine.due()
+        return due
 
     def _perform(self, actions: list[ev.Action]) -> None:
         for action in actions:
@@ -231,6 +256,14 @@ class Producer(ProducerCalls, InThreads, Block):
 
     # ---- the end
 
+    def __del__(self) -> None:
+        if getattr(self, "_stop", True) or self._forked:
+            return
+        self._stop = True
+        self._sockets.wake()
+        self._callbacks.close(0)
+        self._dropped()
+
     def _shut_down(self, deadline: int) -> None:
         self._stop = True
         self._sockets.wake()
@@ -246,6 +279,7 @@ class Producer(ProducerCalls, InThreads, Block):
         self._callbacks = Callbacks("nobody's")
         super()._in_the_child()
         self._records.guard = self._lock
+        self._held.clear()
         self._sockets.abandon()
 
     def _at_the_end(self) -> str:

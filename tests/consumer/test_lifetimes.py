@@ -26,6 +26,7 @@ from consumer import (
     Cluster,
     Consumer,
     ConsumerGroup,
+    Delivery,
     PartitionConsumers,
     Producer,
     TopicPartition,
@@ -207,6 +208,49 @@ def test_a_consumer_that_is_dropped_is_gone_with_its_thread(
     gc.collect()
     until(lambda: threading.active_count() <= before)
     assert "was dropped without close()" in caplog.text
+
+
+def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_thread(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = threading.active_count()
+    called: list[Delivery] = []
+
+    def leave() -> None:
+        producer = Producer(broker, linger_ms=300)
+        producer.send("t", b"said", partition=0).add_done_callback(called.append)
+        assert threading.active_count() > before
+
+    leave()
+    gc.collect()  # while the record waits for others
+    assert called == []
+    until(lambda: bool(called))
+    assert called.pop().result().offset == 100
+
+    def gone() -> bool:
+        gc.collect()
+        return threading.active_count() <= before
+
+    until(gone)
+    assert "close()" not in caplog.text  # nothing is lost
+
+
+def test_a_producer_that_is_dropped_within_a_transaction_says_how_long_that_stays_open(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leave() -> None:
+        producer = Producer(broker, client_id="me", transactional_id="bills", transaction_timeout_ms=7_000)
+        producer.begin()
+        producer.send("t", b"said")
+
+    def gone() -> bool:
+        gc.collect()
+        return "close()" in caplog.text
+
+    leave()
+    until(gone)
+    told = "was dropped without close(), and the transaction of 'bills' stays open for up to 7 s"
+    assert caplog.messages == [f"the producer 'me' {told}"]
 
 
 # ---- a bug inside

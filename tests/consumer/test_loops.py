@@ -153,6 +153,46 @@ def test_a_client_that_is_dropped_is_gone_with_its_connections(
     assert ("was dropped without close()" in caplog.text) == (made is AsyncConsumer)
 
 
+def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_connections(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[int | None] = []
+
+    async def leave() -> tuple[Any, Any]:
+        producer = AsyncProducer(broker, linger_ms=300)
+        delivery = await producer.send("t", b"said")
+        delivery.add_done_callback(lambda delivery: called.append(delivery._metadata().offset))
+        return weakref.ref(producer), producer._streams
+
+    async def story() -> None:
+        gone, streams = await leave()
+        gc.collect()  # while the record waits for others
+        assert (called, gone() is None) == ([], False)
+        async with asyncio.timeout(30):
+            while gone() is not None or streams._transports or streams._opening:
+                gc.collect()
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert not others()
+
+    run(story())
+    assert called == [0]
+    assert "close()" not in caplog.text  # nothing is lost
+
+
+def test_a_producer_whose_loop_ended_before_its_records_were_sent_says_how_many(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave() -> None:
+        producer = AsyncProducer(broker, client_id="me", linger_ms=5_000)
+        for _ in range(3):
+            await producer.send("t", b"said")
+
+    run(leave())
+    gc.collect()
+    assert "the producer 'me' was dropped without close(), and 3 records are lost" in caplog.text
+
+
 def test_a_send_that_is_cancelled_has_sent_nothing(broker: str) -> None:
     """Also where it gave others their turn, as a loop of sends does now and then."""
 

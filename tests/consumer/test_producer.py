@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from consumer import AsyncProducer, Consumer, Delivery, Producer, TopicPartition
+from consumer.aio.producer import _tick
 from consumer.clock import now
 from consumer.engine.transport import Write
 from kproto.broker.server import running
@@ -565,7 +566,7 @@ def test_what_the_broker_said_before_a_loop_stood_still_is_heard_before_the_dead
                 if wakes == "a send":
                     await producer.send("t", b"2", partition=0)
                 else:
-                    producer._tick()
+                    _tick(producer._weak, producer._held)
                 assert (await asyncio.wait_for(_await(delivery), 10)).offset == 1
 
     asyncio.run(main())
