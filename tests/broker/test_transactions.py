@@ -225,16 +225,25 @@ def test_a_plain_batch_in_an_open_transaction_is_refused(producer: Producer) -> 
     assert producer.write(b"b", is_transactional=False).error_code == E.INVALID_TXN_STATE
 
 
-def test_two_producers_in_one_request_are_refused(stage: Stage, client: Client) -> None:
+def test_two_producers_in_one_request_are_refused_and_with_them_all_that_is_in_it(
+    client: Client, producer: Producer
+) -> None:
+    """Also where one of them has its transaction open already, and what belongs to none."""
+    assert producer.write(b"x").error_code == 0
     parts = [
         PartitionProduceData(
             index=index,
             records=batch_of(
-                b"a", producer_id=index, producer_epoch=0, base_sequence=0, is_transactional=True
+                b"a",
+                producer_id=producer.id + index,
+                producer_epoch=producer.epoch,
+                base_sequence=1 - index,
+                is_transactional=True,
             ),
         )
         for index in (0, 1)
     ]
+    parts += [PartitionProduceData(index=index, records=batch_of(b"plain")) for index in (2, 99)]
     request = ProduceRequest(
         transactional_id="x",
         acks=-1,
@@ -242,7 +251,7 @@ def test_two_producers_in_one_request_are_refused(stage: Stage, client: Client) 
         topic_data=[TopicProduceData(name="t", partition_data=parts)],
     )
     answers = client.ask(request, 12).responses[0].partition_responses
-    assert [one.error_code for one in answers] == [E.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert [one.error_code for one in answers] == [E.INVALID_PRODUCER_ID_MAPPING] * 4
 
 
 def test_a_topic_that_was_deleted_keeps_no_transaction_open(

@@ -67,6 +67,8 @@ def produce(broker: Broker, call: Call) -> Result:
     by_id = call.version >= 13  # KIP-516
     wanted = _each_once(request.topic_data)
     verdicts = _verdicts(broker, call, request, wanted, by_id=by_id)
+    if verdicts is None:
+        return _all_refused(request, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     responses: list[TopicProduceResponse] = []
     changed: list[Partition] = []
     for data in wanted:
@@ -206,9 +208,12 @@ def _verdicts(
     wanted: Sequence[TopicProduceData],
     *,
     by_id: bool,
-) -> dict[tuple[str, int], ErrorCode]:
-    """What the transaction coordinator says to the batches of a transaction, by partition (X6)."""
+) -> dict[tuple[str, int], ErrorCode] | None:
+    """What the transaction coordinator says to the batches of a transaction, by partition (X6); None where
+    they are of more than one producer.
+    """
     asked: dict[tuple[str, int], tuple[int, int]] = {}
+    producers: set[tuple[int, int]] = set()
     for data in wanted:
         topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
         for part in data.partition_data:
@@ -216,13 +221,14 @@ def _verdicts(
             partition = topic.partition(part.index) if topic else None
             if topic is None or producer is None or partition is None:
                 continue
+            producers.add(producer)
             # Once its first batch is in the log, the log knows.
             if broker.leads(partition, part.index) and not partition.is_writing(*producer):
                 asked[topic.name, part.index] = producer
+    if len(producers) > 1:
+        return None
     if not asked:
         return {}
-    if len({*asked.values()}) > 1:
-        return dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     codes = take_part(
         broker,
         call,
