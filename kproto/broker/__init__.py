@@ -18,10 +18,9 @@ What it doesn't do, and so doesn't advertise in ApiVersions:
   * Kerberos, quotas, delegation tokens; a second node, replicas, elections other than `elect_leader`.
 
 Where it is simpler than Kafka, on purpose:
-  * records live in memory only, and until they are deleted: retention, compaction and segments are accepted
-    as topic configs and shown, but nothing acts on them (but for those in
-    `topic_configs.ACTED_ON`; DescribeConfigs with documentation says of each whether it acts). DeleteRecords
-    deletes;
+  * records live in memory only, until retention, compaction or DeleteRecords takes them. Of topic configs
+    those act that are in `topic_configs.ACTED_ON`, and DescribeConfigs with documentation says of each
+    whether it does; the others are accepted and shown;
   * what IncrementalAlterConfigs sets on brokers is refused unless it takes effect (`dynamic.DYNAMIC`), where
     Kafka takes any name;
   * the markers of a transaction are in the logs when EndTxn is answered, where Kafka writes them a little

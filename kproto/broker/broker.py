@@ -205,9 +205,14 @@ class Broker:
                 self.cluster.promises_end(wanted.producer_id, (name, index))
             topic = self.topics.named(name)
             partition = None if topic is None else topic.partition(index)
-            if partition is not None:
-                epoch = wanted.producer_epoch
-                partition.mark(wanted.producer_id, epoch, now, committed=wanted.committed)
+            if topic is not None and partition is not None:
+                partition.mark(
+                    wanted.producer_id,
+                    wanted.producer_epoch,
+                    now,
+                    committed=wanted.committed,
+                    limits=topic.limits(self.settings),
+                )
                 changed.append(partition)
         if any(name == OFFSETS_TOPIC for name, _ in wanted.partitions):
             self.coordinate(classic.TransactionEnded(wanted.producer_id, wanted.committed), now)

@@ -35,6 +35,7 @@ from ..txn.transaction import Partition as Name
 from ..txn.transaction import offsets_partition, state_partition
 from ..wire.message import Message
 from .call import Node
+from .cleaning import Cleaning
 from .dynamic import Dynamic
 from .settings import Settings
 from .topics import Partition, Topics
@@ -71,6 +72,7 @@ class Cluster:
         self.dynamic: Final = Dynamic(settings)
         self._settings: Final = settings
         self._places: Final = tuple(self.nodes)
+        self.cleaning: Final = Cleaning(self.topics, self.dynamic, self._places[0])
 
     def forget_producers(self, now: int) -> None:
         """Let partitions forget the producers that have not written for a long time, when it is time to."""

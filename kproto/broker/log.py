@@ -3,8 +3,8 @@
 Rules:
   * A batch is stored and sent whole, and never decoded for either. Only a search by time decodes records,
     and only those of the batch that holds the answer.
-  * There are no gaps: a batch begins where the one before it ended. So finding an offset, and the end of what
-    fits into a fetch, are binary searches.
+  * Offsets grow from batch to batch, so finding one, and the end of what fits into a fetch, are binary
+    searches. Gaps there are only where compaction left nothing of a batch.
   * With one broker the high watermark is the end of the log. The last stable offset is the partition's
     (`topics.Partition`), as a log knows nothing of transactions.
   * Leader epochs are kept as Kafka's LeaderEpochFileCache does: each with its first offset, both growing.
@@ -14,9 +14,11 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..records import Batch, batches
+from .segments import UNLIMITED, Limits, Segment
 
 
 class Found(NamedTuple):
@@ -44,17 +46,22 @@ class Log:
         "_epochs",
         "_highest",
         "_latest",
+        "_nexts",
         "_timestamps",
         "end_offset",
+        "segments",
         "start_offset",
     )
 
     def __init__(self) -> None:
         self.start_offset = 0
         self.end_offset = 0
-        # One entry per batch in each of these five, in step.
+        self.segments = [Segment(0)]
+        """The last one is the active one, which is written to."""
+        # One entry per batch in each of these six, in step.
         self._batches: list[bytes] = []
         self._bases: list[int] = []
+        self._nexts: list[int] = []  # the offset after its last one
         self._ends: list[int] = []  # bytes ever stored up to and including this batch
         self._timestamps: list[int] = []
         self._highest: list[int] = []  # the highest timestamp up to and including this batch: ordered
@@ -71,16 +78,30 @@ class Log:
         """Bytes stored now."""
         return self._ends[-1] - self._ends[0] + len(self._batches[0]) if self._batches else 0
 
-    def append(self, batch: bytes, count: int, max_timestamp: int) -> None:
-        """Store a batch of `count` records, which already carries `end_offset` as its base offset."""
+    def append(self, batch: bytes, count: int, max_timestamp: int, limits: Limits = UNLIMITED) -> None:
+        """Store a batch of `count` records, which already carries `end_offset` as its base offset; in a new
+        segment when the `limits` say so.
+        """
+        if not self.segments[-1].takes(len(batch), max_timestamp, limits):
+            self.roll()
+        self.segments[-1].add(len(batch), max_timestamp)
+        self._store(batch, self.end_offset, self.end_offset + count, max_timestamp)
+        self.end_offset += count
+
+    def _store(self, batch: bytes, base: int, after: int, max_timestamp: int) -> None:
         self._batches.append(batch)
-        self._bases.append(self.end_offset)
+        self._bases.append(base)
+        self._nexts.append(after)
         self._ends.append((self._ends[-1] if self._ends else 0) + len(batch))
         self._timestamps.append(max_timestamp)
         self._highest.append(max(max_timestamp, self._highest[-1]) if self._highest else max_timestamp)
-        self.end_offset += count
         if self._latest is None or max_timestamp > self._latest[1]:
             self._latest = batch, max_timestamp
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is empty."""
+        if self.segments[-1].size:
+            self.segments.append(Segment(self.end_offset))
 
     def read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, before: int | None = None
@@ -92,9 +113,9 @@ class Log:
         Of batches from the offset `before` on there is none.
         """
         end = self.end_offset if before is None else before
-        if offset >= end or not self._batches:
+        first = bisect_right(self._nexts, offset)
+        if offset >= end or first == len(self._batches):
             return []
-        first = max(bisect_right(self._bases, offset) - 1, 0)
         stored = self._ends[first] - len(self._batches[first])
         after = bisect_right(self._ends, stored + max_bytes, lo=first)
         if after == first and at_least_one:
@@ -107,9 +128,14 @@ class Log:
         """All that is stored, opened."""
         return [batch for stored in self._batches for batch in batches(stored, check_crc=False)]
 
+    def stored(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The size and the highest timestamp of each batch that begins from `start` on, and before `end`."""
+        first, after = bisect_left(self._bases, start), bisect_left(self._bases, end)
+        return [(len(self._batches[at]), self._timestamps[at]) for at in range(first, after)]
+
     def base_after(self, offset: int, count: int) -> int:
         """Where the batch begins that comes `count` batches after the one that holds `offset`."""
-        at = max(bisect_right(self._bases, offset) - 1, 0) + count
+        at = bisect_right(self._nexts, offset) + count
         return self._bases[at] if at < len(self._bases) else self.end_offset
 
     def first_at(self, timestamp: int) -> Found | None:
@@ -134,16 +160,44 @@ class Log:
     def delete_before(self, offset: int) -> None:
         """Let the log start at `offset`, and forget the batches that end before it."""
         self.start_offset = max(self.start_offset, offset)
-        gone = len(self._bases)
-        if self.start_offset < self.end_offset:
-            gone = max(bisect_right(self._bases, self.start_offset) - 1, 0)
-        for column in (self._batches, self._bases, self._ends, self._timestamps):
+        gone = bisect_right(self._nexts, self.start_offset)
+        for column in (self._batches, self._bases, self._nexts, self._ends, self._timestamps):
             del column[:gone]
         highest = -(2**63)
         self._highest = [highest := max(highest, timestamp) for timestamp in self._timestamps]
         first = bisect_right(self._epochs, self.start_offset, key=_start) - 1
         if first >= 0:
             self._epochs[: first + 1] = [(self._epochs[first][0], self.start_offset)]
+
+    def drop_segments(self, count: int) -> None:
+        """Delete the first `count` segments, and begin a new one if these are all."""
+        if count == len(self.segments):
+            self.segments.append(Segment(self.end_offset))
+        del self.segments[:count]
+        start = self.segments[0].base_offset
+        self.delete_before(start)
+        if self._latest is not None and int.from_bytes(self._latest[0][:8], "big") < start:
+            self._look_for_latest()
+
+    def replace(self, until: int, kept: Sequence[Batch]) -> None:
+        """Let these batches, in their order, be all that there is before the offset `until`."""
+        at = bisect_left(self._bases, until)
+        rest = [
+            *zip(self._batches[at:], self._bases[at:], self._nexts[at:], self._timestamps[at:], strict=True)
+        ]
+        stored = [(bytes(one.data), one.base_offset, one.last_offset + 1, one.max_timestamp) for one in kept]
+        for column in (
+            self._batches,
+            self._bases,
+            self._nexts,
+            self._ends,
+            self._timestamps,
+            self._highest,
+        ):
+            column.clear()
+        self._latest = None
+        for entry in (*stored, *rest):
+            self._store(*entry)
 
     def spoil(self, batch: int) -> None:
         """Break the last byte of a stored batch, as a bad disk would; 0 is the first that is there."""
@@ -160,16 +214,29 @@ class Log:
         A batch is lost whole, so the log may end before `offset`: where the batch that holds it began. It
         never ends before it starts.
         """
-        left = bisect_left(self._bases, offset)
-        if left and offset < (self._bases[left] if left < len(self._bases) else self.end_offset):
-            left -= 1  # the batch before holds `offset`
-        if left < len(self._bases):
-            self.end_offset = max(self._bases[left], self.start_offset)
-        for column in (self._batches, self._bases, self._ends, self._timestamps, self._highest):
+        left = bisect_right(self._nexts, offset)
+        first = self._bases[left] if left < len(self._bases) else offset
+        self.end_offset = max(min(first, offset), self.start_offset)
+        for column in (
+            self._batches,
+            self._bases,
+            self._nexts,
+            self._ends,
+            self._timestamps,
+            self._highest,
+        ):
             del column[left:]
-        latest = max(range(left), key=self._timestamps.__getitem__, default=None)
-        self._latest = None if latest is None else (self._batches[latest], self._timestamps[latest])
+        self._look_for_latest()
+        while len(self.segments) > 1 and self.segments[-1].base_offset >= self.end_offset:
+            self.segments.pop()
+        active = self.segments[-1] = Segment(min(self.segments[-1].base_offset, self.end_offset))
+        for size, timestamp in self.stored(active.base_offset, self.end_offset):
+            active.add(size, timestamp)
         self._begin(self.leader_epoch + 1)
+
+    def _look_for_latest(self) -> None:
+        latest = max(range(len(self._batches)), key=self._timestamps.__getitem__, default=None)
+        self._latest = None if latest is None else (self._batches[latest], self._timestamps[latest])
 
     def _begin(self, leader_epoch: int) -> None:
         """Note where an epoch begins; those that began there or later have no records (any more)."""

@@ -126,6 +126,12 @@ class Truncate(NamedTuple):
     offset: int
 
 
+class CleanLogs(NamedTuple):
+    """The operator lets all logs be looked over now: what is old is deleted, what is to be compacted is
+    compacted, up to its end.
+    """
+
+
 class Fail(NamedTuple):
     """The operator lets the next `times` requests of an API fail: nothing of them is done, and `code` is what
     they hear. 0: no more of them.
@@ -156,6 +162,7 @@ Event: TypeAlias = (
     | ElectLeader
     | MoveCoordinator
     | Truncate
+    | CleanLogs
     | Fail
     | Throttle
 )
@@ -165,6 +172,8 @@ def step(broker: Broker, event: Event, now: int) -> list[Action]:
     """Give the broker an event; do the actions, in their order."""
     broker.actions, broker.now = [], now
     broker.cluster.forget_producers(now)
+    if shorter := broker.cluster.cleaning.look(now):
+        broker.wake(shorter)
     _TABLE[type(event)](broker, event, now)
     while broker.ready:
         connection = broker.ready.popleft()
@@ -300,6 +309,10 @@ def _truncate(broker: Broker, event: Truncate, now: int) -> None:
     broker.wake([partition])
 
 
+def _clean(broker: Broker, event: CleanLogs, now: int) -> None:
+    broker.wake(broker.cluster.cleaning.look_at_once(now))
+
+
 def _fail(broker: Broker, event: Fail, now: int) -> None:
     if event.times:
         broker.failing[event.api_key] = event.code, event.times
@@ -424,6 +437,7 @@ _TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
     ElectLeader: _elect,
     MoveCoordinator: _move_coordinator,
     Truncate: _truncate,
+    CleanLogs: _clean,
     Fail: _fail,
     Throttle: _throttle,
 }

@@ -64,6 +64,10 @@ class Producers:
         """All that are remembered, with their ids."""
         return list(self._states.items())
 
+    def state(self, producer_id: int) -> ProducerState | None:
+        """What is remembered of a producer; None where nothing is."""
+        return self._states.get(producer_id)
+
     def epoch(self, producer_id: int) -> int:
         """The newest epoch of a producer that was seen here; -1: it never was."""
         state = self._states.get(producer_id)

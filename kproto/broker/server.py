@@ -36,7 +36,17 @@ from .call import Node
 from .client import Client
 from .handlers.authorized import CAN_FAIL
 from .handlers.index import HANDLERS, served
-from .machine import CreateTopic, ElectLeader, Fail, GrowTopic, MoveCoordinator, Throttle, Truncate, step
+from .machine import (
+    CleanLogs,
+    CreateTopic,
+    ElectLeader,
+    Fail,
+    GrowTopic,
+    MoveCoordinator,
+    Throttle,
+    Truncate,
+    step,
+)
 from .security.listeners import Listener, not_listening
 from .security.pipe import Pipe
 from .security.users import Users
@@ -270,6 +280,16 @@ class Server:
         log doesn't have.
         """
         self._operate(lambda shell: shell.step(Truncate(topic, partition, offset)))
+
+    @checked
+    def clean_logs(self) -> None:
+        """Delete what is older or more than topics' configs keep, and compact what is to be compacted, now.
+
+        The broker does it by itself, as Kafka: every log.retention.check.interval.ms and
+        log.cleaner.backoff.ms, when enough of a log is dirty, and never in the segment that is written to.
+        Here that is closed before, whatever min.cleanable.dirty.ratio says.
+        """
+        self._operate(lambda shell: shell.step(CleanLogs()))
 
     @checked
     def fail(self, api: str, code: ErrorCode | str, times: int = 1) -> None:

@@ -39,7 +39,11 @@ class Settings:
     connections_max_reauth_ms: int = 0
     delete_topic_enable: bool = True
     fetch_max_bytes: int = 57_671_680
+    # When logs are looked over: see `cleaning`.
+    log_cleaner_backoff_ms: int = 15_000
+    log_initial_task_delay_ms: int = 30_000
     log_message_timestamp_type: str = "CreateTime"
+    log_retention_check_interval_ms: int = 300_000
     max_incremental_fetch_session_cache_slots: int = 1000
     message_max_bytes: int = 1_048_588
     node_id: int = 1
@@ -152,6 +156,7 @@ def _parsed(name: str, given: str, default: object) -> bool | int | str:
 
 
 _FROM_ONE: Final = {
+    "log.retention.check.interval.ms",
     "num.partitions",
     "producer.id.expiration.check.interval.ms",
     "producer.id.expiration.ms",

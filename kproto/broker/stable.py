@@ -72,11 +72,18 @@ class Transactions:
         """The log starts here now."""
         del self._aborted[: bisect_left(self._aborted, offset, key=_last)]
 
+    def forget(self, gone: Iterable[Aborted]) -> None:
+        """Of these nothing is left in the log."""
+        for one in gone:
+            self._aborted.remove(one)
+
     def read_again(self, batches: Iterable[Batch]) -> None:
         """The log was cut: what is left tells what is open, and what was aborted."""
         self._open.clear()
         self._aborted.clear()
         for batch in batches:
+            if batch.is_control and not batch.count:
+                continue  # a marker that was compacted
             if batch.is_control:
                 committed = batch.records()[0].key == _key(COMMIT)
                 self.ended(batch.producer_id, batch.base_offset, committed=committed)

@@ -2,7 +2,7 @@
 
 Rules:
   * A topic config that Kafka has is accepted, shown by DescribeConfigs and CreateTopics, and acted on only
-    where `ACTED_ON` says so: clients set retention and the like on every topic they create.
+    where `ACTED_ON` says so: clients set flush intervals and the like on every topic they create.
   * Values are read as Kafka's ConfigDef reads them: blanks around them don't matter, words are written as
     Kafka writes them, but for true and false; numbers fit their type.
 """
@@ -52,10 +52,21 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
     "unclean.leader.election.enable": "false",
 }
 
-# Of cleanup.policy only that a compacted topic's records must have keys, and that DeleteRecords needs delete:
-# nothing is compacted.
 ACTED_ON: Final = frozenset(
-    {"cleanup.policy", "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.type"}
+    {
+        "cleanup.policy",
+        "delete.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.ms",
+    }
 )
 
 INTS: Final = frozenset(

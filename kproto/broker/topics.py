@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -18,6 +18,8 @@ from ..error_codes import ErrorCode
 from ..java_numbers import trimmed
 from .log import Log
 from .producers import Producers
+from .retention import drop_old
+from .segments import UNLIMITED, Limits
 from .settings import Settings
 from .stable import COORDINATOR_EPOCH, Transactions, marker
 from .topic_configs import TOPIC_DEFAULTS
@@ -26,17 +28,21 @@ NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
 # A bound of ours: each partition costs memory, and Metadata answers with all of them.
 MAX_PARTITIONS: Final = 100_000
+_OF_SEGMENTS: Final = {"segment.bytes", "segment.ms", "max.compaction.lag.ms"}
+_DEFAULT_LIMITS: Final = Limits(int(TOPIC_DEFAULTS["segment.bytes"]), int(TOPIC_DEFAULTS["segment.ms"]))
 
 
 class Partition:
     """One partition: its log, and what it remembers of producers and their transactions."""
 
-    __slots__ = ("log", "producers", "replicas", "transactions")
+    __slots__ = ("compacted_to", "log", "producers", "replicas", "transactions")
 
     def __init__(self) -> None:
         self.replicas: tuple[int, ...] = ()
         """The nodes that it was created on; none: the one that leads it, alone."""
         self.log = Log()
+        self.compacted_to = 0
+        """Where compaction left off: what is before was gone over."""
         self.producers = Producers()
         self.transactions = Transactions()
 
@@ -51,11 +57,13 @@ class Partition:
         there = self.transactions.start_of(producer_id) is not None
         return there and self.producers.epoch(producer_id) == epoch
 
-    def mark(self, producer_id: int, epoch: int, now: int, *, committed: bool) -> None:
+    def mark(
+        self, producer_id: int, epoch: int, now: int, *, committed: bool, limits: Limits = UNLIMITED
+    ) -> None:
         """End the producer's transaction here."""
         offset = self.log.end_offset
         made = marker(offset, self.log.leader_epoch, producer_id, epoch, now, committed=committed)
-        self.log.append(made, 1, now)
+        self.log.append(made, 1, now, limits)
         self.producers.marked(producer_id, epoch, COORDINATOR_EPOCH, now)
         self.transactions.ended(producer_id, offset, committed=committed)
 
@@ -64,9 +72,17 @@ class Partition:
         self.log.delete_before(offset)
         self.transactions.forget_before(self.log.start_offset)
 
+    def delete_old(self, config: Callable[[str], str], now: int) -> bool:
+        """Let go of what its topic's configs no longer keep; did the log's start move?"""
+        before = self.log.start_offset
+        drop_old(self.log, config, now)
+        self.transactions.forget_before(self.log.start_offset)
+        return self.log.start_offset > before
+
     def truncate(self, offset: int) -> None:
         """Lose everything from `offset` on, as after an unclean election: see `Log.truncate`."""
         self.log.truncate(offset)
+        self.compacted_to = min(self.compacted_to, self.log.segments[-1].base_offset)
         self.producers.forget_from(self.log.end_offset)
         self.transactions.read_again(self.log.all_batches())
 
@@ -88,6 +104,15 @@ class Topic:
     def config(self, name: str, settings: Settings) -> str:
         """The value that counts at a broker with these settings."""
         return trimmed(self.configs.get(name, "")) or broker_default(name, settings)
+
+    def limits(self, settings: Settings) -> Limits:
+        """How large its segments get, and of how long a time their records are."""
+        if not self.configs.keys() & _OF_SEGMENTS:
+            return _DEFAULT_LIMITS
+        ms = int(self.config("segment.ms", settings))
+        if "compact" in self.config("cleanup.policy", settings):
+            ms = min(ms, int(self.config("max.compaction.lag.ms", settings)))
+        return Limits(int(self.config("segment.bytes", settings)), ms)
 
 
 def broker_default(name: str, settings: Settings) -> str:

@@ -54,8 +54,6 @@ def _effect(kind: int, name: str) -> str:
     """What a config does on this broker, for clients that ask for Kafka's words about it."""
     if kind == BROKER:
         return "It takes effect at once." if name in DYNAMIC else "It is read when the broker starts."
-    if name == "cleanup.policy":
-        return "With compact records need keys, and DeleteRecords needs delete; nothing is compacted."
     return "It acts as in Kafka." if name in ACTED_ON else "It is kept and shown, and does nothing here."
 
 

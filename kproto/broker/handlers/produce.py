@@ -319,7 +319,7 @@ def _append(
         partition.producers.remember(batch.producer_id, batch.producer_epoch, stored)
         if batch.is_transactional:
             partition.transactions.wrote(batch.producer_id, stored.base_offset)
-    log.append(stamped, batch.count, stored.max_timestamp)
+    log.append(stamped, batch.count, stored.max_timestamp, topic.limits(settings))
     return _accepted(data.index, stored.base_offset, -1 if append_time is None else append_time, start)
 
 

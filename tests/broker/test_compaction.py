@@ -1,0 +1,325 @@
+"""Compaction: of a log only the last value of each key stays (LogCleaner)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproto.broker.machine import CleanLogs
+from kproto.broker.topics import Topic
+from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kproto.records import batches, encode_batch, rows
+from kproto.records.record import Record
+from tests.broker.stage import Client, Stage, fetching, wanted
+from tests.broker.transacting import Producer
+
+POLICY = "compact"
+Pair = tuple[str, str | None]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return compacted()
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    return stage.client()
+
+
+def compacted() -> Stage:
+    stage = Stage({"t": 1})
+    stage.topic("t").configs["cleanup.policy"] = POLICY
+    return stage
+
+
+def configured(stage: Stage, **configs: object) -> Topic:
+    topic = stage.topic("t")
+    topic.configs.update({name.replace("_", "."): str(value) for name, value in configs.items()})
+    return topic
+
+
+def keyed(now: int, pairs: Iterable[Pair], compression: str = "none", **fields: object) -> bytes:
+    records = [
+        Record(n, now, key.encode(), None if value is None else value.encode())
+        for n, (key, value) in enumerate(pairs)
+    ]
+    return encode_batch(records, compression=compression, **fields)  # type: ignore[arg-type]
+
+
+def write(client: Client, *pairs: Pair, compression: str = "none", **fields: object) -> None:
+    made = keyed(client.stage.now, pairs, compression, **fields)
+    assert client.produce(made).error_code == 0
+
+
+def held(stage: Stage) -> list[tuple[int, str, str | None]]:
+    """What a reader from the start gets."""
+    log = stage.log("t")
+    data = b"".join(log.read(log.start_offset, 1 << 30, at_least_one=True))
+    return [
+        (one.offset, one.key.decode(), None if one.value is None else one.value.decode())
+        for one in rows(data)
+        if one.key is not None
+    ]
+
+
+def test_the_last_value_of_each_key_stays_where_it_was(stage: Stage, client: Client) -> None:
+    write(client, ("a", "1"), ("b", "1"), ("a", "2"))
+    write(client, ("c", "1"), ("a", "3"))
+    stage.step(CleanLogs())
+    assert held(stage) == [(1, "b", "1"), (3, "c", "1"), (4, "a", "3")]
+    assert (stage.log("t").start_offset, stage.log("t").end_offset) == (0, 5)
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_what_is_left_of_a_batch_keeps_its_head(stage: Stage, client: Client, compression: str) -> None:
+    write(client, ("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), compression=compression)
+    write(client, ("c", "2"))
+    stage.step(CleanLogs())
+    first, second = stage.log("t").all_batches()
+    assert (first.base_offset, first.last_offset, first.count, first.compression) == (0, 3, 2, compression)
+    assert (second.base_offset, second.last_offset, second.count) == (4, 4, 1)
+    assert first.crc_ok
+
+
+def test_a_batch_with_nothing_left_is_gone_and_a_fetch_goes_on_behind_it(
+    stage: Stage, client: Client
+) -> None:
+    for value in "123":
+        write(client, ("a", value))
+    write(client, ("b", "1"))
+    stage.step(CleanLogs())
+    assert held(stage) == [(2, "a", "3"), (3, "b", "1")]
+    for offset in (0, 1, 2):
+        data = client.fetch(fetching(wanted(offset))).responses[0].partitions[0]
+        assert data.error_code == 0
+        assert [one.offset for one in rows(data.records or b"")] == [2, 3]
+
+
+def test_the_active_segment_is_left_alone(stage: Stage, client: Client) -> None:
+    """Unless somebody asks for it."""
+    configured(stage, min_cleanable_dirty_ratio=0)
+    for value in "123":
+        write(client, ("a", value))
+    stage.wait(60_000)
+    stage.client()
+    assert len(held(stage)) == 3
+    stage.step(CleanLogs())
+    assert held(stage) == [(2, "a", "3")]
+
+
+def test_every_backoff_the_dirty_ratio_is_looked_at(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=10)
+    for value in "12345":
+        stage.now += 20
+        write(client, ("a", value))
+    stage.now += 15_000
+    stage.client()
+    assert held(stage) == [(3, "a", "4"), (4, "a", "5")]  # the last one is in the active segment
+    write(client, ("a", "6"))  # of two segments behind it one is clean: no more than half is dirty
+    stage.now += 15_000
+    stage.client()
+    assert len(held(stage)) == 3
+    write(client, ("a", "7"))
+    stage.now += 15_000
+    stage.client()
+    assert held(stage) == [(5, "a", "6"), (6, "a", "7")]
+
+
+def test_a_lag_keeps_what_is_new_and_another_one_cleans_what_is_old(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=10, min_compaction_lag_ms=1_000, min_cleanable_dirty_ratio=1)
+    for value in "123":
+        stage.now += 20
+        write(client, ("a", value))
+    stage.step(CleanLogs())
+    assert len(held(stage)) == 3
+    configured(stage, min_compaction_lag_ms=0)
+    stage.now += 15_000
+    stage.client()
+    assert len(held(stage)) == 3
+    configured(stage, max_compaction_lag_ms=15_000)
+    stage.now += 15_000
+    stage.client()
+    assert len(held(stage)) == 1
+
+
+def test_a_tombstone_stays_for_a_while(stage: Stage, client: Client) -> None:
+    configured(stage, delete_retention_ms=1_000)
+    write(client, ("a", "1"), ("b", "1"))
+    write(client, ("a", None), ("c", "1"))
+    stage.step(CleanLogs())
+    assert held(stage) == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
+    assert [one.delete_horizon_ms for one in stage.log("t").all_batches()] == [None, stage.now + 1_000]
+    stage.now += 999
+    stage.step(CleanLogs())
+    assert len(held(stage)) == 3
+    stage.now += 1
+    stage.step(CleanLogs())
+    assert held(stage) == [(1, "b", "1"), (3, "c", "1")]
+
+
+def test_a_log_of_tombstones_keeps_its_last_batch_empty(stage: Stage, client: Client) -> None:
+    configured(stage, delete_retention_ms=0)
+    write(client, ("a", None), ("b", None))
+    write(client, ("c", None))
+    stage.step(CleanLogs())
+    stage.step(CleanLogs())
+    (left,) = stage.log("t").all_batches()
+    assert (left.base_offset, left.last_offset, left.count) == (2, 2, 0)
+    write(client, ("d", "1"))
+    assert held(stage) == [(3, "d", "1")]
+
+
+def test_the_last_batch_of_a_producer_stays_without_its_records(stage: Stage, client: Client) -> None:
+    write(client, ("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0)
+    write(client, ("a", "2"), producer_id=7, producer_epoch=0, base_sequence=1)
+    write(client, ("a", "3"))
+    stage.step(CleanLogs())
+    assert [(one.base_offset, one.count, one.base_sequence) for one in stage.log("t").all_batches()] == [
+        (1, 0, 1),
+        (2, 1, -1),
+    ]
+
+
+def test_records_without_a_key_go(stage: Stage, client: Client) -> None:
+    configured(stage, cleanup_policy="delete")
+    made = encode_batch([Record(0, stage.now, None, b"x"), Record(1, stage.now, b"a", b"1")])
+    assert client.produce(made).error_code == 0
+    configured(stage, cleanup_policy=POLICY)
+    stage.step(CleanLogs())
+    assert held(stage) == [(1, "a", "1")]
+
+
+def transacted(stage: Stage, producer: Producer, *values: str, commits: bool) -> None:
+    """A transaction with a batch for each value of the key a."""
+    for number, value in enumerate(values):
+        made = keyed(
+            stage.now,
+            [("a", value)],
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            base_sequence=number,
+            is_transactional=True,
+        )
+        request = ProduceRequest(
+            transactional_id=producer.name,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=made)])
+            ],
+        )
+        (answer,) = producer.client.ask(request, 12).responses[0].partition_responses
+        assert answer.error_code == 0
+    assert producer.end(committed=commits) == 0
+
+
+def shape(stage: Stage) -> list[tuple[int, str]]:
+    """The batches that are there: markers, those without records, and others."""
+    return [
+        (one.base_offset, "marker" if one.is_control else "data" if one.count else "empty")
+        for one in stage.log("t").all_batches()
+    ]
+
+
+def test_what_is_not_stable_is_left_alone(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=10)
+    write(client, ("a", "1"))
+    stage.now += 20
+    write(client, ("a", "2"))
+    partition = stage.topic("t").partitions[0]
+    partition.transactions.wrote(99, 1)
+    stage.step(CleanLogs())
+    assert len(held(stage)) == 2
+    partition.transactions.ended(99, 1, committed=True)
+    stage.step(CleanLogs())
+    assert held(stage) == [(1, "a", "2")]
+
+
+def test_what_was_aborted_goes_and_hides_nothing(stage: Stage, client: Client) -> None:
+    write(client, ("a", "1"))
+    transacted(stage, Producer(stage), "2", "3", commits=False)
+    write(client, ("b", "1"))
+    stage.step(CleanLogs())
+    assert shape(stage) == [(0, "data"), (3, "marker"), (4, "data")]
+    assert held(stage) == [(0, "a", "1"), (4, "b", "1")]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_marker_goes_a_while_after_its_transaction(stage: Stage, client: Client, commits: bool) -> None:
+    configured(stage, delete_retention_ms=1_000)
+    producer = Producer(stage)
+    transacted(stage, producer, "1", commits=commits)
+    write(client, ("a", "2"))
+    stage.step(CleanLogs())
+    assert shape(stage) == [(1, "marker"), (2, "data")]
+    transacted(stage, producer, "3", commits=True)  # so that the first marker is not its producer's last
+    write(client, ("b", "1"))
+    stage.step(CleanLogs())
+    first = stage.log("t").all_batches()[0]
+    assert (first.base_offset, first.delete_horizon_ms) == (1, stage.now + 1_000)
+    assert stage.topic("t").partitions[0].transactions.aborted(0, 99) == []
+    stage.now += 1_000
+    stage.step(CleanLogs())
+    assert shape(stage) == [(3, "data"), (4, "marker"), (5, "data")]
+
+
+def test_a_cut_behind_compacted_markers_finds_what_is_open(stage: Stage, client: Client) -> None:
+    configured(stage, delete_retention_ms=0)
+    transacted(stage, Producer(stage), "1", commits=False)
+    for _ in range(3):
+        stage.step(CleanLogs())
+    write(client, ("a", "2"))
+    log = stage.log("t")
+    partition = stage.topic("t").partitions[0]
+    partition.truncate(2)
+    assert (log.end_offset, partition.stable_offset) == (2, 2)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.sampled_from("xy"))),
+            min_size=1,
+            max_size=4,
+        ),
+        max_size=8,
+    ),
+    st.lists(st.integers(0, 8), max_size=3),
+)
+def test_who_reads_a_compacted_log_ends_with_the_same_table(
+    written: list[list[Pair]], cleanings: list[int]
+) -> None:
+    """However often it was gone over, and offsets still grow; what is there has its old offset."""
+    stage = compacted()
+    configured(stage, delete_retention_ms=5)
+    client = stage.client()
+    offset = 0
+    all_of_them: dict[int, Pair] = {}
+    table: dict[str, str] = {}
+    for number, pairs in enumerate(written):
+        write(client, *pairs)
+        for key, value in pairs:
+            all_of_them[offset] = key, value
+            offset += 1
+            table.pop(key, None)
+            if value is not None:
+                table[key] = value
+        for _ in range(cleanings.count(number)):
+            stage.step(CleanLogs())
+            stage.now += 5
+    left = held(stage)
+    assert [at for at, _, _ in left] == sorted({at for at, _, _ in left})
+    assert all(all_of_them[at] == (key, value) for at, key, value in left)
+    read: dict[str, str | None] = {key: value for _, key, value in left}
+    assert {key: value for key, value in read.items() if value is not None} == table
+    log = stage.log("t")
+    for at in range(log.end_offset):
+        got = [one for chunk in log.read(at, 1 << 20, at_least_one=True) for one in batches(chunk)]
+        assert all(one.last_offset >= at for one in got)
+        assert [one for one in rows(b"".join(bytes(b.data) for b in got)) if one.offset >= at] == [
+            one for one in rows(b"".join(log.read(0, 1 << 20, at_least_one=True))) if one.offset >= at
+        ]

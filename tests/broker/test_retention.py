@@ -1,0 +1,179 @@
+"""What goes from the head of a log because it is old, or because there is too much of it (UnifiedLog)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.broker.log import Log
+from kproto.broker.machine import CleanLogs
+from kproto.broker.topics import Topic
+from kproto.error_codes import ErrorCode
+from tests.broker.stage import Client, Stage, batch_of, fetching, wanted
+
+HOUR = 3_600_000
+LARGE = b"x" * 700_000  # of which each gets a segment of its own, with segment.bytes at its least
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 1})
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    return stage.client()
+
+
+def configured(stage: Stage, **configs: object) -> Topic:
+    topic = stage.topic("t")
+    topic.configs.update({name.replace("_", "."): str(value) for name, value in configs.items()})
+    return topic
+
+
+def write(client: Client, *ages: int, value: bytes = b"x") -> None:
+    """A batch for each, so many ms old."""
+    for age in ages:
+        assert client.produce(batch_of(value, timestamps=[client.stage.now - age])).error_code == 0
+
+
+def bounds(stage: Stage) -> tuple[int, int]:
+    """Where the log starts and ends, behind a step."""
+    stage.client()
+    log = stage.log("t")
+    return log.start_offset, log.end_offset
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def test_a_segment_takes_batches_up_to_its_size(stage: Stage, client: Client) -> None:
+    configured(stage, segment_bytes=1 << 20)
+    write(client, 0, 0, 0, value=LARGE)
+    write(client, 0, 0)
+    assert bases(stage.log("t")) == [0, 1, 2]
+
+
+def test_a_segment_ends_behind_the_time_of_its_first_batch(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=100)
+    write(client, 500, 400, 399, 450, 298)
+    assert bases(stage.log("t")) == [0, 2, 4]
+
+
+def test_a_compacted_segment_ends_with_the_longest_lag_too(stage: Stage, client: Client) -> None:
+    topic = configured(stage, segment_ms=100, max_compaction_lag_ms=10)
+    assert topic.limits(stage.broker.settings).ms == 100
+    configured(stage, cleanup_policy="compact")
+    assert topic.limits(stage.broker.settings).ms == 10
+
+
+def test_what_is_older_than_the_time_that_was_set_goes_with_its_segment(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=100, retention_ms=1_000)
+    write(client, 1_500, 1_450, 1_050, 1_000, 0)  # in segments of two, two and one
+    stage.step(CleanLogs())
+    assert bounds(stage) == (2, 5)  # of the segment at 2 one record is not too old yet
+    stage.now += 1
+    stage.step(CleanLogs())
+    assert bounds(stage) == (4, 5)
+
+
+def test_a_newer_segment_in_front_keeps_what_is_behind_it(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=100, retention_ms=1_000)
+    write(client, 1_500, 0, 5_000, 5_000)
+    stage.step(CleanLogs())
+    assert bounds(stage) == (1, 4)
+
+
+def test_when_all_is_old_the_log_starts_at_its_end_and_goes_on_there(stage: Stage, client: Client) -> None:
+    configured(stage, retention_ms=1_000)
+    write(client, 2_000, 1_001)
+    stage.step(CleanLogs())
+    assert bounds(stage) == (2, 2)
+    write(client, 0)
+    stage.step(CleanLogs())
+    assert bounds(stage) == (2, 3)
+
+
+@pytest.mark.parametrize(("most", "start"), [(-1, 0), (0, 3), (1, 2), (700_000, 2), (1_400_100, 1)])
+def test_as_many_bytes_stay_as_were_set(stage: Stage, client: Client, most: int, start: int) -> None:
+    configured(stage, segment_bytes=1 << 20, retention_bytes=most)
+    write(client, 0, 0, 0, value=LARGE)
+    stage.step(CleanLogs())
+    assert bounds(stage) == (start, 3)
+
+
+def test_without_delete_in_the_policy_nothing_is_too_old(stage: Stage, client: Client) -> None:
+    configured(stage, retention_ms=1, retention_bytes=0, cleanup_policy="compact")
+    stage.log("t").append(batch_of(b"x"), 1, 1000)
+    stage.step(CleanLogs())
+    assert bounds(stage) == (0, 1)
+
+
+def test_retention_waits_for_its_turn(client: Client, stage: Stage) -> None:
+    """30 s behind the start, and every five minutes; what is old between them stays."""
+    configured(stage, retention_ms=1_000)
+    write(client, 0)
+    stage.now += 29_999
+    assert bounds(stage) == (0, 1)
+    stage.now += 1
+    assert bounds(stage) == (1, 1)
+    write(client, 5_000)
+    stage.now += 299_999
+    assert bounds(stage) == (1, 2)
+    stage.now += 1
+    assert bounds(stage) == (2, 2)
+
+
+def test_a_look_that_nobody_saw_is_taken_as_of_its_moment(client: Client, stage: Stage) -> None:
+    configured(stage, retention_ms=60_000)
+    write(client, 0)
+    stage.now += 100_000  # it is too old now; it was not when the broker looked
+    assert bounds(stage) == (0, 1)
+
+
+def test_the_times_are_settings() -> None:
+    stage = Stage({"t": 1}, log_initial_task_delay_ms=10, log_retention_check_interval_ms=20)
+    client = stage.client()
+    configured(stage, retention_ms=0)
+    write(client, 0)
+    stage.now += 10
+    assert bounds(stage) == (1, 1)
+    write(client, 0)
+    stage.now += 20
+    assert bounds(stage) == (2, 2)
+
+
+def test_who_waits_before_the_new_start_hears_of_it(client: Client, stage: Stage) -> None:
+    configured(stage, retention_ms=1_000)
+    write(client, 2_000)
+    reader = stage.client()
+    reader.send(fetching(wanted(0), min_bytes=10_000, wait=60_000), 12)
+    stage.step(CleanLogs())
+    data = reader.answer().responses[0].partitions[0]
+    assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_the_latest_timestamp_goes_with_its_segment_and_not_before(client: Client, stage: Stage) -> None:
+    configured(stage, segment_ms=100, retention_ms=-1)
+    write(client, 0, 0, 500, 200)  # the last one is earlier, and so not behind the segment's end
+    log = stage.log("t")
+    log.roll()
+    write(client, 400)
+    log.delete_before(4)
+    latest = log.latest_timestamp()
+    assert latest is not None
+    assert latest.offset == 0
+    stage.step(CleanLogs())
+    latest = log.latest_timestamp()
+    assert latest is not None
+    assert latest.offset == 4
+
+
+def test_a_cut_takes_the_segments_behind_it_along(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=100)
+    write(client, 500, 450, 300, 100)
+    log = stage.log("t")
+    size = log.segments[0].size // 2
+    log.truncate(1)
+    assert [(one.base_offset, one.size) for one in log.segments] == [(0, size)]
+    assert log.segments[0].largest_timestamp == stage.now - 500
