@@ -121,12 +121,12 @@ def _batch(name: str, value: Any) -> bytes:
 
 
 def _pattern(name: str, value: Any) -> str:
-    try:
-        re.compile(value)
-    except (re.error, TypeError) as error:
-        raise ConfigError(name, value, f"a regular expression for whole names, as a text ({error})") from None
     if not isinstance(value, str):
         raise ConfigError(name, value, "a regular expression for whole names, as a text")
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ConfigError(name, value, f"a regular expression for whole names, as a text ({error})") from None
     return value
 
 
@@ -142,7 +142,7 @@ def _place(name: str, value: Any) -> Any:
 
 
 def _where(name: str, value: Any) -> Any:
-    if value != "committed":
+    if not isinstance(value, str) or value != "committed":
         told_if_seconds(name, timestamp_of(value, name, f"committed, {PLACES}"))
     return value
 
@@ -154,8 +154,8 @@ def _partition(name: str, value: Any) -> TopicPartition:
     index: Any = value.partition
     if not isinstance(topic, str) or not topic or not whole(index) or not 0 <= index < 2**31:
         raise ConfigError(name, value, f"{_PARTITION}: a topic's name, and a partition from 0 on")
-    sayable(name, topic)
-    return value
+    said = sayable(name, topic)
+    return value if said is topic else TopicPartition(said, index)
 
 
 def _commit(name: str, value: Any) -> Any:
@@ -220,7 +220,7 @@ def _asks(message: Message) -> bool:
 
 def _route(name: str, value: Any) -> Any:
     match value:
-        case None | "controller" | ("group", str()) | ("leader", str(), int()):
+        case None | str("controller") | (str("group"), str()) | (str("leader"), str(), int()):
             return value
         case int() if whole(value):
             return value
@@ -241,9 +241,9 @@ def _several(inner: Rule, allowed: str, *, mapping: bool = False) -> Rule:
         if isinstance(value, single) or not isinstance(value, Iterable):
             raise ConfigError(name, cast("object", value), allowed)
         found: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
-        for each in found:
+        for at, each in enumerate(found):
             try:
-                inner(name, each)
+                found[at] = inner(name, each)
             except Unsayable:
                 raise
             except ConfigError:
@@ -257,11 +257,11 @@ def _mapped(key: Rule, inner: Rule, allowed: str) -> Rule:
     def check(name: str, value: Any) -> dict[Any, Any]:
         if not isinstance(value, Mapping):
             raise ConfigError(name, value, allowed)
-        found: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
-        for each, what in found.items():
+        given: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+        found: dict[Any, Any] = {}
+        for each, what in given.items():
             try:
-                key(name, each)
-                inner(name, what)
+                found[key(name, each)] = inner(name, what)
             except Unsayable:
                 raise
             except ConfigError:
@@ -329,6 +329,7 @@ TABLE: dict[str, Rule] = {
     "offset": _offset,
     "offsets": _mapped(_partition, _commit, _OFFSETS),
     "partition": _partition,
+    "partition: int": _from(0),
     "partition_max_bytes": _from(0),
     "partitions": _one_or_more,
     "partitions: Iterable[TopicPartition]": _partitions,

@@ -20,6 +20,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 SENT = ("topic", "value", "key", "partition", "timestamp", "headers")
 """What `send` takes."""
 
+NO_HEADERS: Headers = ()
+
 STRING_MAX = 2**15 - 1
 LAST_TIMESTAMP = 2**63 - 1
 # Numbers from the one up to the other are seconds of the years 2001 to 2096, or milliseconds of early 1970.
@@ -42,7 +44,7 @@ def as_bytes(name: str, data: object) -> bytes | None:
 def topic_name(topic: object) -> str:
     if not isinstance(topic, str) or not topic:
         raise ConfigError("topic", topic, "the name of a topic, a str that is not empty")
-    return sayable("topic", str(topic))
+    return sayable("topic", topic)
 
 
 class Unsayable(ConfigError):
@@ -50,7 +52,9 @@ class Unsayable(ConfigError):
 
 
 def sayable(name: str, text: str) -> str:
-    """A text as it is. Raises Unsayable: it would spoil what is beside it in a request, too."""
+    """A text as it is; of a subclass, as an enum's, its characters. Raises Unsayable: it would spoil what is
+    beside it in a request, too."""
+    text = str.__str__(text)
     if len(text) <= STRING_MAX and text.isascii():
         return text
     try:
@@ -98,6 +102,8 @@ def header_pairs(headers: object) -> Headers:
     if headers is None:
         return ()
     if isinstance(headers, Mapping):
+        if not headers:
+            return ()
         raise ConfigError("headers", cast("object", headers), f"{_PAIRS}: list(headers.items())")
     if not isinstance(headers, list | tuple):
         raise ConfigError("headers", headers, _PAIRS)

@@ -130,7 +130,7 @@ def sheet(batch: Any, now_ms: int) -> Sheet:
     if isinstance(batch, dict):
         try:
             batch = pa.table(batch)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        except Exception as error:  # the columns' own, too, when pyarrow looks at them
             raise ConfigError(
                 "batch", list(cast("dict[str, Any]", batch)), f"columns of one length ({error})"
             ) from None
@@ -174,14 +174,21 @@ def _binary(name: str, column: Any) -> Any:
     raise ConfigError(f"column {name}", str(kind), "a column of binary or string")
 
 
+def _cast(name: str, column: Any, to: Any, *, safe: bool = True) -> Any:
+    try:
+        return column.cast(to, safe=safe)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"column {name}", str(column.type), f"what {to} holds ({error})") from None
+
+
 def _timestamps(column: Any, rows: int, now_ms: int) -> Int64s:
     if column is None:
         return np.full(rows, now_ms, np.int64)
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    if pa.types.is_timestamp(column.type):  # parts of a millisecond are dropped, and nothing else is
+        column = _cast("timestamp", column, pa.timestamp("ms"), safe=column.type.unit == "s").cast(pa.int64())
     if not pa.types.is_integer(column.type):
         raise ConfigError("column timestamp", str(column.type), "int64 (ms since 1970) or a timestamp")
-    found: Int64s = column.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
+    found: Int64s = _cast("timestamp", column, pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
     if rows and found.min() < 0:
         raise ConfigError("column timestamp", int(found.min()), "milliseconds since 1970, 0 or more")
     return found
@@ -192,7 +199,7 @@ def _partitions(column: Any) -> Int64s | None:
         return None
     if not pa.types.is_integer(column.type):
         raise ConfigError("column partition", str(column.type), "a column of integers")
-    found: Int64s = column.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    found: Int64s = _cast("partition", column, pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
     given = found[np.asarray(column.is_valid())]
     if len(given) and not 0 <= given.min() <= given.max() <= LAST_PARTITION:
         raise ConfigError("column partition", int(given.min()), "0 or more; null lets the key decide")

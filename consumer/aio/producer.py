@@ -28,6 +28,7 @@ from ..clock import now
 from ..delivery import Delivery
 from ..door import (
     LAST_TIMESTAMP,
+    NO_HEADERS,
     SENT,
     SOON,
     Buffer,
@@ -88,7 +89,7 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         key: Buffer | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Headers = (),
+        headers: Headers = NO_HEADERS,
         **unknown: Never,
     ) -> Delivery:
         """Queues a record and returns its delivery, to be awaited; see `Producer.send`."""
@@ -110,7 +111,7 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
             timestamp = timestamp_ms(timestamp)
         if partition is not None:
             partition = partition_index(partition)
-        headers = header_pairs(headers) if headers else ()
+        headers = header_pairs(headers) if headers is not NO_HEADERS else headers
         if type(topic) is not str or not topic:
             topic = topic_name(topic)
         delivery = records.take(topic, key, value, partition, timestamp, headers)

@@ -34,6 +34,7 @@ from ..clock import now
 from ..delivery import Delivery
 from ..door import (
     LAST_TIMESTAMP,
+    NO_HEADERS,
     SENT,
     SOON,
     Buffer,
@@ -94,7 +95,7 @@ class Producer(ProducerCalls, InThreads, Block):
         key: Buffer | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
-        headers: Headers = (),
+        headers: Headers = NO_HEADERS,
         **unknown: Never,
     ) -> Delivery:
         """Queues a record and returns its delivery. `timestamp` is in ms since 1970, now unless given.
@@ -117,7 +118,7 @@ class Producer(ProducerCalls, InThreads, Block):
             timestamp = timestamp_ms(timestamp)
         if partition is not None:
             partition = partition_index(partition)
-        headers = header_pairs(headers) if headers else ()
+        headers = header_pairs(headers) if headers is not NO_HEADERS else headers
         if type(topic) is not str:
             topic = topic_name(topic)
         delivery = self._records.take(topic, key, value, partition, timestamp, headers)

@@ -62,6 +62,7 @@ from .session import Claim, Handler, Session, check_handler
 log = logging.getLogger("kproto.consumer")
 
 _OFFSET = rule_of("offset", "int")
+SECONDS = rule_of("timeout", "float")
 _TEXT = rule_of("reason", "str")
 _TOPICS = rule_of("topics", "Iterable[str] | str")
 _PARTITION = rule_of("partition", "TopicPartition")
@@ -167,6 +168,7 @@ class AsyncConsumerGroup(AsyncBlock):
         """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
         IllegalState in a handler, which it would wait for. Handlers that don't end in time are cancelled.
         """
+        timeout = SECONDS("timeout", timeout)
         if asyncio.current_task() in self._inside:
             raise in_a_handler()
         if self._closed:

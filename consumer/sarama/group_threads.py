@@ -19,7 +19,7 @@ from ..block import Block
 from ..elsewhere import one_address
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
-from .group import AsyncConsumerGroup, in_a_handler
+from .group import SECONDS, AsyncConsumerGroup, in_a_handler
 from .inbox import DOUBT_S
 from .loop_thread import LoopThread
 from .session import Claim, Handler, Session, check_handler, check_plain
@@ -174,6 +174,7 @@ class ConsumerGroup(Block):
         """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
         IllegalState in a handler, which it would wait for.
         """
+        timeout = SECONDS("timeout", timeout)
         if threading.get_ident() in self._inside:
             raise in_a_handler()
         self._loop.close(self._group.close(timeout))

@@ -10,8 +10,11 @@ import msgspec
 
 from kproto.errors import ConfigError, KprotoError
 
+from ..arguments import rule_of
 from ..delivery import Delivery
 from ..door import Buffer, Headers
+
+_LIMIT = rule_of("timeout", "float | None")
 
 UNREAD = 10_000
 """How many outcomes of a producer may wait for who reads them."""
@@ -99,6 +102,12 @@ class Failures:
         """Raises ProducerErrors if there were any."""
         if self._errors:
             raise ProducerErrors(self._errors)
+
+
+def limit(timeout: float | None) -> float | None:
+    """How long closing may take, None for as long as the options say. Raises ConfigError."""
+    given: float | None = _LIMIT("timeout", timeout)
+    return given
 
 
 def must_return(return_successes: bool, return_errors: bool) -> None:

@@ -56,7 +56,9 @@ NEWEST: Final = "newest"
 """Behind the log's last record now."""
 Start = int | Literal["oldest", "newest"]
 
-PLACE = rule_of("partition", "TopicPartition")
+_TOPIC = rule_of("topic", "str")
+_INDEX = rule_of("partition", "int")
+SECONDS = rule_of("timeout", "float")
 POLL_S = 0.1
 ERROR_PAUSE_S = 0.3
 
@@ -136,8 +138,9 @@ class AsyncPartitionConsumers(AsyncBlock):
         Raises UnknownTopic, OffsetOutOfRange for an offset that the log doesn't have, and IllegalState for a
         partition that is consumed already.
         """
-        place = PLACE("partition", TopicPartition(topic, partition))
-        if offset not in (OLDEST, NEWEST) and (type(offset) is not int or offset < 0):
+        place = TopicPartition(_TOPIC("topic", topic), _INDEX("partition", partition))
+        named = isinstance(offset, str) and offset in (OLDEST, NEWEST)
+        if not named and (type(offset) is not int or offset < 0):
             raise ConfigError("offset", offset, "an offset that is not negative, OLDEST or NEWEST")
         self._usable()
         if place in self._open or place in self._opening:
@@ -192,6 +195,7 @@ class AsyncPartitionConsumers(AsyncBlock):
 
     async def close(self, timeout: float = 30.0) -> None:
         """Ends all of them and the client."""
+        timeout = SECONDS("timeout", timeout)
         if self._closed:
             return
         self._closed = True

@@ -17,7 +17,7 @@ from ..elsewhere import one_address
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .loop_thread import LoopThread
-from .partitions import NEWEST, AsyncPartitionConsumer, AsyncPartitionConsumers, Start
+from .partitions import NEWEST, SECONDS, AsyncPartitionConsumer, AsyncPartitionConsumers, Start
 
 
 class PartitionConsumer:
@@ -109,4 +109,4 @@ class PartitionConsumers(Block):
 
     def close(self, timeout: float = 30.0) -> None:
         """Ends all of them and the client."""
-        self._loop.close(self._loop.made.close(timeout))
+        self._loop.close(self._loop.made.close(SECONDS("timeout", timeout)))

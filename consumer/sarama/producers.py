@@ -41,6 +41,7 @@ from .messages import (
     ProducerError,
     ProducerErrors,
     ProducerMessage,
+    limit,
     must_return,
     parts,
     several,
@@ -171,6 +172,7 @@ class AsyncQueueProducer(AsyncBlock):
     async def close(self, timeout: float | None = None) -> None:
         """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages
         that failed, where nobody has asked for `errors()`."""
+        timeout = limit(timeout)
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return

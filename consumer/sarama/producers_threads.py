@@ -30,6 +30,7 @@ from .messages import (
     ProducerError,
     ProducerErrors,
     ProducerMessage,
+    limit,
     must_return,
     parts,
     several,
@@ -178,6 +179,7 @@ class QueueProducer(Block):
     def close(self, timeout: float | None = None) -> None:
         """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages
         that failed, where nobody has asked for `errors()`."""
+        timeout = limit(timeout)
         if self._begin_to_close(lambda: self._finish(timeout)) and self._errors and not self._reads_errors:
             raise ProducerErrors(self._errors)
 

@@ -135,8 +135,12 @@ def test_what_cannot_be_consumed_is_refused(server: Server) -> None:
         for wrong in (-1, "first", True):
             with pytest.raises(ConfigError, match="offset"):
                 consumers.consume_partition("t", 0, wrong)  # type: ignore[arg-type]
-        for place in (("t", "0"), ("t", -1), (None, 0)):
-            with pytest.raises(ConfigError, match="TopicPartition"):
+        for place, said in (
+            (("t", "0"), "partition='0'"),
+            (("t", -1), "partition=-1"),
+            ((None, 0), "topic=None"),
+        ):
+            with pytest.raises(ConfigError, match=f"{said} is not allowed"):
                 consumers.consume_partition(*place)  # type: ignore[arg-type]
         consumers.consume_partition("t", 0, OLDEST)
         with pytest.raises(IllegalState, match="consumed already"):

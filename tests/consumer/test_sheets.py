@@ -113,6 +113,15 @@ WRONG: list[tuple[Any, str]] = [
     ({"value": [b"x"], "timestamp": [-5]}, "column timestamp=-5"),
     ({"value": [b"x"], "partition": [-1]}, "column partition=-1"),
     ({"value": [b"x"], "partition": ["0"]}, "column partition='string'"),
+    (
+        {"value": [b"x"], "timestamp": pa.array([2**63], pa.uint64())},
+        "column timestamp='uint64' .*int64 holds",
+    ),
+    ({"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s"))}, "column timestamp='timestamp"),
+    (
+        {"value": [b"x"], "partition": pa.array([2**63], pa.uint64())},
+        "column partition='uint64' .*int64 holds",
+    ),
     ({"value": [b"x"], "headers": [b"x"]}, "column headers='binary'"),
 ]
 
