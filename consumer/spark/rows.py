@@ -38,7 +38,7 @@ from ..blocking.cluster import Cluster
 from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .access import said_in_kafkas_words
-from .arrow import Builder, RecordBatch, cut, pieces
+from .arrow import Aborted, Builder, RecordBatch, cut, pieces
 from .logs import connect, ridden_out
 from .offsets import DataLoss, Range
 from .options import Options
@@ -66,9 +66,8 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
     builder = Builder(schema, partition.range, check_crcs=check_crcs, formats=options.formats)
     with said_in_kafkas_words():
         for chunk in _chunks(partition.range, options):
-            # Which transactions are aborted is counted from the beginning of an answer.
-            for piece in [chunk.records] if chunk.aborted else pieces(chunk.records):
-                yield from builder.batches(piece, chunk.aborted, chunk.position)
+            for piece, aborted in pieces(chunk.records, chunk.aborted):
+                yield from builder.batches(piece, aborted, chunk.position)
     _freeze()
 
 
@@ -186,7 +185,7 @@ class _Chunk:
     read before, or deleted."""
 
     records: Data
-    aborted: tuple[tuple[int, int], ...]
+    aborted: Aborted
     position: int
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_without_a_whole_batch_nothing_is_reached() -> None:
 
 def sizes(*given: bytes) -> list[int]:
     """How many batches the pieces have; together they are what was given."""
-    found = list(pieces(b"".join(given)))
+    found = [piece for piece, _ in pieces(b"".join(given))]
     assert b"".join(found) == b"".join(given)
     return [len(list(batches(piece))) for piece in found]
 
@@ -70,3 +71,64 @@ def test_a_broken_batch_is_told_with_its_partition_its_offsets_and_the_way_out()
         RecordError, match=r"fetched at offset 40 of t-3, to be read up to 50.*kafka\.check\.crcs"
     ):
         list(builder.batches(bytes(broken), (), 40))
+
+
+# Transactions ------------------------------------------------------------------------------------------
+
+
+def transactional(records: list[Record], producer_id: int, **more: Any) -> bytes:
+    return encode_batch(
+        records, base_offset=records[0].offset, producer_id=producer_id, is_transactional=True, **more
+    )
+
+
+def marker(offset: int, producer_id: int, *, commit: bool) -> bytes:
+    key = b"\0\0\0\1" if commit else b"\0\0\0\0"
+    return transactional([Record(offset, 0, key, bytes(6))], producer_id, is_control=True)
+
+
+def log_of(random: Random) -> tuple[bytes, tuple[tuple[int, int], ...], list[int]]:
+    """A log of transactions beside one another: its bytes, those that were aborted, the committed offsets."""
+    data, at = b"", 0
+    aborted: list[tuple[int, int]] = []
+    committed: list[int] = []
+    begun: dict[int, list[int]] = {}
+    for _ in range(60):
+        producer_id = random.randrange(3)
+        if random.random() < 0.7:
+            offsets = list(range(at, at + random.randint(1, 4)))
+            records = [Record(offset, 0, None, random.randbytes(9)) for offset in offsets]
+            data += transactional(records, producer_id, compression=random.choice(["gzip", "none"]))
+            begun.setdefault(producer_id, []).extend(offsets)
+            at = offsets[-1] + 1
+        elif (offsets := begun.pop(producer_id, [])) and random.random() < 0.5:
+            committed += offsets
+            data, at = data + marker(at, producer_id, commit=True), at + 1
+        elif offsets:
+            aborted.append((producer_id, offsets[0]))
+            data, at = data + marker(at, producer_id, commit=False), at + 1
+    aborted += [(producer_id, offsets[0]) for producer_id, offsets in begun.items()]
+    return data, tuple(aborted), sorted(committed)
+
+
+def test_each_piece_leaves_out_what_was_aborted_in_it_and_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.spark.arrow.PIECE_BYTES", 300)
+    builder = Builder(StructType().add("offset", "long"), Range("t", 0, 0, 10**6))
+    for seed in range(50):
+        data, aborted, committed = log_of(Random(seed))
+        found = list(pieces(data, aborted))
+        assert b"".join(piece for piece, _ in found) == data
+        assert len(found) > 3
+        rows = [batch for piece, rest in found for batch in builder.batches(piece, rest, 0)]
+        assert [n for batch in rows for n in batch.column(0).to_pylist()] == committed, f"seed {seed}"
+
+
+def test_a_marker_that_can_not_be_read_is_told_with_its_partition() -> None:
+    broken = bytearray(marker(4, 7, commit=False))
+    broken[-1] ^= 1
+    broken[70] ^= 0xFF
+    data = transactional([Record(3, 0, None, b"v")], 7) + bytes(broken)
+    builder = Builder(StructType().add("value", "binary"), Range("t", 3, 0, 50))
+    with pytest.raises(RecordError, match="fetched at offset 3 of t-3"):
+        for piece, rest in pieces(data, ((7, 3),)):
+            list(builder.batches(piece, rest, 3))
