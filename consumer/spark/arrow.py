@@ -113,9 +113,7 @@ class Builder:
         self._schema = pa.schema([(field.name, kinds[name]) for name, field in names.items()])
         self._makers = {name: self._maker(name) for name in names}
 
-    def batches(
-        self, records: Data, aborted: Aborted, position: int
-    ) -> Iterator[RecordBatch]:
+    def batches(self, records: Data, aborted: Aborted, position: int) -> Iterator[RecordBatch]:
         """The records of a fetch answer from `position` to the slice's end, in batches of at most `ROWS`."""
         try:
             found = columns(records, check_crc=self._check_crcs, aborted=aborted, from_offset=position)

@@ -22,8 +22,9 @@ Rules:
   something else.
 * A new query settles in its first end where every partition begins, also where nothing is to be read: Spark
   makes a batch of that end in any case, and what the options mean or say later is not asked again.
-* A query that has begun stays begun: without any partition its offset is `{"@": {}}`, not the `{}` of a query
-  that is new. A topic that comes later is read from its beginning, whatever `startingOffsets` says.
+* A query that has begun stays begun: without any partition its offset is `{"@": {}}`, and Spark's own source
+  writes `{}`; that of a query that is new is `{"@new": {}}`. A topic that comes later is read from its
+  beginning, whatever `startingOffsets` says.
 * A position never goes back, but to where a log was cut off, or to the start of a log made anew; both are
   data loss, and happen only when the user said failOnDataLoss=false.
 * Where a log was cut off is known from its leader epochs: it may have grown beyond the position since. What
@@ -47,7 +48,7 @@ from kproto.group.subscription import TopicPartition
 
 Positions = Mapping[TopicPartition, int]
 
-_BEGUN = "@"
+_BEGUN, _NEW = "@", "@new"
 _NOTE = re.compile(r"@([^ ]+)(?: id=([^ ]+))?(?: began=(\d+:\d+(?:,\d+:\d+)*))?")
 _EPOCHS = re.compile(r"@([^ ]+) epochs=(\d+:\d+(?:,\d+:\d+)*)")
 
@@ -88,8 +89,11 @@ class Offsets:
         return not (self.positions or self.begun)
 
     @classmethod
-    def from_json(cls, read: Mapping[str, object]) -> Offsets:
+    def from_json(cls, given: object) -> Offsets:
         """The offsets behind a JSON object from a checkpoint. Raises ConfigError if it is none of ours."""
+        if not isinstance(given, Mapping):
+            raise _broken(given)
+        read = cast("Mapping[str, object]", given)
         ids = dict(cast("Mapping[str, str]", read.get("@ids", {})))
         began = _flat(cast("Mapping[str, object]", read.get("@began", {})))
         epochs: dict[TopicPartition, int] = {}
@@ -102,12 +106,13 @@ class Offsets:
             elif (note := _EPOCHS.fullmatch(key)) is not None:
                 epochs.update(_numbered(*note.groups()))
         topics = {name: partitions for name, partitions in read.items() if not name.startswith("@")}
-        return cls(_flat(topics), ids, began, epochs, begun=_BEGUN in read)
+        positions = _flat(topics)
+        return cls(positions, ids, began, epochs, begun=not positions and _NEW not in read)
 
     def to_json(self) -> dict[str, object]:
         """The same offsets as a JSON object whose text is always the same."""
         began, epochs = _texts(self.began), _texts(self.epochs)
-        found: dict[str, object] = {_BEGUN: {}} if self.begun and not self.positions else {}
+        found: dict[str, object] = {} if self.positions else {_NEW if self.new else _BEGUN: {}}
         for topic in sorted({*began, *self.ids}):
             id_ = f" id={self.ids[topic]}" if topic in self.ids else ""
             starts = f" began={began[topic]}" if topic in began else ""
@@ -450,12 +455,22 @@ def _nested(positions: Positions) -> dict[str, object]:
 
 def _flat(topics: Mapping[str, object]) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
-    try:
-        for topic, partitions in topics.items():
-            for number, position in cast("Mapping[str, int]", partitions).items():
-                found[TopicPartition(topic, int(number))] = int(position)
-    except (AttributeError, TypeError, ValueError):
-        raise ConfigError(
-            "checkpointLocation", dict(topics), "its offsets were not written by this source"
-        ) from None
+    for topic, partitions in topics.items():
+        if not isinstance(partitions, Mapping):
+            raise _broken({topic: partitions})
+        for number, position in cast("Mapping[str, object]", partitions).items():
+            # No bool, and no number that has to be rounded; int64 is what a broker takes.
+            whole = type(position) is int and 0 <= position < 1 << 63
+            if not (whole and number.isascii() and number.isdigit()):
+                raise _broken({topic: {number: position}})
+            found[TopicPartition(topic, int(number))] = cast("int", position)
     return found
+
+
+def _broken(given: object) -> ConfigError:
+    why = (
+        'its offsets are no JSON such as {"flights": {"0": 17}}: the last file in its folder "offsets" was '
+        "edited, is broken, or is another source's. Put a copy of it back, or begin with a new "
+        "checkpointLocation and startingOffsets"
+    )
+    return ConfigError("checkpointLocation", given, why)

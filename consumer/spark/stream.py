@@ -6,7 +6,7 @@ Spark runs this in one process of its own for each run of a query. What it promi
   by ``partitions(start, end)`` alone, without ``latestOffset``. So `partitions` asks nobody and depends on
   nothing but its arguments; see `offsets` for how an end says where newcomers began.
 * The initial offset is asked for twice, is asked for again when batch 0 is repeated, and is not kept. So it
-  is always the empty one; what ``startingOffsets`` means is settled in the first end.
+  is always the same one; what ``startingOffsets`` means is settled in the first end.
 * ``commit(end)`` comes one batch late, and never for the last batch; ``stop()`` is normally not called.
   ``latestOffset(start)`` is also called after the last batch, with what was completed as its start: so the
   group's offsets are committed there too (`commitGroupId`).
@@ -91,8 +91,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def initialOffset(self) -> dict[str, object]:
-        """Always the empty offset: the first end says where each partition began."""
-        return {}
+        """That of a new query: the first end says where each partition began."""
+        return Offsets().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxOffsetsPerTrigger, else minOffsetsPerTrigger, else everything: Spark passes on one of them."""
@@ -201,7 +201,7 @@ class Planner:
 
     def report(self) -> dict[str, object] | None:
         """The last known ends, in the form of an offset."""
-        return None if self._view is None else Offsets(self._view.ends).to_json()
+        return None if self._view is None else Offsets(self._view.ends, begun=True).to_json()
 
     def commit(self, completed: Offsets) -> None:
         """Show the group's offsets, if there is a group."""

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from consumer import Producer
 from kproto.group.subscription import TopicPartition
+from tests.conformance.spark_cluster import eventually
 from tests.conformance.spark_session import Kafka, kafka, spark, sparks_own
 
 PySparkException: Any = pytest.importorskip("pyspark.errors").PySparkException
@@ -77,11 +80,21 @@ class Teller:
             told[-1] = told[-1].format(offsets[0], offsets[-1])
         return told
 
-    def run(self, topics: str, act: Callable[[], None] = lambda: None, **given: Any) -> list[list[str]] | str:
-        """The rows of each batch of a run with the same checkpoint, to the logs' ends; or that it failed."""
+    def run(
+        self,
+        topics: str,
+        act: Callable[[], None] = lambda: None,
+        *,
+        before: Callable[[], None] = lambda: None,
+        **given: Any,
+    ) -> list[list[str]] | str:
+        """The rows of each batch of a run with the same checkpoint, to the logs' ends; or that it failed.
+        `before` is called when a batch is planned, `act` when it is read.
+        """
         found: list[list[str]] = []
 
         def see(frame: Any, _: int) -> None:
+            before()
             rows = self.rows(frame)
             act()
             found.append(rows)
@@ -237,6 +250,81 @@ def the_other_word_goes_on(tell: Teller) -> Any:
     return seen
 
 
+def the_other_word_goes_on_where_all_topics_are_gone(tell: Teller) -> Any:
+    """An offset without a partition is no new query's, whoever wrote it."""
+    tell.topic("a", 2)
+    given = {"startingOffsets": "latest", "failOnDataLoss": "false"}
+    seen = [tell.run("*", **given)]
+    tell.put("a", 0, 1)
+    seen.append(tell.run("*", **given))
+    tell.delete("a")
+    seen.append(tell.run("*", **given))
+    tell.word = {"kafka": "kproto", "kproto": "kafka"}[tell.word]
+    tell.topic("b", 3)
+    return [*seen, tell.run("*", **given)]
+
+
+def limits_and_starts_change(tell: Teller) -> Any:
+    """What says where a query starts is of no account once it has; what limits its batches is, at once."""
+    tell.topic("a", 9, 9)
+
+    def fail() -> None:
+        raise RuntimeError("the sink is full")
+
+    seen = [tell.run("a", fail, startingOffsets="earliest", maxOffsetsPerTrigger=6)]
+    seen.append(tell.run("a", maxOffsetsPerTrigger=8, minPartitions=9))
+    for given in (
+        {"startingOffsets": tell.at("a", 0, 0)},
+        {"startingTimestamp": 1},
+        {"includeHeaders": "true"},
+    ):
+        tell.put("a", 0, 2)
+        seen.append(tell.run("a", **given))
+    tell.topic("b", 2)
+    return [*seen, tell.run("*"), tell.run("ab", startingOffsets="latest")]
+
+
+def a_checkpoint_is_copied(tell: Teller) -> Any:
+    tell.topic("a", 5)
+    seen = [tell.run("a", startingOffsets="earliest")]
+    tell.put("a", 0, 2)
+    copytree(tell.folder / "checkpoint", tell.folder / "copy")
+    for name in ("checkpoint", "copy", "copy"):
+        tell.checkpoint = name
+        seen.append(tell.run("a"))
+    return seen
+
+
+def retention_comes_in_the_middle_of_a_batch(tell: Teller) -> Any:
+    tell.topic("a", 9)
+    given = {"startingOffsets": "earliest", "minPartitions": 3}
+    seen = [tell.run("a", before=lambda: tell.trim("a", 0, 4), **given)]
+    seen.append(tell.run("a", failOnDataLoss="false"))
+    tell.put("a", 0, 3)
+    return [*seen, tell.run("a", before=lambda: tell.trim("a", 0, 12), failOnDataLoss="false")]
+
+
+def transactions_are_open_at_a_batchs_end(tell: Teller) -> Any:
+    tell.topic("a", 2)
+    given = {"startingOffsets": "earliest", "kafka_isolation_level": "read_committed"}
+    partition = TopicPartition(tell.name + "a", 0)
+
+    def end(level: str) -> int | None:
+        return tell.kafka.cluster.list_offsets({partition: "latest"}, isolation=level)[partition].offset
+
+    with Producer(tell.kafka.bootstrap, transactional_id=tell.name) as producer:
+        with producer.transaction():
+            producer.send(partition.topic, b"open")
+            producer.flush()
+            tell.put("a", 0, 1)
+            seen = [tell.run("a", **given)]
+            tell.put("a", 0, 1)
+            seen.append(tell.run("a", **given))
+        # The answer to a commit comes before its marker is in the log.
+        eventually(lambda: end("read_committed") == end("read_uncommitted"), "the marker", 60)
+    return [*seen, tell.run("a", **given), tell.run("a")]
+
+
 def a_view_of_sql(tell: Teller) -> Any:
     tell.topic("a", 4)
     options = f"`kafka.bootstrap.servers` '{tell.kafka.bootstrap}', subscribe '{tell.name}a'"
@@ -292,12 +380,14 @@ def a_sink_has_room_for_a_row_at_a_time(tell: Teller) -> Any:
 STORIES = [
     what_was_written_before_is_processed, topics_come_between_runs, others_are_assigned,
     newcomers_lost_records, starts_outside_of_the_log, the_other_word_goes_on, a_view_of_sql,
+    the_other_word_goes_on_where_all_topics_are_gone, retention_comes_in_the_middle_of_a_batch,
     options_change_before_the_first_record, a_sink_has_room_for_a_row_at_a_time,
 ]  # fmt: skip
 LONGER = [
     topics_come_when_all_are_gone, others_are_subscribed, a_failed_batch_and_new_partitions,
     two_limited_topics_in_one_query, progress_is_tracked_asynchronously,
-    a_topic_is_made_anew_before_it_had_a_record,
+    a_topic_is_made_anew_before_it_had_a_record, limits_and_starts_change, a_checkpoint_is_copied,
+    transactions_are_open_at_a_batchs_end,
 ]  # fmt: skip
 if os.environ.get("KPROTO_ALL_SPARK_STORIES"):
     STORIES += LONGER

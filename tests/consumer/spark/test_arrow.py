@@ -129,6 +129,6 @@ def test_a_marker_that_can_not_be_read_is_told_with_its_partition() -> None:
     broken[70] ^= 0xFF
     data = transactional([Record(3, 0, None, b"v")], 7) + bytes(broken)
     builder = Builder(StructType().add("value", "binary"), Range("t", 3, 0, 50))
+    [(piece, rest)] = pieces(data, ((7, 3),))
     with pytest.raises(RecordError, match="fetched at offset 3 of t-3"):
-        for piece, rest in pieces(data, ((7, 3),)):
-            list(builder.batches(piece, rest, 3))
+        list(builder.batches(piece, rest, 3))

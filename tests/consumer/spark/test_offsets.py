@@ -85,15 +85,30 @@ def test_a_checkpoint_of_before_the_first_release_is_read() -> None:
     assert Offsets.from_json(old) == Offsets({A0: 9}, {"a": "id-a"}, {A0: 2})
 
 
-def test_a_query_that_never_started_is_an_empty_object() -> None:
-    assert Offsets().to_json() == {}
-    assert Offsets.from_json({}) == Offsets()
+def test_a_query_that_never_started_is_told_from_one_without_partitions() -> None:
+    """Of the latter Spark's own source writes ``{}``."""
+    assert Offsets.from_json(Offsets().to_json()) == Offsets()
+    assert Offsets().new
+    begun = Offsets(begun=True)
+    texts: list[dict[str, object]] = [{}, {"a": {}}, begun.to_json()]
+    assert [Offsets.from_json(text) for text in texts] == [begun] * 3
 
 
-@pytest.mark.parametrize("foreign", [{"a": 5}, {"logOffset": 5}, {"a": {"x": 5}}, {"a": {"0": None}}])
-def test_a_checkpoint_of_another_source_is_refused(foreign: dict[str, object]) -> None:
-    with pytest.raises(ConfigError, match="checkpointLocation"):
-        Offsets.from_json(foreign)
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        [1],
+        {"a": 5},
+        {"logOffset": 5},
+        *({"a": {number: 5}} for number in ("x", "-1", "²")),
+        *({"a": {"0": position}} for position in (None, "5", 5.7, True, -15, 1 << 63)),
+    ],
+    ids=str,
+)
+def test_offsets_that_nobody_wrote_are_refused_with_a_way_out(broken: object) -> None:
+    with pytest.raises(ConfigError, match=r"checkpointLocation=.*Put a copy of it back"):
+        Offsets.from_json(broken)
 
 
 # What changed on the cluster ---------------------------------------------------------------------------

@@ -55,6 +55,13 @@ def test_the_default_is_latest_and_is_settled_by_an_empty_batch(filled: Filled) 
     assert run.batch() == {"t-0": [3, 4]}
 
 
+def test_a_checkpoint_of_sparks_own_source_that_saw_no_topic_reads_those_that_come_from_their_start(
+    filled: Filled,
+) -> None:
+    filled.topic("t", 3)
+    assert Run(filled, {}, startingOffsets="latest").batch() == {"t-0": [0, 1, 2]}
+
+
 def test_latest_loses_nothing_when_the_first_batch_has_to_be_repeated(filled: Filled) -> None:
     filled.topic("t", 3)
     crashed = Run(filled)

@@ -66,7 +66,7 @@ def test_a_cluster_that_was_never_reached_is_told_after_the_request_timeout() ->
     )
     began = time.monotonic()
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1") as failure:
-        KprotoStreamReader(full(options), options).latestOffset({}, ReadAllAvailable())
+        KprotoStreamReader(full(options), options).latestOffset({"@new": {}}, ReadAllAvailable())
     assert failure.value.__notes__ == ["It was tried for 1.5 s; see kafka.request.timeout.ms."]
     assert 0.5 < time.monotonic() - began < 20
 
@@ -80,5 +80,5 @@ def test_who_gives_a_whole_call_less_time_than_a_request_is_told_after_that() ->
         }
     )
     with pytest.raises(ConnectionFailed) as failure:
-        KprotoStreamReader(full(options), options).latestOffset({}, ReadAllAvailable())
+        KprotoStreamReader(full(options), options).latestOffset({"@new": {}}, ReadAllAvailable())
     assert failure.value.__notes__ == ["It was tried for 0.2 s; see kafka.default.api.timeout.ms."]
