@@ -18,7 +18,7 @@ from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 
 from ..records import ColumnBatch, ConsumerRecord
-from .buffers import Chunk
+from .buffers import AT_ONCE, Chunk
 from .positions import PartitionState
 
 BEGUN_AT_ONCE = 8
@@ -127,12 +127,14 @@ class Deliveries:
                 return
 
     def columns(self) -> list[ColumnBatch]:
-        """Everything that is buffered, one batch of columns for each fetched piece."""
+        """What is buffered, one batch of columns for each fetched piece, until they are `AT_ONCE` together:
+        what is compressed may take a hundred times the room."""
         found: list[ColumnBatch] = []
-        while self._loaded:
+        room = AT_ONCE
+        while self._loaded and room > 0:
             state = self._next()
             topic, partition = state.partition
-            while state.chunks and state.error is None:
+            while state.chunks and state.error is None and room > 0:
                 chunk = state.chunks[0]
                 try:
                     columns = chunk.columns()
@@ -140,6 +142,7 @@ class Deliveries:
                     state.fail(error)
                     break
                 if columns is not None:
+                    room -= columns.nbytes
                     found.append(ColumnBatch(topic, partition, columns))
                 state.moved(chunk)
         self.begun = None

@@ -95,6 +95,13 @@ class Columns:
         return len(self.offset)
 
     @property
+    def nbytes(self) -> int:
+        """How much room they take, but for headers."""
+        own = self.offset.nbytes + self.timestamp.nbytes + self.timestamp_type.nbytes
+        size: int = own + self.key.nbytes + self.value.nbytes
+        return size
+
+    @property
     def has_headers(self) -> bool:
         """Whether any row may have headers."""
         return self._tails is not None or any(self._headers or ())

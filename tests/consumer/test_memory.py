@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from consumer.engine.buffers import Chunk
-from consumer.engine.deliveries import BEGUN_AT_ONCE
+from consumer.engine.deliveries import BEGUN_AT_ONCE, Deliveries
+from consumer.engine.positions import Positions
 from kproto.records import Record, encode_batch
 from tests.consumer.world import Consumer, World, tp
 
@@ -133,3 +134,24 @@ def test_a_piece_that_was_folded_goes_on_where_it_was(count: int, taken: int) ->
     chunk.fold()
     assert found + chunk.rows("t", 0, 10**6) == expected
     assert chunk.exhausted
+
+
+def test_what_is_opened_as_columns_at_once_is_bounded_however_well_it_was_compressed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = 200_000
+    monkeypatch.setattr("consumer.engine.deliveries.AT_ONCE", room)
+    data = encode_batch([Record(n, 0, None, bytes(SIZE)) for n in range(EACH)], compression="gzip")
+    deliveries, positions = Deliveries(), Positions()
+    for partition in range(PARTITIONS):
+        state = positions.add(tp("t", partition), announced=True)
+        state.start_at(0)
+        state.chunks.append(Chunk(data, 0, None, True))
+        deliveries.look(state)
+    took: list[list[int]] = []
+    while sum(map(sum, took)) < PARTITIONS * EACH:
+        took.append([len(batch.columns) for batch in deliveries.columns()])
+        for state in positions.states.values():
+            deliveries.look(state)
+    most = room // (EACH * SIZE) + 1
+    assert took == [[EACH] * most] * (PARTITIONS // most) + [[EACH] * (PARTITIONS % most)]
