@@ -175,7 +175,8 @@ class MissingExtra(KprotoError, ImportError):
         self.extra = extra
 
     def __str__(self) -> str:
-        return f"{self.feature} needs {self.package}: pip install 'kproto[{self.extra}]'"
+        how = f"pip install 'kproto[{self.extra}]', or in a checkout pip install -e '.[{self.extra}]'"
+        return f"{self.feature} needs {self.package}: {how}"
 
 
 class ConnectionFailed(KprotoError, ConnectionError):

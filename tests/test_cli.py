@@ -339,6 +339,20 @@ def test_stories_fit_a_narrow_terminal_and_say_the_same(
         assert re.findall(r"\w+", told[40]) == re.findall(r"\w+", told[200])
 
 
+def test_what_a_message_s_fields_mean_is_wrapped_for_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: dict[int, str] = {}
+    for columns in (1, 40, 59, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(["show", "FindCoordinator"]) == 0
+        told[columns] = capsys.readouterr().out
+        notes = [line for line in told[columns].splitlines() if re.fullmatch(r" {4,}\S+( \S+)*", line)]
+        assert max(map(len, notes), default=0) <= max(26, columns)
+    words = {columns: sorted(text.split()) for columns, text in told.items()}
+    assert words[40] == words[59] == words[200] == words[1]
+
+
 def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])

@@ -67,7 +67,7 @@ def _show(options: argparse.Namespace) -> int:
     versions = guide.messages_of(options.message)[0].__versions__
     if options.version is not None and options.version not in versions:
         raise ConfigError("--version", options.version, f"{options.message} has the versions {versions}")
-    width = max(60, shutil.get_terminal_size((110, 24)).columns)
+    width = shutil.get_terminal_size((110, 24)).columns
     print(guide.text(options.message, options.version, width), end="")
     return 0
 

@@ -19,6 +19,7 @@ from ..wire.notes import Note, about, default_name, notes, since, type_name
 from ..wire.types import Primitive, Versions
 
 _WIDTH = 110
+_LEAST = 20  # letters of a note in a line, however narrow the page is
 _SAME = "no other fields than the version before"
 _STYLE = """
 :root { color-scheme: light dark } * { box-sizing: border-box }
@@ -178,7 +179,12 @@ def _table(found: Sequence[Row], version: int | None, width: int) -> list[str]:
         else:  # the table is as wide as the page: below the field
             indent = " " * (4 + 2 * found[at - 1].depth)
             lines[at + 1 : at + 1] = textwrap.wrap(
-                note, width, initial_indent=indent, subsequent_indent=indent
+                note,
+                max(width, len(indent) + _LEAST),
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
             )
     return [line.rstrip() for line in lines]
 

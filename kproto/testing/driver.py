@@ -66,15 +66,15 @@ def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[s
 
         Driven(bootstrap, client_id, group, conf, Commands(sys.stdin)).run()
     elif name in available():
-        config = configuration(client_id, group, conf)
+        config = configuration(name, client_id, group, conf)
         Machine(name, client(name), bootstrap, config, conf, Commands(sys.stdin)).run()
     else:
         raise ConfigError("client", name, f"allowed: {', '.join(NAMES)}")
 
 
-def configuration(client_id: str, group: str, conf: Mapping[str, Any]) -> c.Config:
-    """The drivers' JSON as a machine's configuration: what it doesn't know goes to `extra`. ConfigError: what
-    is almost a name that it knows."""
+def configuration(name: str, client_id: str, group: str, conf: Mapping[str, Any]) -> c.Config:
+    """The drivers' JSON as the configuration of a client's machine: its own words go to `extra`. ConfigError:
+    what is no word of it."""
     known = {one.name for one in fields(c.Config)} - {"client_id", "group_id", "random", "extra"}
     said = {key: value for key, value in conf.items() if key in known and value is not None}
     if isinstance(said.get("assignors"), list):
@@ -85,11 +85,53 @@ def configuration(client_id: str, group: str, conf: Mapping[str, Any]) -> c.Conf
     for key, value in extra.items():
         if near := get_close_matches(key, sorted(known | DRIVERS_OWN), 1, 0.8):
             raise ConfigError(key, value, f"did you mean {near[0]}?")
+        if key not in WORDS.get(name, {key}):
+            allowed = ", ".join(sorted(known | DRIVERS_OWN | WORDS[name]))
+            raise ConfigError(key, value, f"options of {name}: {allowed}")
     return c.Config(client_id=client_id, group_id=group, random=Random().random, extra=extra, **said)
 
 
 DRIVERS_OWN = {"commit_in_revoke", "revoke_ms", "manual_poll", "once", "wait_ms"}
 """What the configuration says to the application and not to its client."""
+
+_SARAMA = {
+    "ChannelBufferSize",
+    "Consumer.MaxProcessingTime",
+    "Consumer.Retry.Backoff",
+    "Consumer.Retry.Max",
+    "Consumer.Return.Errors",
+    "Fetch.Default",
+    "Fetch.Max",
+    "Fetch.MaxBytes",
+    "Fetch.Min",
+    "Group.Offsets.Synchronization.DwellTime",
+    "Group.Rebalance.Retry.Backoff",
+    "Group.Rebalance.Retry.Max",
+    "Group.ResetInvalidOffsets",
+    "Metadata.Full",
+    "Metadata.Retry.Backoff",
+    "Metadata.Retry.Max",
+    "Offsets.Retention",
+    "Offsets.Retry.Max",
+    "Once",
+    "Version",
+}
+
+WORDS: Mapping[str, set[str]] = {
+    "java": set(),
+    "java-2.6": set(),
+    "kafka-go": {"JoinGroupBackoff", "MaxBytes", "QueueCapacity"},
+    "librdkafka": {
+        "binding",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "queued.min.messages",
+        "version",
+    },
+    "sarama": _SARAMA,
+    "sarama-cluster": _SARAMA | {"Blacklist", "PartitionStrategy", "Return.Notifications", "Whitelist"},
+}
+"""What `extra` may have, in JSON, for each client."""
 
 
 def hears_disconnects(module: Client) -> bool:

