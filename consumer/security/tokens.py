@@ -3,7 +3,8 @@
 Rules that hold here:
 
 * One token serves all connections of a client until 80 % of its time are over (Java's
-  sasl.login.refresh.window.factor); a token whose end nobody knows is asked for again each time.
+  sasl.login.refresh.window.factor); a token whose end nobody knows is asked for again each time. That time
+  is measured by both clocks: the one that tells when a token ends may be set, and the other one goes on.
 * A function that fails is a connection that fails, with its reason; one that returns no token, or an endpoint
   that refuses the client (HTTP 400, 401, 403), is refused for good. Whatever it does, it ends in a token or
   in NoToken: nobody waits for a thread that died.
@@ -26,6 +27,7 @@ from typing import Any, Final, cast
 
 from kproto.security.oauthbearer import TokenRefused, is_token, payload, wrong_extension
 
+from ..clock import now
 from .failures import NoToken
 from .secret import Secret
 
@@ -58,6 +60,7 @@ class TokenSource:
     provider: Callable[[], Any] = field(repr=False)
     _token: Token | None = field(default=None, repr=False, compare=False)
     _until: float = field(default=0.0, repr=False, compare=False)
+    _until_ms: float = field(default=0.0, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
@@ -104,7 +107,9 @@ class TokenSource:
             return found if inspect.isawaitable(found) else self._keep(found)
 
     def _fresh(self) -> Token | None:
-        return self._token if self._token is not None and time.time() < self._until else None
+        if self._token is None or time.time() >= self._until or now() >= self._until_ms:
+            return None
+        return self._token
 
     def _keep(self, found: object) -> Token:
         if isinstance(found, str):
@@ -124,11 +129,12 @@ class TokenSource:
         for name, value in found.extensions.items():
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
-        end, now = _seconds(ends) if ends is not None else _ends(text), time.time()
-        if end is not None and end <= now:
-            ago = f"{now - end:.0f} s ago by this machine's clock"
+        end, today = _seconds(ends) if ends is not None else _ends(text), time.time()
+        if end is not None and end <= today:
+            ago = f"{today - end:.0f} s ago by this machine's clock"
             raise NoToken(f"the token provider returned a token that ran out {ago}", final=True)
-        self._token, self._until = found, 0.0 if end is None else now + (end - now) * REFRESH_AT
+        fresh_s = 0.0 if end is None else (end - today) * REFRESH_AT
+        self._token, self._until, self._until_ms = found, today + fresh_s, now() + fresh_s * 1000
         return found
 
 

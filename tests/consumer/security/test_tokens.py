@@ -16,6 +16,7 @@ import pytest
 from consumer.aio.streams import Streams
 from consumer.blocking.sockets import Sockets
 from consumer.engine.transport import GetToken, GotToken, Open, Shut
+from consumer.security import tokens
 from consumer.security.failures import NoToken
 from consumer.security.secret import Secret
 from consumer.security.tokens import Endpoint, Token, TokenSource
@@ -162,6 +163,22 @@ def test_a_function_that_returns_a_coroutine_is_one() -> None:
 def test_a_token_that_ends_after_all_days_is_one() -> None:
     assert TokenSource(lambda: f"e30.{LATE}.x").blocking().expires_at is None
     assert TokenSource(lambda: Token("x", 10**400)).blocking().value.reveal() == "x"
+
+
+@pytest.mark.parametrize("set_by", [-86_400, 0, 86_400])
+def test_a_token_is_used_for_its_time_however_the_clock_of_the_day_is_set(
+    monkeypatch: pytest.MonkeyPatch, set_by: int
+) -> None:
+    """As by the first answer of a time server, a day after a wrong clock said when the token ends."""
+    today, passed = 1_800_000_000.0, [0]
+    monkeypatch.setattr(tokens, "now", lambda: passed[0])
+    monkeypatch.setattr("consumer.security.tokens.time.time", lambda: today)
+    source = TokenSource(lambda: Token("x", today + 3600))
+    first = source.blocking()
+    assert source.blocking() is first
+    today += 3600 + set_by
+    passed[0] = 3_600_000
+    assert source.blocking() is not first
 
 
 def wait_for(events: Callable[[], list[Any]], count: int) -> list[Any]:
