@@ -1,0 +1,189 @@
+"""Every public method of a client, found by looking at its class, called by what the client itself called:
+each call ends in a moment, done or refused, and the client goes on or is closed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from consumer import AsyncConsumer, AsyncProducer, Consumer, Producer, RebalanceListener, TopicPartition
+from kproto.broker.server import running
+from kproto.errors import IllegalState, KprotoError
+
+P0 = TopicPartition("t", 0)
+SENT = 20
+# What deliveries ask of their producer, and what a test of its own is for.
+INSIDE = {"await_it", "call_back", "looked_at", "run", "wait_for"}
+PRODUCING: dict[str, tuple[Any, ...]] = {
+    "send": ("t", b"again"),
+    "send_columns": ("t", {"value": [b"again"]}),
+    "send_offsets": ("g", {P0: 1}),
+    **dict.fromkeys(("abort", "begin", "close", "commit", "flush"), (5.0,)),
+}
+CONSUMING: dict[str, tuple[Any, ...]] = {
+    "assign": ([P0],),
+    "close": (True, 5.0),
+    "commit": ({P0: 1}, 5.0),
+    "commit_async": ({P0: 1},),
+    "committed": ([P0], 5.0),
+    "events": (lambda change: None,),
+    "list_offsets": ({P0: "latest"}, 5.0),
+    "partitions_for": ("t", 5.0),
+    "position": (P0, 5.0),
+    "seek": (P0, 0),
+    "seek_to": ("earliest",),
+    "subscribe": ("t",),
+    **dict.fromkeys(("high_watermark", "lag"), (P0,)),
+    **dict.fromkeys(("pause", "resume"), ([P0],)),
+    **dict.fromkeys(("poll", "poll_columns"), (60.0,)),
+}
+GROUP: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 100}
+
+
+def methods(kind: type) -> list[str]:
+    found = [name for name, _ in inspect.getmembers(kind, inspect.isfunction)]
+    return [name for name in found if not name.startswith("_") and name not in INSIDE]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    with running(topics={"t": 2}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        with Producer(server.bootstrap) as producer:
+            for number in range(SENT):
+                producer.send("t", b"first", partition=number % 2)
+        yield server.bootstrap
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("method", methods(Producer))
+def test_a_delivery_callback_may_call_all_there_is(broker: str, method: str, transactional: bool) -> None:
+    called: list[BaseException | None] = []
+    done = threading.Event()
+    producer = Producer(broker, **({"transactional_id": "x"} if transactional else {}))
+
+    def callback(delivery: Any) -> None:
+        try:
+            getattr(producer, method)(*PRODUCING.get(method, ()))
+        except KprotoError as error:
+            called.append(error)
+        done.set()
+
+    if transactional:
+        producer.begin()
+    producer.send("t", b"x").add_done_callback(callback)
+    assert done.wait(20)
+    assert all(isinstance(error, IllegalState) for error in called)
+    with suppress(IllegalState):  # closed, or between two transactions
+        assert producer.send("t", b"y").result(10).topic == "t"
+    producer.close(10)
+    assert not producer._thread.is_alive()
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("method", methods(AsyncProducer))
+def test_a_task_of_a_delivery_callback_may_too(broker: str, method: str, transactional: bool) -> None:
+    async def story() -> None:
+        producer = AsyncProducer(broker, **({"transactional_id": "x"} if transactional else {}))
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[asyncio.Task[None]] = loop.create_future()
+
+        async def calling() -> None:
+            with suppress(IllegalState):
+                answer = getattr(producer, method)(*PRODUCING.get(method, ()))
+                if inspect.isawaitable(answer):
+                    await answer
+
+        if transactional:
+            await producer.begin()
+        sent = await producer.send("t", b"x")
+        sent.add_done_callback(lambda _: begun.set_result(loop.create_task(calling())))
+        await (await begun)
+        with suppress(IllegalState):
+            assert (await (await producer.send("t", b"y"))).topic == "t"
+        await producer.close(10)
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+@pytest.mark.parametrize("where", ["assigned", "revoked", "events"])
+@pytest.mark.parametrize("method", methods(Consumer))
+def test_what_a_consumer_calls_may_call_all_there_is(broker: str, method: str, where: str) -> None:
+    called: list[BaseException | None] = []
+
+    def calls(here: str) -> None:
+        if here != where or called or not reader.assignment():
+            return
+        called.append(None)
+        try:
+            getattr(reader, method)(*CONSUMING.get(method, ()))
+        except KprotoError as error:
+            called.append(error)
+
+    class Listener(RebalanceListener):
+        def assigned(self, partitions: Any) -> None:
+            calls("assigned")
+
+        def revoked(self, partitions: Any) -> None:
+            calls("revoked")
+
+    reader = Consumer(broker, group_id=f"{method}-{where}", **GROUP)
+    reader.events(lambda change: calls("events") if change.kind == "assigned" else None)
+    reader.subscribe("t", Listener())
+    found: set[tuple[int, int]] = set()
+    with suppress(IllegalState):  # it was killed
+        while len(found) < SENT:
+            found |= {(one.partition, one.offset) for one in reader.poll(10)}
+            reader.resume(reader.paused())
+        reader.unsubscribe()
+    reader.close(timeout=10)
+    assert called
+    assert all(error is None or isinstance(error, IllegalState) for error in called)
+    assert len(found) >= SENT or method == "kill"
+
+
+@pytest.mark.parametrize("where", ["assigned", "revoked"])
+@pytest.mark.parametrize("method", methods(AsyncConsumer))
+def test_what_a_consumer_awaits_may_too(broker: str, method: str, where: str) -> None:
+    called: list[BaseException | None] = []
+
+    async def calls(here: str) -> None:
+        if here != where or called:
+            return
+        called.append(None)
+        try:
+            answer = getattr(reader, method)(*CONSUMING.get(method, ()))
+            if inspect.isawaitable(answer):
+                await answer
+        except KprotoError as error:
+            called.append(error)
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            await calls("assigned")
+
+        async def revoked(self, partitions: Any) -> None:
+            await calls("revoked")
+
+    async def story() -> None:
+        nonlocal reader
+        reader = AsyncConsumer(broker, group_id=f"async-{method}-{where}", **GROUP)
+        reader.subscribe("t", Listener())
+        found: set[tuple[int, int]] = set()
+        with suppress(IllegalState):
+            while len(found) < SENT:
+                found |= {(one.partition, one.offset) for one in await reader.poll(10)}
+                reader.resume(reader.paused())
+            await reader.unsubscribe()
+        await reader.close(timeout=10)
+        assert len(found) >= SENT or method == "kill"
+
+    reader: AsyncConsumer
+    asyncio.run(asyncio.wait_for(story(), 30))
+    assert called
+    assert all(error is None or isinstance(error, IllegalState) for error in called)
