@@ -16,7 +16,7 @@ holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from ..errors import DecodeError, IllegalState
@@ -139,9 +139,16 @@ def new_partitions(added: Iterable[TopicPartition], existed: Mapping[str, int]) 
 
 
 def plan(
-    assignor: Assignor, group: Mapping[str, Subscription], metadata: Metadata, existed: Mapping[str, int]
+    assignor: Assignor,
+    group: Mapping[str, Subscription],
+    metadata: Metadata,
+    existed: Mapping[str, int],
+    encode: Callable[[Assignment], bytes] = Assignment.encode,
 ) -> list[SyncGroupRequestAssignment]:
-    """Divide, and say it in the words of SyncGroup. Raises what the assignor raises, and IllegalState."""
+    """Divide, and say it in the words of SyncGroup. Raises what the assignor raises, and IllegalState.
+
+    `encode` is for who doesn't write a member's partitions in order.
+    """
     wanted = topics_of(group)
     partitions = {
         topic: metadata.partitions[topic] for topic in sorted(wanted) if metadata.partitions.get(topic)
@@ -154,7 +161,7 @@ def plan(
     return [
         SyncGroupRequestAssignment(
             member_id=member_id,
-            assignment=Assignment(partitions=tuple(divided.get(member_id, ())), user_data=user_data).encode(),
+            assignment=encode(Assignment(partitions=tuple(divided.get(member_id, ())), user_data=user_data)),
         )
         for member_id in group
     ]

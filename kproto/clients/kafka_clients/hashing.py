@@ -41,6 +41,14 @@ def set_order(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
     return _walked(list(dict.fromkeys(partitions)), _code_of, _SMALLEST)
 
 
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """As CollectionUtils.groupPartitionsByTopic: topics as a hash map has them, partitions as they come."""
+    found: dict[str, list[int]] = {}
+    for tp in partitions:
+        found.setdefault(tp.topic, []).append(tp.partition)
+    return {topic: found[topic] for topic in hash_order(found)}
+
+
 def _code_of(partition: TopicPartition) -> int:
     """TopicPartition.hashCode."""
     return (31 * (31 + partition.partition) + hash_code(partition.topic)) & 0xFFFFFFFF

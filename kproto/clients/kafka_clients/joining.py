@@ -13,15 +13,17 @@ from ...error_codes import ErrorCode as E
 from ...group import leader
 from ...group.assignors import Assignor
 from ...group.reasons import ENCOUNTERED, FAILED_WITH, GET_MEMBER_ID, MAX_REASON
-from ...group.subscription import Subscription
+from ...group.subscription import Assignment, Subscription
 from ...messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionTopicPartition,
 )
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from . import finding, knowing
-from .hashing import hash_order
+from .hashing import by_topic, hash_order
 from .rules import exception
 from .state import DISCONNECTED, NO_GENERATION, Generation, MemberState, Open, Out, State, move, send
 
@@ -95,15 +97,12 @@ def subscription(state: State, assignor: Assignor) -> bytes:
     """ConsumerCoordinator.metadata; 2.6 knows version 1, and writes topics as its set has them."""
     user_data = assignor.user_data(*state.previous.get(assignor.name, (None, -1)))
     if state.rules.subscription_version < 2:
-        owned: dict[str, list[int]] = {}
-        for tp in state.assigned:
-            owned.setdefault(tp.topic, []).append(tp.partition)
         body = ConsumerProtocolSubscription(
             topics=hash_order(state.topics),
             user_data=None if assignor.cooperative else user_data,
             owned_partitions=[
-                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=owned[topic])
-                for topic in hash_order(owned)
+                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=partitions)
+                for topic, partitions in by_topic(state.assigned).items()
             ],
         )
         return b"\0\1" + body.encode(1)
@@ -200,8 +199,23 @@ def plan(state: State, out: Out) -> None:
     state.planned = state.snapshot
     assignments: list[SyncGroupRequestAssignment] = []
     if not state.skip_assignment:
-        assignments = leader.plan(assignor, state.members, known, {})
+        assignments = leader.plan(
+            assignor, state.members, known, {}, Assignment.encode if state.rules.sorts else as_planned
+        )
     sync(state, assignments, out)
+
+
+def as_planned(given: Assignment) -> bytes:
+    """An assignment as 2.6 writes it: topics as its hash map has them, and partitions as they were given."""
+    topics = by_topic(given.partitions)
+    body = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=partitions)
+            for topic, partitions in topics.items()
+        ],
+        user_data=given.user_data,
+    )
+    return b"\0\1" + body.encode(1)
 
 
 def sync(state: State, assignments: list[SyncGroupRequestAssignment], out: Out) -> None:

@@ -177,6 +177,7 @@ def complete(state: State, out: Out) -> None:
     if state.pattern is not None:
         met = frozenset(tp.topic for tp in assigned)
         state.topics, state.joined_topics = state.topics | met, (state.joined_topics or frozenset()) | met
+    state.given = tuple(assigned)
     state.adopting = tuple(sorted(set(assigned)) if state.rules.sorts else partition_order(assigned))
     owned = set(state.assigned)
     state.added = _in_order(state, (tp for tp in state.adopting if tp not in owned))
@@ -197,7 +198,7 @@ def adopt(state: State, out: Out) -> None:
     """invokeOnAssignment, assignFromSubscribed, and onPartitionsAssigned of what is new."""
     assignor = joining.chosen_assignor(state)
     if assignor is not None:
-        state.previous[assignor.name] = (state.adopting, state.generation.number)
+        state.previous[assignor.name] = (state.given, state.generation.number)
     if isinstance(assignor, plugins.OwnAssignor):
         try:
             assignor.on_assignment(state.adopting, state.generation.number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...error_codes import ErrorCode as E
 from ...group.assignors import Assignor
-from .sticky_2_6 import COOPERATIVE_STICKY
+from .sticky_2_6 import COOPERATIVE_STICKY, STICKY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ JAVA_2_6 = Rules(
     join_27_passes=False,
     closes_sessions=False,
     sorts=False,
-    own={COOPERATIVE_STICKY.name: COOPERATIVE_STICKY},
+    own={one.name: one for one in (STICKY, COOPERATIVE_STICKY)},
 )
 
 JAVA_4_3 = Rules(

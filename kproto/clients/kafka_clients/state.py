@@ -247,6 +247,8 @@ class State:
     prepare_commit: Committing | None = None
     prepare_until: int | None = None
     adopting: tuple[TopicPartition, ...] = ()
+    given: tuple[TopicPartition, ...] = ()
+    """The same, as the leader wrote it: what onAssignment is told."""
     added: tuple[TopicPartition, ...] = ()
     finished: deque[Committing] = field(default_factory=deque[Committing])
     commit_fenced: bool = False
