@@ -27,12 +27,14 @@ from tests.conformance.tap import Tap
 PATIENCE = 40.0
 SEED = int(os.environ.get("KPROTO_SEED") or Random().randrange(10**6))
 LACKS: Final[Mapping[str, frozenset[str]]] = {
-    "kafka-go": frozenset({"static", "unsubscribe", "pattern", "cooperative"}),
-    "sarama": frozenset({"pattern", "no-leave"}),
-    "sarama-cluster": frozenset({"static", "unsubscribe", "pattern", "cooperative", "no-leave", "growth"}),
+    "kafka-go": frozenset({"static", "unsubscribe", "pattern", "cooperative", "sticky"}),
+    "sarama": frozenset({"pattern", "no-leave", "sticky"}),
+    "sarama-cluster": frozenset(
+        {"static", "unsubscribe", "pattern", "cooperative", "sticky", "no-leave", "growth"}
+    ),
     "java": frozenset(),
     "java-2.6": frozenset(),
-    "librdkafka": frozenset(),
+    "librdkafka": frozenset({"sticky"}),
 }
 
 
@@ -362,6 +364,21 @@ def cooperative(stage: Stage) -> None:
     a.close()
 
 
+def sticky(stage: Stage) -> None:
+    """A second member comes and goes, and what each owned is in the user data of its next JoinGroup."""
+    stage.produce(20)
+    a = stage.subscribed("A", assignors=["sticky"])
+    a.until_read(20)
+    stage.pause(0.6)
+    b = stage.subscribed("B", assignors=["sticky"])
+    a.until("assigned " + stage.topic)
+    stage.pause(1.0)
+    b.close()
+    a.until("assigned " + stage.topic)
+    stage.pause(1.0)
+    a.close()
+
+
 def close_while_joining(stage: Stage) -> None:
     """The application closes while the answer to its JoinGroup is held back."""
     a = stage.member("A")
@@ -445,6 +462,7 @@ PLAYS: Final[Mapping[str, tuple[Play, str]]] = {
     "start-errors": (start_errors, ""),
     "unsubscribe": (unsubscribe, "unsubscribe"),
     "cooperative": (cooperative, "cooperative"),
+    "sticky": (sticky, "sticky"),
     "close-while-joining": (close_while_joining, ""),
     "fencing": (fencing, "static"),
     "commit-while-joining": (commit_while_joining, ""),
