@@ -31,6 +31,7 @@ from kproto.group import member as machine
 from kproto.group.assignors import chosen, is_cooperative
 from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.member_state import STABLE
+from kproto.group.reasons import NOT_OUR_SUBSCRIPTION
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -102,7 +103,7 @@ class Membership:
         # The member's next deadline, as long as nothing has happened to it since it was asked.
         self._due_at: int | None = None
         self._due_known = False
-        self._in_vain: set[str] = set()  # requests that were refused last
+        self._in_vain: set[str] = set()  # requests that were refused last, and assignments that were none
         self._seeks = Seeks(core.options.max_poll_interval_ms)
 
     @property
@@ -376,6 +377,9 @@ class Membership:
                 self._watch()
                 self._metadata.need()
             case machine.Rejoining(reason=reason):
+                if reason == NOT_OUR_SUBSCRIPTION:
+                    core.refused("Assignment", reason, again="Assignment" in self._in_vain)
+                    self._in_vain.add("Assignment")
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case machine.Fatal(error=error, final=final):
                 error = helpful(error)
@@ -388,6 +392,7 @@ class Membership:
 
     def _assign(self, action: machine.Assign) -> None:
         core = self._core
+        self._in_vain.discard("Assignment")
         self._finder.first = action.first
         self._finder.existed = action.existed
         owned = set(action.owned)

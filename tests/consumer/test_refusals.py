@@ -11,7 +11,7 @@ from consumer.engine.metadata import BrokerAddress
 from consumer.engine.refusals import FIRST_GAP_MS, PATIENCE_MS, Refusals
 from kproto.broker.machine import Fail
 from kproto.error_codes import ErrorCode
-from kproto.group.subscription import TopicPartition
+from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.join_group import JoinGroupRequest
@@ -20,7 +20,7 @@ from kproto.messages.metadata import MetadataRequest
 from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from kproto.messages.sync_group import SyncGroupRequest
+from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tests.consumer.world import Consumer, World, tp
 
 GROUP: dict[str, Any] = {
@@ -153,6 +153,30 @@ def test_an_assigned_partition_that_there_is_not_is_told_at_once_and_again_when_
     world.write("t", 9, "x")
     assert world.run(until=lambda: a.values() == ["x"])
     assert len(a.heard("missing")) == 1
+
+
+def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_waits_for_better() -> None:
+    world = World({"t": 1, "u": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(**GROUP)
+    other = Assignment(partitions=(tp("u", 0),)).encode()
+
+    def lie(client: Any, request: Any, version: int) -> Any:
+        if isinstance(request, SyncGroupRequest):
+            said = {"protocol_type": "consumer", "protocol_name": "cooperative-sticky"}
+            return SyncGroupResponse(throttle_time_ms=0, error_code=0, assignment=other, **said)
+        return None
+
+    world.tamper = lie
+    a.subscribe("t")
+    world.run(PATIENCE_MS + 5_000)
+    [change] = a.heard("refused")
+    assert change.reason.startswith("Assignment has been in vain for ")
+    assert "does not match the current subscription; trying again" in change.reason
+    world.tamper = None
+    assert world.run(60_000, until=lambda: a.values() == ["x"])
+    world.run(2 * FIRST_GAP_MS)
+    assert len(a.heard("refused")) == 1
 
 
 def test_reasons_that_take_turns_are_told_once_each() -> None:
