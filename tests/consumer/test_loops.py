@@ -198,7 +198,8 @@ def test_a_send_that_is_cancelled_has_sent_nothing(broker: str) -> None:
 
     async def story() -> None:
         async with AsyncProducer(broker, batch_size=100, linger_ms=60_000, delivery_timeout_ms=120_000) as it:
-            await (await it.send("t", bytes(100)))
+            await it.send("t", bytes(100))
+            await it.flush()  # nothing else would send it for a minute
             kept: list[Delivery] = []
 
             async def one() -> None:
