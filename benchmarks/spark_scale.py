@@ -27,7 +27,7 @@ from consumer.spark.offsets import Offsets
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
 from consumer.spark.schema import full
-from consumer.spark.stream import ENDS_MAX_AGE_S, KprotoStreamReader
+from consumer.spark.stream import KprotoStreamReader
 
 from .report import machine
 from .spark import SPARKS_OWN, fill, measure
@@ -55,7 +55,6 @@ def plan(bootstrap: str) -> None:
         for name, way in ways.items():
             took, cpu = list[float](), list[float]()
             for _ in range(ROUNDS):
-                time.sleep(ENDS_MAX_AGE_S * 1.2)
                 began, spent = time.perf_counter(), time.process_time()
                 slices = [pickle.dumps(one) for one in way()]
                 took.append(time.perf_counter() - began)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from configparser import ConfigParser
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,8 @@ def test_a_wrong_option_is_told_without_the_way_through_our_code() -> None:
     with pytest.raises(ConfigError, match="startingOffsets='soon'") as told:
         KprotoDataSource({"kafka.bootstrap.servers": "localhost:1", "startingOffsets": "soon"})
     assert [Path(entry.path).name for entry in told.traceback] == [Path(__file__).name, "source.py"]
+
+
+@pytest.mark.parametrize("name", ["spark", "spark_latency", "spark_scale"])
+def test_the_benchmarks_find_what_they_measure(name: str) -> None:
+    import_module(f"benchmarks.{name}")
