@@ -49,6 +49,7 @@ BUSY: Final = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
 )
 VERBS: Final = ("init", "again", "write", "write", "write", "add", "offsets", "commit", "end", "end", "retry")
 Identity = tuple[int, int]
