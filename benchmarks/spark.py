@@ -160,7 +160,8 @@ def flights(bootstrap: str, rows: int) -> dict[str, str]:
     with Cluster(bootstrap) as cluster:
         for name, topic in topics.items():
             cluster.create_topics({topic: PARTITIONS})
-            batch = encode_batch([Record(n, 0, None, value) for n, value in enumerate(values[name])])
+            now = time.time_ns() // 10**6  # of the year 1970 a broker keeps nothing
+            batch = encode_batch([Record(n, now, None, value) for n, value in enumerate(values[name])])
             for number in range(rows // 1000):
                 cluster.produce(TopicPartition(topic, number % PARTITIONS), batch)
     return topics

@@ -115,7 +115,7 @@ def _latencies(spark: Any, form: str, bootstrap: str, count: int) -> tuple[list[
             topic = f"latency-{form}-{time.time_ns()}"
             cluster.create_topics({topic: 1})
             given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
-            one = encode_batch([Record(0, 0, None, b"x")])
+            one = encode_batch([Record(0, time.time_ns() // 10**6, None, b"x")])
 
             def write() -> object:
                 return cluster.produce(TopicPartition(topic, 0), one)
