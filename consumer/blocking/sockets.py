@@ -93,7 +93,7 @@ class _Socket(msgspec.Struct, eq=False):
     connected: bool = False
     pending: bytearray = msgspec.field(default_factory=bytearray)
     gathered: Gathered = msgspec.field(default_factory=Gathered)
-    places: deque[Place] = msgspec.field(default_factory=deque)
+    places: deque[Place] = msgspec.field(default_factory=deque[Place])
     tried: Place | None = None
     said: float = _NEVER  # when it was said that a long answer is coming, or began to
     until: float = _NEVER  # when the next address is tried
