@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -19,20 +20,22 @@ class InThreads(Waiting):
     def _nobody_waits(self) -> None:
         """As it is made, and again in the child of a fork: locks may be held by threads of the parent."""
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._waiting = 0
+        # Who waits has a lock of its own that he can't take before somebody lets go of it. (A Condition that
+        # Ctrl-C interrupts may leave without the lock that it has to give back.)
+        self._waiting: set[threading.Lock] = set()
 
     async def _wait(self, seen: int, deadline: int) -> bool:
-        with self._lock:
-            self._waiting += 1
-            try:
-                while self._changes == seen:
-                    left = deadline - now()
-                    if left <= 0:
-                        return False
-                    self._changed.wait(min(left / 1000, threading.TIMEOUT_MAX))
-            finally:
-                self._waiting -= 1
+        mine = threading.Lock()
+        mine.acquire()
+        try:
+            self._waiting.add(mine)
+            while self._changes == seen:
+                left = deadline - now()
+                if left <= 0:
+                    return False
+                mine.acquire(timeout=min(left / 1000, threading.TIMEOUT_MAX))
+        finally:
+            self._waiting.discard(mine)
         return True
 
     def _me(self) -> object:
@@ -45,9 +48,9 @@ class InThreads(Waiting):
         return self._lock
 
     def _notify(self) -> None:
-        if self._waiting:
-            with self._lock:
-                self._changed.notify_all()
+        for waiter in list(self._waiting):
+            with contextlib.suppress(RuntimeError):  # somebody else was here, too
+                waiter.release()
 
     @staticmethod
     def _spelled(name: str, method: waits[Any, Any], door: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,8 @@ Rules, as Kafka's LogManager and LogCleaner, but for their threads:
     `log.cleaner.backoff.ms`.
   * Nobody sees a log between two steps, so a look that is due is taken with the next step, as of the moment
     when it was due.
+  * A topic that doesn't say `retention.ms` itself keeps its records however old they are, where Kafka's
+    broker has a week: what a test or a demo writes is often of another year.
 """
 
 from __future__ import annotations
@@ -65,6 +67,8 @@ class Cleaning:
         for topic in self._topics:
 
             def config(name: str, topic: Topic = topic) -> str:
+                if name == "retention.ms" and name not in topic.configs:
+                    return "-1"
                 return topic.config(name, settings)
 
             if ("compact" in config("cleanup.policy")) is compacted:

@@ -6,8 +6,10 @@ Rules, as Kafka's ProducerStateManager and ProducerAppendInfo:
   * Otherwise the first sequence must follow the last one stored; sequences go on with 0 after 2**31 - 1.
     Anything else is OUT_OF_ORDER_SEQUENCE_NUMBER.
   * A new epoch starts at sequence 0; an older epoch is INVALID_PRODUCER_EPOCH.
-  * A producer that the partition has never seen may start with any sequence: its state may have expired. In a
-    transaction of KIP-890 it must begin with 0.
+  * A producer that the partition has never seen may start with any sequence: its state may have expired.
+  * What a transaction's first batch here was tried with counts until one is stored, or a marker is
+    (VerificationStateEntry): no batch may have a higher sequence than the lowest of its epoch that was tried.
+    If the first try was one of KIP-890, a producer that was never seen must begin with 0.
   * Who has written nothing for `producer.id.expiration.ms` is forgotten; it is looked for now and then.
   * The marker of a transaction may bring a new epoch; what comes late in an older one is fenced (X4).
 """
@@ -52,13 +54,24 @@ class ProducerState:
         return None
 
 
+@dataclass(slots=True)
+class Tried:
+    """What a transaction's first batch was tried with."""
+
+    epoch: int
+    lowest: int
+    from_zero: bool
+    at: int
+
+
 class Producers:
     """The idempotent producers of one partition."""
 
-    __slots__ = ("_states",)
+    __slots__ = ("_states", "_tried")
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
+        self._tried: dict[int, Tried] = {}
 
     def active(self) -> list[tuple[int, ProducerState]]:
         """All that are remembered, with their ids."""
@@ -73,30 +86,41 @@ class Producers:
         state = self._states.get(producer_id)
         return -1 if state is None else state.epoch
 
+    def tries(self, producer_id: int, epoch: int, first_sequence: int, now: int, *, from_zero: bool) -> None:
+        """A transaction that has written nothing here is about to; `from_zero`: one of KIP-890."""
+        tried = self._tried.setdefault(producer_id, Tried(epoch, first_sequence, from_zero, now))
+        if epoch > tried.epoch:
+            tried.epoch, tried.lowest = epoch, first_sequence
+        elif epoch == tried.epoch:
+            tried.lowest = min(tried.lowest, first_sequence)
+
     def check(
-        self, producer_id: int, epoch: int, first_sequence: int, count: int, *, from_zero: bool = False
+        self, producer_id: int, epoch: int, first_sequence: int, count: int, *, begins: bool = False
     ) -> ErrorCode | Stored:
         """NONE: store the batch, then call `remember`; `Stored`: it is there already; else refuse.
 
-        With `from_zero` a producer that was never seen must begin with sequence 0.
+        `begins`: it is of a transaction that has written nothing here yet.
         """
         state = self._states.get(producer_id)
+        tried = self._tried.get(producer_id) if begins else None
+        above = tried is not None and first_sequence > tried.lowest
         if state is None:
-            strange = from_zero and first_sequence != 0
+            strange = above or (tried is not None and tried.from_zero and first_sequence != 0)
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if strange else ErrorCode.NONE
         if epoch < state.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if epoch > state.epoch:
             fits = first_sequence == 0 or state.epoch < 0  # who had none may begin anywhere
-            return ErrorCode.NONE if fits else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            return ErrorCode.NONE if fits and not above else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         found = state.duplicate(first_sequence, last_sequence(first_sequence, count))
         if found is not None:
             return found
-        if first_sequence == (state.last_sequence + 1) % _SEQUENCES:
+        if not above and first_sequence == (state.last_sequence + 1) % _SEQUENCES:
             return ErrorCode.NONE
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def remember(self, producer_id: int, epoch: int, stored: Stored) -> None:
+        self._tried.pop(producer_id, None)
         state = self._states.get(producer_id)
         if state is None or state.epoch != epoch:
             state = self._states[producer_id] = ProducerState(epoch)
@@ -105,6 +129,7 @@ class Producers:
 
     def marked(self, producer_id: int, epoch: int, coordinator_epoch: int, now: int) -> None:
         """The marker of a producer's transaction is in the log."""
+        self._tried.pop(producer_id, None)
         state = self._states.get(producer_id)
         if state is None or epoch > state.epoch:
             state = self._states[producer_id] = ProducerState(epoch)
@@ -118,6 +143,7 @@ class Producers:
         for producer_id, state in list(self._states.items()):
             if state.seen_at <= since and producer_id not in busy:
                 del self._states[producer_id]
+        self._tried = {one: tried for one, tried in self._tried.items() if tried.at > since}
 
     def forget_from(self, offset: int) -> None:
         """Batches from `offset` on are lost, so their sequences may come again."""

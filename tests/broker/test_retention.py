@@ -77,6 +77,13 @@ def test_what_is_older_than_the_time_that_was_set_goes_with_its_segment(stage: S
     assert bounds(stage) == (4, 5)
 
 
+def test_a_topic_that_says_no_time_keeps_what_is_of_another_year(stage: Stage, client: Client) -> None:
+    configured(stage, segment_ms=100)
+    write(client, 9_000 * HOUR, 0)
+    stage.step(CleanLogs())
+    assert bounds(stage) == (0, 2)
+
+
 def test_a_newer_segment_in_front_keeps_what_is_behind_it(stage: Stage, client: Client) -> None:
     configured(stage, segment_ms=100, retention_ms=1_000)
     write(client, 1_500, 0, 5_000, 5_000)

@@ -220,6 +220,17 @@ def test_a_first_batch_in_the_middle_is_out_of_order(producer: Producer) -> None
     assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_how_a_first_batch_was_tried_counts_until_one_is_there(client: Client, producer: Producer) -> None:
+    """VerificationStateEntry: the first try says whether to begin with 0, the lowest one what may come."""
+    assert producer.write(b"a", base_sequence=3).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer.add(0)
+    assert producer.write(b"a", base_sequence=2, version=9).error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producer.add(1)
+    refused = producer.write(b"b", partition=1, base_sequence=5, version=9, is_transactional=False)
+    assert refused.error_code == 0  # no try of a transaction
+    assert producer.write(b"a", base_sequence=0).error_code == 0
+
+
 def test_a_plain_batch_in_an_open_transaction_is_refused(producer: Producer) -> None:
     producer.write(b"a")
     assert producer.write(b"b", is_transactional=False).error_code == E.INVALID_TXN_STATE

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from types import FrameType
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import consumer.blocking.waiting
 import consumer.engine
 from consumer import Consumer, Producer, TopicPartition
 from kproto.broker.server import running
@@ -27,13 +29,14 @@ STEP = 11
 
 
 class CtrlC:
-    """Raises KeyboardInterrupt before the n-th line that the engine runs in this thread."""
+    """Raises KeyboardInterrupt before the n-th line that runs in this thread of the code `within`."""
 
-    def __init__(self, line: int) -> None:
+    def __init__(self, line: int, within: tuple[str, ...]) -> None:
         self.left = line
+        self.within = within
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(ENGINE) or frame.f_code.co_name in WHOLE:
+        if not frame.f_code.co_filename.startswith(self.within) or frame.f_code.co_name in WHOLE:
             return None
         if event == "line":
             self.left -= 1
@@ -43,8 +46,8 @@ class CtrlC:
 
 
 @contextmanager
-def ctrl_c(line: int) -> Iterator[CtrlC]:
-    before, tracer = sys.gettrace(), CtrlC(line)
+def ctrl_c(line: int, *within: str) -> Iterator[CtrlC]:
+    before, tracer = sys.gettrace(), CtrlC(line, within or (ENGINE,))
     sys.settrace(tracer)
     try:
         yield tracer
@@ -94,6 +97,22 @@ def test_ctrl_c_at_any_line_of_a_poll_skips_and_repeats_nothing(
             if tracer.left > 0:
                 assert line > 50
                 return
+
+
+def test_ctrl_c_at_any_line_of_waiting_is_what_the_caller_hears_of(bootstrap: str) -> None:
+    """A lock that was not there to be given back was a RuntimeError instead."""
+    waiting = consumer.blocking.waiting.__file__, threading.__file__
+    with Consumer(bootstrap, auto_offset_reset="latest") as reader:
+        reader.assign([P0])
+        assert reader.position(P0) == len(ALL)
+        for line in count(1):
+            with ctrl_c(line, *waiting) as tracer, suppress(KeyboardInterrupt):
+                reader.poll(0.02)
+            if tracer.left > 0:
+                break
+        assert line > 10
+        reader.seek(P0, 0)
+        assert rows(reader) == ALL[:4]
 
 
 def test_ctrl_c_before_a_poll_has_begun_leaves_processed_what_the_one_before_it_returned(

@@ -134,6 +134,11 @@ def _transactional(records: bytes | None) -> tuple[int, int] | None:
     return None if producer_id < 0 else (producer_id, epoch)
 
 
+def _sequence(records: bytes) -> int:
+    """The first one of a batch."""
+    return int.from_bytes(records[_SEQUENCE_AT : _SEQUENCE_AT + 4], "big", signed=True)
+
+
 def _claims_one(records: bytes | None) -> bool:
     """Does the batch say that it belongs to a transaction?"""
     if records is None or len(records) < _SEQUENCE_AT or records[_MAGIC_AT] != 2:
@@ -213,6 +218,7 @@ def _verdicts(
     they are of more than one producer.
     """
     asked: dict[tuple[str, int], tuple[int, int]] = {}
+    tried: list[tuple[Partition, int]] = []
     producers: set[tuple[int, int]] = set()
     for data in wanted:
         topic = broker.topics.with_id(data.topic_id) if by_id else broker.topics.named(data.name)
@@ -225,8 +231,13 @@ def _verdicts(
             # Once its first batch is in the log, the log knows.
             if broker.leads(partition, part.index) and not partition.is_writing(*producer):
                 asked[topic.name, part.index] = producer
+                tried.append((partition, _sequence(part.records or b"")))
     if len(producers) > 1:
         return None
+    for partition, sequence in tried:
+        producer_id, epoch = next(iter(producers))
+        from_zero = call.version >= ADDS_SINCE
+        partition.producers.tries(producer_id, epoch, sequence, call.now, from_zero=from_zero)
     if not asked:
         return {}
     codes = take_part(
@@ -306,7 +317,8 @@ def _append(
             batch.producer_epoch,
             batch.base_sequence,
             batch.count,
-            from_zero=batch.is_transactional and call.version >= ADDS_SINCE,
+            begins=batch.is_transactional
+            and not partition.is_writing(batch.producer_id, batch.producer_epoch),
         )
         if isinstance(verdict, Stored):
             # With CreateTime too: Kafka answers a duplicate with the time that it remembers.
