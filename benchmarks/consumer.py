@@ -68,6 +68,9 @@ cost what one alone does. So records come at one pace here, every 30 ms.
 `(a socket)` fetches the same and throws it away: what no client that has one connection is faster than. In
 one round on a busy machine it got 475,000 records of 1 KB a second, confluent 458,000, we 255,000.
 
+Who waits for records gets the engine's lock when the next request is written, not before: 1 KB without TLS
+took 0.71 (columns) and 0.86 (rows) of the time that it took, 9 interleaved rounds on a quiet Xeon.
+
 One record at a time: a poll makes 64 records of columns at once, and as long as some are left a poll is one
 step in which nobody looks at anything: 17 us of CPU instead of 60 (aiokafka 5, confluent 1). A commit after
 each of an iteration looks at what is held once, not each time; the thread that calls writes it to the socket

@@ -57,18 +57,27 @@ have; on the EPYC it cost more. AES-128 would spare 0.04, too, but Python 3.11's
 1.3's suites, and Java prefers AES-256. Each 16 KiB is a call that lets the GIL go, and
 the reader takes it back from who decodes: only TLS in the kernel would change that.
 
-By the clock there is another reason on loopback. Kafka sends 100 KiB ahead (socket.send.buffer.bytes) and
+By the clock there are other reasons on loopback. Kafka sends 100 KiB ahead (socket.send.buffer.bytes) and
 Linux acknowledges late what nobody reads: while a reader decodes, some 197 KB are there and no more, and the
 broker, which could have sealed the rest, waits. A receive buffer of 1 or 4 MiB, TCP_QUICKACK, and a lock less
 between who decodes and who reads changed nothing by the clock (5 to 7 interleaved rounds each); answers of
 1 MiB instead of 3, which leave less to wait for, took columns 1.4 times as long over TLS, 1.7 times without.
 
 A client for asyncio has no such loss: on a quiet Xeon its columns took 302 ms for 200,000 records over TLS
-and 221 without, 0.74 (9 rounds), where the blocking client took 357 to 396 and 206, so 0.52 to 0.61. What it
-loses is between its two threads, and not found yet. Tried and lost there, 5 to 7 rounds each, base 0.53 to
-0.61: the kernel asked for all that is missing of an answer (MSG_WAITALL, 0.45 to 0.52), only while the
-application computes (0.54, rows 0.57 beside 0.53; no difference on a busy machine), TLS opened in turns with
-who decodes (0.51), the next fetch written by the application's thread as it is without TLS (0.52).
+and 221 without, 0.74 (9 rounds), where the blocking client took 357 to 396 and 206. Where that went was seen
+line by line. First: sealing a request lets the interpreter go, and the application, which had been woken,
+took it and decoded for 2 ms before the request was sent. Now requests go out before who waits for the
+engine's lock has it: columns 0.92 of the time over TLS and 0.71 without, rows 0.93 and 0.86 (9 rounds), so
+the ratio got worse. Second: on two CPUs the engine's thread, the application's and the broker's are one too
+many, and who reads sits where the broker would seal. With CPUs of their own (`--cpus apart`) the same reader
+takes 0.80 of the time over TLS: rows are at 0.76 (SASL_SSL 0.66) of plain, columns at 0.62 (0.57), and who
+throws all away at 0.49 and 0.64 (5 rounds). Shared: rows 0.52, columns 0.51, confluent 0.55.
+
+Tried and lost in between, 5 to 9 rounds each: the kernel asked for all that is missing of an answer
+(MSG_WAITALL), always, only while the application computes, or for the first 0.25 to 2 MiB behind a request;
+wakes only for 32, 64 or 128 KiB (SO_RCVLOWAT); a reader that looks again for 50 to 200 us before it sleeps;
+another switch interval of the interpreter (0.5 and 50 ms); TLS opened in turns with who decodes; the next
+fetch written by the application's thread.
 """
 
 from __future__ import annotations
