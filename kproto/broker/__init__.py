@@ -20,7 +20,8 @@ What it doesn't do, and so doesn't advertise in ApiVersions:
 Where it is simpler than Kafka, on purpose:
   * records live in memory only, until retention, compaction or DeleteRecords takes them. Of topic configs
     those act that are in `topic_configs.ACTED_ON`, and DescribeConfigs with documentation says of each
-    whether it does; the others are accepted and shown;
+    whether it does; the others are accepted and shown. A topic that doesn't say `retention.ms` keeps its
+    records, which Kafka deletes after a week;
   * what IncrementalAlterConfigs sets on brokers is refused unless it takes effect (`dynamic.DYNAMIC`), where
     Kafka takes any name;
   * the markers of a transaction are in the logs when EndTxn is answered, where Kafka writes them a little
