@@ -22,13 +22,12 @@ from .topics import Partition, Topic, Topics
 class Cleaning:
     """Looks over the logs of a cluster's `topics`."""
 
-    __slots__ = ("_backoff", "_compacts_at", "_deletes_at", "_dynamic", "_interval", "_node", "_topics")
+    __slots__ = ("_compacts_at", "_deletes_at", "_dynamic", "_interval", "_node", "_topics")
 
     def __init__(self, topics: Topics, dynamic: Dynamic, node: int) -> None:
         """`node` is one whose settings count; all brokers have the same logs."""
         self._topics, self._dynamic, self._node = topics, dynamic, node
         self._interval = max(dynamic.start.log_retention_check_interval_ms, 1)
-        self._backoff = max(dynamic.start.log_cleaner_backoff_ms, 1)
         self._deletes_at: int | None = None
         self._compacts_at: int | None = None
 
@@ -36,11 +35,12 @@ class Cleaning:
         """Do what is due; the partitions whose logs start later now."""
         if self._deletes_at is None or self._compacts_at is None:
             self._deletes_at = now + self._dynamic.start.log_initial_task_delay_ms
-            self._compacts_at = now + self._backoff
+            self._compacts_at = now + self._backoff()
         changed: list[Partition] = []
         if now >= self._compacts_at:
-            at = now - (now - self._compacts_at) % self._backoff
-            self._compacts_at = at + self._backoff
+            backoff = self._backoff()
+            at = now - (now - self._compacts_at) % backoff
+            self._compacts_at = at + backoff
             for partition, config in self._logs(compacted=True):
                 if is_due(partition, config, at):
                     compact(partition, config, at)
@@ -51,6 +51,9 @@ class Cleaning:
             self._deletes_at = at + self._interval
             changed += [one for one, config in self._logs(compacted=False) if one.delete_old(config, at)]
         return changed
+
+    def _backoff(self) -> int:
+        return max(self._dynamic.settings(self._node).log_cleaner_backoff_ms, 1)
 
     def look_at_once(self, now: int) -> list[Partition]:
         """Go over every log, also what is in its active segment; the partitions that start later now."""

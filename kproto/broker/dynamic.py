@@ -17,7 +17,12 @@ from .settings import Settings, field_name, parsed
 ALL: Final = ""
 """The resource name of what is set for all brokers."""
 
-DYNAMIC: Final = ("log.message.timestamp.type", "message.max.bytes", "producer.id.expiration.ms")
+DYNAMIC: Final = (
+    "log.cleaner.backoff.ms",
+    "log.message.timestamp.type",
+    "message.max.bytes",
+    "producer.id.expiration.ms",
+)
 """What takes effect at once. Kafka has more of them; of those this broker has nothing, or reads them once."""
 
 
