@@ -388,15 +388,16 @@ class Engine:
         core = self.core
         while not self.closed:
             if core.network.finished:  # before anything is done because of the time
-                finished, core.network.finished = core.network.finished, []
-                told = 0
+                finished, told = core.network.finished, 0
                 try:
+                    core.network.finished = []
                     for call in finished:
                         told += 1
                         if call.purpose is not None and not self.closed:
                             call.purpose(call)
                 except BaseException:  # Ctrl-C: who asked the others waits for them
-                    core.network.finished[:0] = finished[told:]
+                    if core.network.finished is not finished:
+                        core.network.finished[:0] = finished[told:]
                     raise
             self.group.tick()
             if self.options.group_id is not None:
@@ -419,15 +420,16 @@ class Engine:
     def _look(self) -> None:
         positions = self.core.partitions
         while positions.touched:
-            touched = positions.take_touched()
+            touched = positions.touched
             try:
-                for state in touched:
+                positions.touched = {}
+                for state in touched.values():
                     self.finder.look(state)
                     self.checker.look(state)
                     self.fetcher.look(state)
                     self.deliveries.look(state)
             except BaseException:  # Ctrl-C: the others would not be looked at again
-                for state in touched:
+                for state in touched.values():
                     state.touch()
                 raise
 

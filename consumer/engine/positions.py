@@ -369,11 +369,6 @@ class Positions:
         """Something about the cluster changed."""
         self.touched.update(self.states)
 
-    def take_touched(self) -> Iterable[PartitionState]:
-        """What changed since the last time, each once."""
-        touched, self.touched = self.touched, {}
-        return touched.values()
-
     # ---- time
 
     def sleep(self, state: PartitionState, until: int) -> None:
