@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_a_worker_whose_rows_nobody_wants_any_more_ends_without_a_word(
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)]),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": tempfile.gettempdir(),  # a socket takes 107 letters
     }
     run = [sys.executable, "-m", daemon, "pyspark_work"]
     pipe = subprocess.PIPE
