@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..records import Batch, batches
 from .segments import UNLIMITED, Limits, Segment
@@ -186,18 +186,15 @@ class Log:
             *zip(self._batches[at:], self._bases[at:], self._nexts[at:], self._timestamps[at:], strict=True)
         ]
         stored = [(bytes(one.data), one.base_offset, one.last_offset + 1, one.max_timestamp) for one in kept]
-        for column in (
-            self._batches,
-            self._bases,
-            self._nexts,
-            self._ends,
-            self._timestamps,
-            self._highest,
-        ):
+        for column in self._columns():
             column.clear()
         self._latest = None
         for entry in (*stored, *rest):
             self._store(*entry)
+
+    def _columns(self) -> tuple[list[Any], ...]:
+        """What is kept of each batch, an entry for each in every one."""
+        return self._batches, self._bases, self._nexts, self._ends, self._timestamps, self._highest
 
     def spoil(self, batch: int) -> None:
         """Break the last byte of a stored batch, as a bad disk would; 0 is the first that is there."""
@@ -217,14 +214,7 @@ class Log:
         left = bisect_right(self._nexts, offset)
         first = self._bases[left] if left < len(self._bases) else offset
         self.end_offset = max(min(first, offset), self.start_offset)
-        for column in (
-            self._batches,
-            self._bases,
-            self._nexts,
-            self._ends,
-            self._timestamps,
-            self._highest,
-        ):
+        for column in self._columns():
             del column[left:]
         self._look_for_latest()
         while len(self.segments) > 1 and self.segments[-1].base_offset >= self.end_offset:

@@ -448,7 +448,7 @@ def test_callbacks_are_called_where_no_thread_can_be_had(
         raise RuntimeError("can't start new thread")
 
     called = threading.Event()
-    with Producer(broker, linger_ms=50) as producer:
+    with Producer(broker, linger_ms=1_000) as producer:
         first = producer.send("t", b"1")
         monkeypatch.setattr(threading.Thread, "start", start)
         first.add_done_callback(lambda delivery: called.set())
@@ -597,7 +597,7 @@ def test_what_is_no_time_is_refused_and_changes_nothing(broker: str, timeout: An
 def test_a_crash_of_the_thread_ends_every_delivery_and_close_tells_it(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    producer = Producer(broker, linger_ms=100)
+    producer = Producer(broker, linger_ms=2_000)
     sent = [producer.send("t", b"x") for _ in range(3)]
     producer._engine.metadata.due = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
     with pytest.raises(IllegalState, match=r"thread failed.*not acknowledged"):
@@ -611,7 +611,7 @@ def test_a_crash_of_the_thread_ends_every_delivery_and_close_tells_it(
 
 def test_an_asyncio_crash_ends_every_await(broker: str) -> None:
     async def main() -> None:
-        producer = AsyncProducer(broker, linger_ms=50)
+        producer = AsyncProducer(broker, linger_ms=1_000)
         delivery = await producer.send("t", b"x")
         producer._engine.settle = lambda: 1 // 0  # type: ignore[method-assign, assignment, return-value]
         with pytest.raises(IllegalState, match="producer failed"):
@@ -674,7 +674,7 @@ def test_flush_waits_for_what_was_sent_before_it_and_no_longer(broker: str) -> N
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_leaves_the_producer_to_the_parent(broker: str) -> None:
-    with Producer(broker, linger_ms=200) as producer:
+    with Producer(broker, linger_ms=1_000) as producer:
         before = producer.send("t", b"1", partition=0)
         child = os.fork()
         if not child:
