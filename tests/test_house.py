@@ -110,8 +110,7 @@ def test_the_protocol_touches_no_clock_thread_socket_or_random_source(path: Path
     room = path.relative_to(ROOT / "kproto").as_posix()
     if room.startswith(MAY_TOUCH_THE_WORLD):
         pytest.skip("this room is where the world is touched")
-    local = {"threading"} if room == "records/columns.py" else set()  # scratch memory per thread, no thread
-    assert {name for name in imports(path) if name.split(".")[0] in WORLD - local} == set()
+    assert {name for name in imports(path) if name.split(".")[0] in WORLD} == set()
 
 
 def test_tests_mirror_the_source() -> None:

@@ -38,12 +38,13 @@ except ImportError as error:
 from . import vectors
 from .batch import HEADER_SIZE, Batch, Data, check_data
 from .compression import CODECS, CodecError, decompress_into, size_hint
+from .contents import gather, views
 from .crc32c import crc32c
 from .packing import encode_columns
 from .reading import AbortedTransactions, batches
 from .record import Headers, Record, begins_records
 from .tails import KIND, Tails
-from .vectors import gather, views
+from .windows import SLACK
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "Part", "columns", "columns_of", "encode_columns"]
 
@@ -598,7 +599,7 @@ class _Arena:
 
     def _reserve(self, more: int) -> None:
         """Make room for `more` bytes behind those in use."""
-        size = self.used + more + vectors.SLACK
+        size = self.used + more + SLACK
         if size <= len(self.bytes):
             return
         larger = np.empty(max(size, 2 * self.used), np.uint8)
@@ -640,7 +641,7 @@ class _Arena:
         if len(self.bytes) - start < 8 * size:
             self._reserve(size_hint(codec, body))
         while True:
-            out = self._view[start : -vectors.SLACK]
+            out = self._view[start:-SLACK]
             written = decompress_into(codec, body, out, max_decompressed, begins_records)
             if written is not None:
                 self.used += written

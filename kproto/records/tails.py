@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RecordError
+from .contents import gather
 from .record import Broken, Headers, header_key, parse_headers
-from .vectors import SLACK, Bools, Int64s, Windows, gather, tables
+from .windows import SLACK, Bools, Int64s, Windows, tables
 
 pa: Any = import_module("pyarrow")
 

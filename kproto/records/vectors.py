@@ -2,16 +2,13 @@
 
 Rules of this file:
 
-* All batches lie, decompressed, in one arena of bytes. It is read in windows of 8 bytes that may start
-  anywhere: unaligned views, to be indexed (`take` would copy the whole view).
+* All batches lie, decompressed, in one arena of bytes, which is read through `windows`.
 * The chain of record lengths is the only part that is sequential. Long runs of records of one size are found
   by their ends, and believed when each record in them has that length. Else batches advance in lockstep, one
   record of each per step. Long batches are cut at guessed starts first: a place where a record could begin,
   with another one behind it whose offset is the next. A guess is only believed when the chain before it lands
   exactly on it; else the batch is walked record by record.
-* Varints of one and two bytes come from a table of all 65536 two-byte windows, those of three and four (the
-  times of a backfill) by a second look; longer ones are worked out for the few rows that have them. Rows go
-  through in slices that fit a cache.
+* Rows go through in slices that fit a cache.
 * Nothing is guessed about values. Whatever is not regular (a length that doesn't fit, a varint beyond 8
   bytes) makes the answer None, and the caller reads the rows one by one, which also finds the error's place.
 """
@@ -19,22 +16,12 @@ Rules of this file:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Without types: pyarrow has none that say more than Any.
-pa: Any = import_module("pyarrow")
-pc: Any = import_module("pyarrow.compute")
-
-Int64s = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-SLACK = 64
-"""Bytes that must be readable behind the last batch."""
+from .windows import Bools, Int64s, Windows, short_varints, tables, varints
 
 _SLICE = 16384  # rows per slice: its arrays of int64 stay in the second-level cache
 _FEW_LANES = 40  # below this many batches at once, a step of numpy costs more than walking them
@@ -46,8 +33,8 @@ _WORTH_GUESSES = 2000  # below this many records, guessing takes longer than wal
 _SHORTEST_PIECE = 32
 _ONE_BYTE, _TWO_BYTES = 63, 8191  # the largest numbers whose varints have one byte and two
 _MOST_CANDIDATES = 64  # for the start of a piece
-_INLINE = 12  # bytes that Arrow's views hold themselves
 _WIDEST = 8192  # no guesses where records are larger than this
+_ONE = np.array(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,47 +64,6 @@ class Fields:
     null_key: Bools
     null_value: Bools
     has_headers: Bools
-
-
-class Windows:
-    """An arena's bytes as overlapping little-endian windows, one at each byte."""
-
-    __slots__ = ("_next", "bytes", "eights", "pairs")
-
-    def __init__(self, arena: NDArray[np.uint8]) -> None:
-        self.bytes = arena
-        self._next = arena[1:]
-        self.eights: Int64s = np.ndarray((len(arena) - 7,), "<i8", arena, 0, (1,))
-        self.pairs: NDArray[np.uint16] = np.ndarray((len(arena) - 1,), "<u2", arena, 0, (1,))
-
-    def twos(self, place: Int64s) -> Int64s:
-        """The two bytes at each place; from single bytes, as unaligned windows take twice as long."""
-        window: Int64s = self._next[place].astype(np.int64)
-        window <<= _EIGHT
-        window |= self.bytes[place]
-        return window
-
-
-_EIGHT = np.array(8)
-_ONE = np.array(1)
-
-
-@cache
-def tables() -> tuple[NDArray[np.int32], Int64s]:
-    """For every window of two bytes: what the varint there is, and the size of a record that starts with it.
-
-    The first is (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) where that has more than two
-    bytes. The second is 0 there, and where the length is negative.
-    """
-    window = np.arange(65536)
-    low, high = window & 255, window >> 8
-    one, two = low < 128, (low >= 128) & (high < 128)
-    raw = np.where(one, low, low & 127 | (high & 127) << 7)
-    value = (raw >> 1) ^ -(raw & 1)
-    width = np.where(one, 1, np.where(two, 2, 3))
-    varint = (np.where(width < 3, value, raw) << 2 | width).astype(np.int32)
-    size = np.where((width < 3) & (value >= 0), value + width, 0)
-    return varint, size
 
 
 def read(arena: NDArray[np.uint8], batches: Batches) -> Fields | None:
@@ -347,29 +293,14 @@ def _number(windows: Windows, place: Int64s) -> Int64s:
     """The offset delta of the record that starts at each place; -1 where it isn't plain to see."""
     eights, (table, _) = windows.eights, tables()
     window = eights[place + (table[windows.twos(place)] & 3) + 1]
-    _, width = _varint(window)
+    _, width = short_varints(window)
     window >>= width << 3
-    number, width2 = _varint(window)
+    number, width2 = short_varints(window)
     number[(width == 0) | (width2 == 0)] = -1
     return number
 
 
 # --- fields -------------------------------------------------------------------------------------------------
-
-
-def varints(window: Int64s) -> tuple[Int64s, Int64s]:
-    """The zigzag varints at the start of windows of 8 bytes, and their widths; width 0 where it is longer."""
-    width = np.ones(len(window), np.int64)
-    more = window >> 7 & 1
-    value = window & 127
-    for byte in range(1, 8):
-        if not more.any():
-            break
-        width += more
-        value |= (window >> (8 * byte) & 127 & -more) << (7 * byte)
-        more &= window >> (8 * byte + 7) & 1
-    width[more != 0] = 0
-    return (value >> 1) ^ -(value & 1), width
 
 
 def _fields(windows: Windows, starts: Int64s, batches: Batches) -> Fields | None:
@@ -406,14 +337,14 @@ def _slice(
     table, _ = tables()
     eights = windows.eights
     window = eights[start]
-    size, shortest = _varint(window)
+    size, shortest = short_varints(window)
     size += shortest
     size += start
     if not np.array_equal(size, end):
         return False
     used = shortest + 1  # the attributes
     window >>= used << 3
-    timestamp, width = _varint(window)
+    timestamp, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)
     used += width
     room = 8
@@ -422,11 +353,11 @@ def _slice(
         room = 16
     else:
         window >>= width << 3
-    offset, width = _varint(window)
+    offset, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)
     used += width
     window >>= width << 3
-    size, width = _varint(window)
+    size, width = short_varints(window)
     np.minimum(shortest, width, out=shortest)
     used += width
     key = start + used
@@ -476,27 +407,6 @@ def _slice(
     return True
 
 
-def _varint(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
-    """The varints that windows start with, and their bytes: up to four, 0 where it is longer.
-
-    One that the window cuts off is longer, too: its last byte is negative there, so shifts fill up with ones.
-    """
-    table, _ = tables()
-    entry = table[window & 0xFFFF]
-    width = entry & 3
-    entry >>= 2
-    value: Int64s = entry.astype(np.int64)
-    if int(width.max(initial=0)) > 2:
-        some = np.flatnonzero(width > 2)
-        entry = table[window[some] >> 16 & 0xFFFF]
-        rest = entry >> 2
-        raw = value[some] | (rest << 1 ^ rest >> 31).astype(np.int64) << 14
-        value[some] = (raw >> 1) ^ -(raw & 1)
-        entry &= 3
-        width[some] = np.where(entry < 3, entry + 2, 0)
-    return value, width
-
-
 def _without_nulls(size: Int64s, null: Bools) -> bool:
     """Make sizes of -1 nulls of size 0; False when one is below that."""
     lowest = int(size.min())
@@ -511,48 +421,3 @@ def _fits(value: Int64s, width: Int64s) -> bool:
     return bool(
         ((width > 0) & (width <= 5)).all() and (value >= -(1 << 31)).all() and (value < 1 << 31).all()
     )
-
-
-# --- contents -----------------------------------------------------------------------------------------------
-
-
-def gather(
-    data: NDArray[np.uint8], places: NDArray[np.int32], wanted: NDArray[np.int32], null: Bools | None = None
-) -> Any:
-    """A BinaryArray of the bytes between each of the `wanted` places and the next; one copy, made by Arrow.
-
-    All places, which rise, are taken as the offsets of an array that has the gaps between values as elements
-    too. `null` says which of the wanted ones are null: their places are empty.
-    """
-    size = len(wanted)
-    nulls = 0 if null is None else int(np.count_nonzero(null))
-    if nulls == size:
-        return pa.nulls(size, pa.binary())
-    every = pa.Array.from_buffers(
-        pa.binary(), len(places) - 1, [None, pa.py_buffer(places), pa.py_buffer(data)]
-    )
-    indices = pa.Array.from_buffers(pa.int32(), size, [None, pa.py_buffer(wanted)])
-    taken = pc.take(every, indices, boundscheck=False)
-    if nulls == 0 or null is None:
-        return taken
-    _, offsets, content = taken.buffers()
-    valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary(), size, [valid, offsets, content], nulls)
-
-
-def views(
-    data: NDArray[np.uint8], start: NDArray[np.int32], stop: NDArray[np.int32], null: Bools | None
-) -> Any:
-    """A BinaryViewArray of the bytes between each start and stop, which lie in `data` still: no copy.
-
-    Up to 12 bytes stand in the view itself; so many must be readable at every start. `null` as in `gather`.
-    """
-    size = len(start)
-    view = np.zeros((size, 4), np.int32)  # length, four bytes that only comparisons look at, buffer, place
-    view[:, 0] = stop - start
-    view[:, 3] = start
-    short = np.flatnonzero(view[:, 0] <= _INLINE)
-    if len(short):
-        view.view(np.uint8)[short, 4:] = data[start[short, None] + np.arange(_INLINE)]
-    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(pa.binary_view(), size, [valid, pa.py_buffer(view), pa.py_buffer(data)])

@@ -91,10 +91,10 @@ MUTANTS = {
         claims.columns_are_the_rows,
     ),
     "lent columns: what is short lies in the data": Mutant(
-        "vectors", "if len(short):", "if False:", claims.columns_are_the_rows
+        "contents", "if len(short):", "if False:", claims.columns_are_the_rows
     ),
     "lent columns: the longest short ones lie in the data": Mutant(
-        "vectors", "view[:, 0] <= _INLINE", "view[:, 0] < _INLINE", claims.columns_are_the_rows
+        "contents", "view[:, 0] <= _INLINE", "view[:, 0] < _INLINE", claims.columns_are_the_rows
     ),
     "lent columns: all rows are wanted": Mutant(
         "columns",
@@ -103,10 +103,10 @@ MUTANTS = {
         claims.columns_are_the_rows,
     ),
     "columns: long varints are put together wrongly": Mutant(
-        "vectors", "<< (7 * byte)", "<< (8 * byte)", claims.columns_are_the_rows
+        "windows", "<< (7 * byte)", "<< (8 * byte)", claims.columns_are_the_rows
     ),
     "columns: varints of three bytes are put together wrongly": Mutant(
-        "vectors", ".astype(np.int64) << 14", ".astype(np.int64) << 13", claims.columns_are_the_rows
+        "windows", ".astype(np.int64) << 14", ".astype(np.int64) << 13", claims.columns_are_the_rows
     ),
     "columns: a window may be too short": Mutant(
         "vectors", "(shortest == 0) | (used > room)", "shortest == 0", claims.columns_are_the_rows

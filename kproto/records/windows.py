@@ -1,0 +1,96 @@
+"""An arena of bytes, looked at through windows that may start anywhere, and the varints in them.
+
+Rules of this file:
+
+* Windows are unaligned views, to be indexed (`take` would copy the whole view).
+* Varints of one and two bytes come from a table of all 65536 two-byte windows, those of three and four (the
+  times of a backfill) by a second look; longer ones are worked out for the few rows that have them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+SLACK = 64
+"""Bytes that must be readable behind the last batch."""
+
+_EIGHT = np.array(8)
+
+
+class Windows:
+    """An arena's bytes as overlapping little-endian windows, one at each byte."""
+
+    __slots__ = ("_next", "bytes", "eights", "pairs")
+
+    def __init__(self, arena: NDArray[np.uint8]) -> None:
+        self.bytes = arena
+        self._next = arena[1:]
+        self.eights: Int64s = np.ndarray((len(arena) - 7,), "<i8", arena, 0, (1,))
+        self.pairs: NDArray[np.uint16] = np.ndarray((len(arena) - 1,), "<u2", arena, 0, (1,))
+
+    def twos(self, place: Int64s) -> Int64s:
+        """The two bytes at each place; from single bytes, as unaligned windows take twice as long."""
+        window: Int64s = self._next[place].astype(np.int64)
+        window <<= _EIGHT
+        window |= self.bytes[place]
+        return window
+
+
+@cache
+def tables() -> tuple[NDArray[np.int32], Int64s]:
+    """For every window of two bytes: what the varint there is, and the size of a record that starts with it.
+
+    The first is (value << 2 | bytes of the varint), or (low 14 bits << 2 | 3) where that has more than two
+    bytes. The second is 0 there, and where the length is negative.
+    """
+    window = np.arange(65536)
+    low, high = window & 255, window >> 8
+    one, two = low < 128, (low >= 128) & (high < 128)
+    raw = np.where(one, low, low & 127 | (high & 127) << 7)
+    value = (raw >> 1) ^ -(raw & 1)
+    width = np.where(one, 1, np.where(two, 2, 3))
+    varint = (np.where(width < 3, value, raw) << 2 | width).astype(np.int32)
+    size = np.where((width < 3) & (value >= 0), value + width, 0)
+    return varint, size
+
+
+def varints(window: Int64s) -> tuple[Int64s, Int64s]:
+    """The zigzag varints at the start of windows of 8 bytes, and their widths; width 0 where it is longer."""
+    width = np.ones(len(window), np.int64)
+    more = window >> 7 & 1
+    value = window & 127
+    for byte in range(1, 8):
+        if not more.any():
+            break
+        width += more
+        value |= (window >> (8 * byte) & 127 & -more) << (7 * byte)
+        more &= window >> (8 * byte + 7) & 1
+    width[more != 0] = 0
+    return (value >> 1) ^ -(value & 1), width
+
+
+def short_varints(window: Int64s) -> tuple[Int64s, NDArray[np.int32]]:
+    """The varints that windows start with, and their bytes: up to four, 0 where it is longer.
+
+    One that the window cuts off is longer, too: its last byte is negative there, so shifts fill up with ones.
+    """
+    table, _ = tables()
+    entry = table[window & 0xFFFF]
+    width = entry & 3
+    entry >>= 2
+    value: Int64s = entry.astype(np.int64)
+    if int(width.max(initial=0)) > 2:
+        some = np.flatnonzero(width > 2)
+        entry = table[window[some] >> 16 & 0xFFFF]
+        rest = entry >> 2
+        raw = value[some] | (rest << 1 ^ rest >> 31).astype(np.int64) << 14
+        value[some] = (raw >> 1) ^ -(raw & 1)
+        entry &= 3
+        width[some] = np.where(entry < 3, entry + 2, 0)
+    return value, width
