@@ -16,7 +16,6 @@ Needs the extra ``columns`` (numpy, pyarrow).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from importlib import import_module
 from itertools import repeat
 from typing import Any
 
-from ..errors import ConfigError, IllegalState, MissingExtra, RecordError
+from ..errors import ConfigError, MissingExtra, RecordError
 
 try:
     import numpy as np
@@ -36,38 +35,39 @@ except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
 from . import vectors
-from .batch import HEADER_SIZE, Batch, Data, check_data
-from .compression import CODECS, CodecError, decompress_into, size_hint
+from .arena import Arena
+from .batch import Data, check_data
 from .contents import gather, views
-from .crc32c import crc32c
 from .packing import encode_columns
-from .reading import AbortedTransactions, batches
-from .record import Headers, Record, begins_records
-from .tails import KIND, Tails
-from .windows import SLACK
+from .parts import (
+    ALL,
+    APPENDED,
+    AT,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CODEC,
+    COUNT,
+    KIND,
+    LAST_OFFSET,
+    LEAST,
+    MAX_TIMESTAMP,
+    PART,
+    STOP,
+    TIMESTAMP_TYPES,
+    Part,
+    Table,
+    table_of,
+    wanted,
+)
+from .record import Headers, Record
+from .tails import HEADERS, Tails
 
 __all__ = ["TIMESTAMP_TYPES", "Columns", "Part", "columns", "columns_of", "encode_columns"]
 
-TIMESTAMP_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
-"""Kafka's numbers for what a timestamp is."""
-
-_ALL = -(1 << 63)
-_MANY_BATCHES = 64 << 10  # bytes from which headers are read by numpy
 _CHUNK = 1024  # objects that are filled while they are in the cache
 _FEW = 150  # records below which the row by row way is faster
 _LARGE = 200  # bytes of a value that is copied in another way
-_KEPT = 64 << 20  # bytes of the largest arena that is kept
-_SHELF_SIZE = 2  # arenas that are kept
 MOST = (1 << 31) - (1 << 20)  # Arrow's binary arrays have offsets of 32 bits
-
-
-@dataclass(slots=True)
-class Part:
-    """What a fetch returned for one partition, and what of it is wanted; arguments as those of `rows`."""
-
-    data: Data
-    aborted: Sequence[tuple[int, int]] = ()
-    from_offset: int | None = None
 
 
 @dataclass(slots=True, repr=False)
@@ -90,7 +90,7 @@ class Columns:
     )  # None: no row has headers, or they are in `_headers`
     _first: int = 0  # the first row's number in `_tails`
     _headers: list[Headers] | None = field(default=None, repr=False)
-    _arena: _Arena | None = field(default=None, repr=False)  # that which `value` points into
+    _arena: Arena | None = field(default=None, repr=False)  # that which `value` points into
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -126,7 +126,7 @@ class Columns:
         """The headers as a `pyarrow.ListArray` of structs of key (string) and value (binary), none null."""
         if self._tails is not None:
             return self._tails.array(self._first, self._first + len(self))
-        return pa.array([[{"key": k, "value": v} for k, v in row] for row in self.headers], KIND)
+        return pa.array([[{"key": k, "value": v} for k, v in row] for row in self.headers], HEADERS)
 
     def part(self, index: int) -> Columns:
         """The rows that came from one part."""
@@ -251,25 +251,13 @@ def columns_of(
     """
     table = None
     with suppress(RecordError):
-        table = _table(parts, check_crc, control, max_decompressed)
-    if table is not None and int(table[_COUNT].sum()) >= _FEW:
+        table = table_of(parts, check_crc, control, max_decompressed)
+    if table is not None and int(table[COUNT].sum()) >= _FEW:
         found = _fast(parts, [part.data for part in parts], table, max_decompressed, lent, most)
         if found is not None:
             return found
     # It finds the first of all errors, and reads message sets.
     return _slow(parts, check_crc, control, max_decompressed)
-
-
-def _wanted(part: Part, check_crc: bool, control: bool, max_decompressed: int | None) -> Iterator[Batch]:
-    """The batches of a part that have rows to give."""
-    transactions = AbortedTransactions(part.aborted)
-    for batch in batches(part.data, check_crc=check_crc, max_decompressed=max_decompressed):
-        if not (
-            transactions.skips(batch)
-            or (batch.is_control and not control)
-            or (part.from_offset is not None and batch.last_offset < part.from_offset)
-        ):
-            yield batch
 
 
 def _slow(parts: Sequence[Part], check_crc: bool, control: bool, max_decompressed: int | None) -> Columns:
@@ -279,7 +267,7 @@ def _slow(parts: Sequence[Part], check_crc: bool, control: bool, max_decompresse
     counts: list[int] = []
     for part in parts:
         before = len(found)
-        for batch in _wanted(part, check_crc, control, max_decompressed):
+        for batch in wanted(part, check_crc, control, max_decompressed):
             records = batch.records(max_decompressed)
             if part.from_offset is not None and batch.base_offset < part.from_offset:
                 records = [one for one in records if one.offset >= part.from_offset]
@@ -299,163 +287,6 @@ def _slow(parts: Sequence[Part], check_crc: bool, control: bool, max_decompresse
     )
 
 
-# --- the headers of batches ---------------------------------------------------------------------------------
-
-_HEADER = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("size", ">i4"),
-        ("partition_leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
-
-_SIZE = struct.Struct(">i").unpack_from
-
-# The rows of a table that has a column for each batch.
-(
-    _AT,  # where the records start in the source, and then in the arena
-    _STOP,
-    _COUNT,
-    _BASE_OFFSET,
-    _LAST_OFFSET,
-    _BASE_TIMESTAMP,
-    _MAX_TIMESTAMP,
-    _CODEC,
-    _KIND,
-    _APPENDED,  # 1: the batch's max timestamp is that of all records
-    _PART,
-    _LEAST,  # the lowest offset that is wanted
-    _WIDTH,
-) = range(13)
-
-Table = NDArray[np.int64]
-
-
-def _table(
-    parts: Sequence[Part], check_crc: bool, control: bool, max_decompressed: int | None
-) -> Table | None:
-    """The wanted batches of all parts; None when one is a message set."""
-    plain = [index for index, part in enumerate(parts) if not part.aborted]
-    found = None
-    if sum(len(parts[index].data) for index in plain) > _MANY_BATCHES:
-        found = _headers(parts, plain, check_crc, control)
-    listed = [_NO_BATCHES if found is None else found]
-    for index, part in enumerate(parts):
-        if found is None or part.aborted:
-            if (one := _list(part, index, check_crc, control, max_decompressed)) is None:
-                return None
-            listed.append(one)
-    table = listed[0]
-    if len(listed) > 1:
-        table = np.concatenate(listed, 1)
-        table = table[:, np.argsort(table[_PART], kind="stable")]
-    if any(part.from_offset is not None for part in parts):
-        each = [_ALL if part.from_offset is None else part.from_offset for part in parts]
-        least = np.array(each, np.int64)[table[_PART]]
-        table[_LEAST] = np.where(table[_BASE_OFFSET] < least, least, _ALL)
-        if (behind := table[_LAST_OFFSET] < least).any():
-            table = table[:, ~behind]
-    return table
-
-
-def _list(
-    part: Part, index: int, check_crc: bool, control: bool, max_decompressed: int | None
-) -> Table | None:
-    """The wanted batches of a part, one by one; None when one is a message set."""
-    if bytes(part.data[16:17]) in (b"\0", b"\1"):
-        return None  # before its wrapper is opened
-    listed: list[tuple[int, ...]] = []
-    for batch in _wanted(part, check_crc, control, max_decompressed):
-        kind = TIMESTAMP_TYPES[batch.timestamp_type]
-        if batch.magic < 2:
-            return None
-        listed.append(
-            (
-                batch.start + HEADER_SIZE,
-                batch.end,
-                batch.count,
-                batch.base_offset,
-                batch.last_offset,
-                batch.base_timestamp,
-                batch.max_timestamp,
-                batch.codec,
-                kind,
-                int(batch.timestamp_type == "LogAppendTime"),
-                index,
-                _ALL,
-            )
-        )
-    return np.array(listed, np.int64).reshape(-1, _WIDTH).T
-
-
-def _headers(parts: Sequence[Part], chosen: list[int], check_crc: bool, control: bool) -> Table | None:
-    """The table of many batches of magic 2, by numpy; None when one of them is anything else, or broken."""
-    places: list[int] = []
-    heads: list[memoryview] = []
-    crcs: list[int] = []
-    owners: list[int] = []
-    for index in chosen:
-        data = parts[index].data
-        at, end = 0, len(data)
-        view = memoryview(data)
-        while end - at >= HEADER_SIZE:
-            (size,) = _SIZE(data, at + 8)
-            if size < HEADER_SIZE - 12:
-                return None
-            stop = at + 12 + size
-            if stop > end:
-                if data[at + 16] > 2:
-                    return None
-                break
-            places.append(at)
-            heads.append(view[at : at + HEADER_SIZE])
-            owners.append(index)
-            if check_crc:
-                crcs.append(crc32c(view[at + 21 : stop]))
-            at = stop
-        else:
-            if end - at >= 12:
-                return None
-    if not places:
-        return None
-    at_all = np.array(places, np.int64)
-    head = np.frombuffer(b"".join(heads), _HEADER)
-    attributes = head["attributes"].astype(np.int64)
-    table = np.empty((_WIDTH, len(places)), np.int64)
-    table[_AT] = at_all + HEADER_SIZE
-    table[_STOP] = at_all + 12 + head["size"]
-    table[_COUNT] = head["count"]
-    table[_BASE_OFFSET] = head["base_offset"]
-    table[_LAST_OFFSET] = table[_BASE_OFFSET] + head["last_offset_delta"]
-    table[_BASE_TIMESTAMP] = head["base_timestamp"]
-    table[_MAX_TIMESTAMP] = head["max_timestamp"]
-    table[_CODEC] = attributes & 7
-    table[_KIND] = table[_APPENDED] = attributes >> 3 & 1
-    table[_PART] = owners
-    table[_LEAST] = _ALL
-    regular = (
-        (head["magic"] == 2)
-        & (head["last_offset_delta"] >= 0)
-        & (table[_LAST_OFFSET] >= table[_BASE_OFFSET])
-        & (head["count"] >= 0)
-        & (table[_CODEC] < len(CODECS))
-    )
-    if not regular.all() or (check_crc and (head["crc"] != np.array(crcs, np.uint32)).any()):
-        return None
-    is_control = attributes & 0x20 != 0
-    return table[:, ~is_control] if is_control.any() and not control else table
-
-
 # --- the fast way -------------------------------------------------------------------------------------------
 
 
@@ -468,14 +299,14 @@ def _fast(
     most: int,
 ) -> Columns | None:
     """By numpy and Arrow; None when the records aren't regular."""
-    if len(parts) == 1 and not table[_CODEC].any():
+    if len(parts) == 1 and not table[CODEC].any():
         try:
             return _decode(parts, np.frombuffer(sources[0], np.uint8), table, lent)
         except IndexError:
             pass  # the last record is too near to the end to be looked at in windows of 8 bytes
-    if len(parts) > 1 and not table[_CODEC].any() and (found := _in_place(parts, sources, table, lent)):
+    if len(parts) > 1 and not table[CODEC].any() and (found := _in_place(parts, sources, table, lent)):
         return found
-    arena = _Arena()
+    arena = Arena()
     try:
         arena.fill(sources, table, max_decompressed, most)
         found = _decode(parts, arena.bytes, table, lent, arena if lent else None)
@@ -500,8 +331,8 @@ def _in_place(parts: Sequence[Part], sources: list[Data], table: Table, lent: bo
     if (np.diff(places) < 0).any():
         return None
     moved = table.copy()
-    moved[_AT] += places[table[_PART]]
-    moved[_STOP] += places[table[_PART]]
+    moved[AT] += places[table[PART]]
+    moved[STOP] += places[table[PART]]
     try:
         return _decode(parts, data, moved, lent)
     except IndexError:
@@ -514,33 +345,33 @@ def _address(array: NDArray[np.uint8]) -> int:
 
 
 def _decode(
-    parts: Sequence[Part], data: NDArray[np.uint8], table: Table, lent: bool, arena: _Arena | None = None
+    parts: Sequence[Part], data: NDArray[np.uint8], table: Table, lent: bool, arena: Arena | None = None
 ) -> Columns | None:
-    empty = table[_COUNT] == 0
+    empty = table[COUNT] == 0
     if empty.any():
-        if (table[_STOP] > table[_AT])[empty].any():
+        if (table[STOP] > table[AT])[empty].any():
             return None
         table = table[:, ~empty]
-    count = table[_COUNT]
-    if (count > (table[_STOP] - table[_AT]) // 7).any():
+    count = table[COUNT]
+    if (count > (table[STOP] - table[AT]) // 7).any():
         return None
-    base_offset = table[_BASE_OFFSET]
-    gapless = table[_LAST_OFFSET] - base_offset == count - 1
+    base_offset = table[BASE_OFFSET]
+    gapless = table[LAST_OFFSET] - base_offset == count - 1
     fields = vectors.read(
-        data, vectors.Batches(table[_AT], table[_STOP], count, base_offset, table[_BASE_TIMESTAMP], gapless)
+        data, vectors.Batches(table[AT], table[STOP], count, base_offset, table[BASE_TIMESTAMP], gapless)
     )
     if fields is None:
         return None
     offset, timestamp = fields.offset, fields.timestamp
-    if table[_APPENDED].any():
-        appended = np.repeat(table[_APPENDED] != 0, count)
-        np.copyto(timestamp, np.repeat(table[_MAX_TIMESTAMP], count), where=appended)
-    kind = np.repeat(table[_KIND].astype(np.int8), count)
-    counts = np.bincount(table[_PART], count, len(parts)).astype(np.int64)
+    if table[APPENDED].any():
+        appended = np.repeat(table[APPENDED] != 0, count)
+        np.copyto(timestamp, np.repeat(table[MAX_TIMESTAMP], count), where=appended)
+    kind = np.repeat(table[KIND].astype(np.int8), count)
+    counts = np.bincount(table[PART], count, len(parts)).astype(np.int64)
     chosen: NDArray[np.int64] | None = None
-    if (table[_LEAST] != _ALL).any():
-        chosen = np.flatnonzero(offset >= np.repeat(table[_LEAST], count))
-        counts = np.bincount(np.repeat(table[_PART], count)[chosen], minlength=len(parts))
+    if (table[LEAST] != ALL).any():
+        chosen = np.flatnonzero(offset >= np.repeat(table[LEAST], count))
+        counts = np.bincount(np.repeat(table[PART], count)[chosen], minlength=len(parts))
         offset, timestamp, kind = offset[chosen], timestamp[chosen], kind[chosen]
     return Columns(
         offset,
@@ -582,76 +413,3 @@ def _viewed(data: NDArray[np.uint8], places: NDArray[np.int32], null: Any, chose
     if chosen is not None:
         start, stop, null = start[chosen], stop[chosen], None if null is None else null[chosen]
     return views(data, start, stop, null)
-
-
-class _Arena:
-    """One stretch of bytes with all batches in it. It is kept, as new memory costs more than decoding."""
-
-    __slots__ = ("_view", "bytes", "used")
-
-    def __init__(self) -> None:
-        try:
-            self.bytes = _shelf.pop()
-        except IndexError:
-            self.bytes = np.empty(1 << 20, np.uint8)
-        self.used = 0
-        self._view = _view(self.bytes)
-
-    def _reserve(self, more: int) -> None:
-        """Make room for `more` bytes behind those in use."""
-        size = self.used + more + SLACK
-        if size <= len(self.bytes):
-            return
-        larger = np.empty(max(size, 2 * self.used), np.uint8)
-        larger[: self.used] = self.bytes[: self.used]
-        self.bytes = larger
-        self._view = _view(larger)
-
-    def put_back(self) -> None:
-        if len(self.bytes) <= _KEPT and len(_shelf) < _SHELF_SIZE:
-            _shelf.append(self.bytes)
-
-    def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
-        """Put the records of all batches into the arena, and their places into the table."""
-        self._reserve(int(((table[_STOP] - table[_AT]) << (table[_CODEC] != 0) * 2).sum()))
-        opened = [memoryview(source) for source in sources]
-        told: list[tuple[int, int, int, int]] = table[[_PART, _AT, _STOP, _CODEC]].T.tolist()
-        at: list[int] = []
-        stop: list[int] = []
-        for part, start, end, codec in told:
-            at.append(self.used)
-            try:
-                self._add(codec, opened[part][start:end], max_decompressed)
-            except CodecError as error:
-                detail = f"{CODECS[codec]}: {error}"
-                raise RecordError("RecordBatch", 2, "records", start, detail) from None
-            stop.append(self.used)
-            if self.used > most:
-                raise IllegalState(f"{self.used} bytes of records are too many for one call: hand it fewer")
-        table[_AT] = at
-        table[_STOP] = stop
-
-    def _add(self, codec: int, body: memoryview, max_decompressed: int | None) -> None:
-        start, size = self.used, len(body)
-        if codec == 0 or size == 0:
-            self._reserve(size)
-            self._view[start : start + size] = body
-            self.used += size
-            return
-        if len(self.bytes) - start < 8 * size:
-            self._reserve(size_hint(codec, body))
-        while True:
-            out = self._view[start:-SLACK]
-            written = decompress_into(codec, body, out, max_decompressed, begins_records)
-            if written is not None:
-                self.used += written
-                return
-            self._reserve(max(4 * len(out), 64 << 10))
-
-
-def _view(array: Any) -> memoryview:  # an array is a buffer, though numpy doesn't say so
-    return memoryview(array)
-
-
-_shelf: list[NDArray[np.uint8]] = []
-_NO_BATCHES = np.empty((_WIDTH, 0), np.int64)

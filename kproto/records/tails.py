@@ -27,7 +27,7 @@ from .windows import SLACK, Bools, Int64s, Windows, tables
 
 pa: Any = import_module("pyarrow")
 
-KIND = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """Headers as an Arrow type."""
 
 _SLICE = 16384  # rows per slice: its arrays stay in the second-level cache
@@ -67,7 +67,7 @@ class Tails:
         return [tuple(islice(pairs, count)) if count else () for count in counts]
 
     def array(self, start: int, stop: int) -> Any:
-        """The same as a `pyarrow.ListArray` of `KIND`; no list is null, but it may be empty."""
+        """The same as a `pyarrow.ListArray` of `HEADERS`; no list is null, but it may be empty."""
         self._parse()
         low, high = int(self._first[start]), int(self._first[stop])
         keys = pa.array(self._names, pa.string()).take(pa.array(self._name[low:high]))

@@ -21,7 +21,7 @@ from kproto.dissect import dissect, lines
 from kproto.errors import DecodeError, EncodeError, KprotoError, RecordError
 from kproto.messages import index
 from kproto.messages.headers import encode_request
-from kproto.records import batches, columns, convert, reading, rows, vectors
+from kproto.records import batches, columns, convert, parts, reading, rows, vectors
 from kproto.records import compression as compressing
 from kproto.records.compression import CODECS, CodecError, compress, decompress, decompress_into
 from kproto.security.exchange import Accepted, Challenge, Refused, SaslFailed
@@ -264,7 +264,7 @@ def hurried() -> Iterator[None]:
     from tests.records.claims import Package
 
     with pytest.MonkeyPatch.context() as patch:
-        Package(import_module("kproto.records"), columns, vectors, errors).hurry(patch)
+        Package(import_module("kproto.records"), columns, parts, vectors, errors).hurry(patch)
         patch.setattr(reading, "WORTH_COLUMNS", 4)
         patch.setattr(compressing, "ALWAYS_ALLOWED", 1 << 12)
         patch.setattr(compressing, "MOST", LIMIT)

@@ -24,10 +24,16 @@ class Package:
     """A package of records: the modules of `kproto.records`, or of a copy with one line changed."""
 
     def __init__(
-        self, records: ModuleType, columns: ModuleType, vectors: ModuleType, errors: ModuleType
+        self,
+        records: ModuleType,
+        columns: ModuleType,
+        parts: ModuleType,
+        vectors: ModuleType,
+        errors: ModuleType,
     ) -> None:
         self.records: Any = records
         self.columns: Any = columns
+        self.parts: Any = parts
         self.vectors: Any = vectors
         self.error: type[Exception] = errors.RecordError
         self.is_mutant = not errors.__name__.startswith("kproto.")
@@ -56,7 +62,7 @@ class Package:
         """Make the fast ways work on the few rows that tests have."""
         for module, name, value in (
             (self.columns, "_FEW", 1),
-            (self.columns, "_MANY_BATCHES", 0),
+            (self.parts, "_MANY_BATCHES", 0),
             (self.columns, "_LARGE", 1),
             (self.vectors, "_LANES", 3),
             (self.vectors, "_WORTH_GUESSES", 0),

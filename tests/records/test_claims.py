@@ -21,7 +21,7 @@ SOURCE = Path(kproto.__file__).parent
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> Package:
-    modules = ("records", "records.columns", "records.vectors", "errors")
+    modules = ("records", "records.columns", "records.parts", "records.vectors", "errors")
     package = Package(*(importlib.import_module(f"{name}.{module}") for module in modules))
     package.hurry(monkeypatch)
     return package
@@ -112,7 +112,7 @@ MUTANTS = {
         "vectors", "(shortest == 0) | (used > room)", "shortest == 0", claims.columns_are_the_rows
     ),
     "columns: LogAppendTime is forgotten": Mutant(
-        "columns", "if table[_APPENDED].any():", "if False:", claims.columns_are_the_rows
+        "columns", "if table[APPENDED].any():", "if False:", claims.columns_are_the_rows
     ),
     "headers at once: null values are empty": Mutant(
         "tails", "null[into] = gone", "pass", claims.columns_are_the_rows

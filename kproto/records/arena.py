@@ -1,0 +1,92 @@
+"""The memory in which batches are decompressed.
+
+It is lent from a shelf and put back, so threads may decode at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import IllegalState, RecordError
+from .batch import Data
+from .compression import CODECS, CodecError, decompress_into, size_hint
+from .parts import AT, CODEC, PART, STOP, Table
+from .record import begins_records
+from .windows import SLACK
+
+_KEPT = 64 << 20  # bytes of the largest arena that is kept
+_SHELF_SIZE = 2  # arenas that are kept
+
+_shelf: list[NDArray[np.uint8]] = []
+
+
+class Arena:
+    """One stretch of bytes with all batches in it. It is kept, as new memory costs more than decoding."""
+
+    __slots__ = ("_view", "bytes", "used")
+
+    def __init__(self) -> None:
+        try:
+            self.bytes = _shelf.pop()
+        except IndexError:
+            self.bytes = np.empty(1 << 20, np.uint8)
+        self.used = 0
+        self._view = _view(self.bytes)
+
+    def _reserve(self, more: int) -> None:
+        """Make room for `more` bytes behind those in use."""
+        size = self.used + more + SLACK
+        if size <= len(self.bytes):
+            return
+        larger = np.empty(max(size, 2 * self.used), np.uint8)
+        larger[: self.used] = self.bytes[: self.used]
+        self.bytes = larger
+        self._view = _view(larger)
+
+    def put_back(self) -> None:
+        if len(self.bytes) <= _KEPT and len(_shelf) < _SHELF_SIZE:
+            _shelf.append(self.bytes)
+
+    def fill(self, sources: list[Data], table: Table, max_decompressed: int | None, most: int) -> None:
+        """Put the records of all batches into the arena, and their places into the table."""
+        self._reserve(int(((table[STOP] - table[AT]) << (table[CODEC] != 0) * 2).sum()))
+        opened = [memoryview(source) for source in sources]
+        told: list[tuple[int, int, int, int]] = table[[PART, AT, STOP, CODEC]].T.tolist()
+        at: list[int] = []
+        stop: list[int] = []
+        for part, start, end, codec in told:
+            at.append(self.used)
+            try:
+                self._add(codec, opened[part][start:end], max_decompressed)
+            except CodecError as error:
+                detail = f"{CODECS[codec]}: {error}"
+                raise RecordError("RecordBatch", 2, "records", start, detail) from None
+            stop.append(self.used)
+            if self.used > most:
+                raise IllegalState(f"{self.used} bytes of records are too many for one call: hand it fewer")
+        table[AT] = at
+        table[STOP] = stop
+
+    def _add(self, codec: int, body: memoryview, max_decompressed: int | None) -> None:
+        start, size = self.used, len(body)
+        if codec == 0 or size == 0:
+            self._reserve(size)
+            self._view[start : start + size] = body
+            self.used += size
+            return
+        if len(self.bytes) - start < 8 * size:
+            self._reserve(size_hint(codec, body))
+        while True:
+            out = self._view[start:-SLACK]
+            written = decompress_into(codec, body, out, max_decompressed, begins_records)
+            if written is not None:
+                self.used += written
+                return
+            self._reserve(max(4 * len(out), 64 << 10))
+
+
+def _view(array: Any) -> memoryview:  # an array is a buffer, though numpy doesn't say so
+    return memoryview(array)
