@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, cast
 
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
+from kproto.patterns import compiled
 from kproto.wire.message import Message
 
 from .door import Unsayable, sayable, told_if_seconds
@@ -124,7 +125,7 @@ def _pattern(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ConfigError(name, value, "a regular expression for whole names, as a text")
     try:
-        re.compile(value)
+        compiled(value)
     except re.error as error:
         raise ConfigError(name, value, f"a regular expression for whole names, as a text ({error})") from None
     return value

@@ -14,6 +14,7 @@ ORDER = [
     "error_codes",
     "arguments",
     "java_numbers",
+    "patterns",
     "deadlines",
     "wire",
     "messages",

@@ -29,6 +29,7 @@ from typing import Any
 from kproto.error_codes import describe
 from kproto.errors import ConfigError, IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
+from kproto.patterns import compiled
 
 from ..options import ConsumerOptions
 from . import events as ev
@@ -135,7 +136,7 @@ class Engine:
             raise IllegalState(NO_GROUP)
         if event.pattern is not None:
             try:
-                re.compile(event.pattern)
+                compiled(event.pattern)
             except re.error as error:
                 raise ConfigError("pattern", event.pattern, f"a regular expression ({error})") from None
         self.group.subscribe(event.topics, event.pattern)

@@ -19,7 +19,6 @@ Rules that hold here:
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -35,6 +34,7 @@ from kproto.group.reasons import NOT_OUR_SUBSCRIPTION
 from kproto.group.subscription import TopicPartition
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.patterns import compiled
 
 from ..errors import helpful
 from ..options import ConsumerOptions
@@ -523,7 +523,7 @@ class Membership:
         view = self._core.view
         if self.pattern is None or not self._metadata.complete:
             return
-        wanted = re.compile(self.pattern)
+        wanted = compiled(self.pattern)
         hide = self._core.options.exclude_internal_topics
         topics = frozenset(
             name

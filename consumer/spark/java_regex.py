@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable
 
 from kproto.errors import ConfigError
+from kproto.patterns import compiled
 
 from .java_characters import DIGITS, LETTERS, NAME_CHARACTERS, NOTHING, property_named
 
@@ -46,7 +47,7 @@ def matcher(pattern: str, option: str = "subscribePattern") -> Callable[[str], b
     reader = _Reader(pattern, option)
     translated = reader.alternatives(inside=False)
     try:
-        found = re.compile(translated)
+        found = compiled(translated)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigError(
             option, pattern, f"a regular expression of Java's that Python can do ({error})"

@@ -5,7 +5,6 @@ Nothing here decides anything: when to ask, whom, and what to make of an error i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -49,6 +48,7 @@ from ..messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from ..patterns import compiled
 from ..records.batch import Batch
 from ..records.reading import AbortedTransactions, batches
 from ..wire.types import ZERO_UUID
@@ -142,7 +142,7 @@ class Cluster:
 
     def matching(self, pattern: str, *, full: bool) -> frozenset[str]:
         """The topics that a pattern means: from end to end, or (librdkafka) anywhere."""
-        found = re.compile(pattern)
+        found = compiled(pattern)
         test = found.fullmatch if full else found.search
         return frozenset(topic for topic in self.topics if test(topic) and not topic.startswith("__"))
 

@@ -8,6 +8,7 @@ from enum import Enum
 import msgspec
 
 from ..errors import ConfigError
+from ..patterns import compiled
 from ..wire.message import Message
 from . import leader
 from .assignors import chosen, is_cooperative
@@ -193,7 +194,7 @@ def want_rejoin(member: Member, reason: str) -> None:
 
 def wants(member: Member, topic: str) -> bool:
     if member.pattern is not None:
-        return re.fullmatch(member.pattern, topic) is not None
+        return compiled(member.pattern).fullmatch(topic) is not None
     return topic in member.topics
 
 

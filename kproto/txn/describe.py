@@ -11,6 +11,7 @@ import re
 from ..error_codes import ErrorCode
 from ..messages import describe_transactions as described
 from ..messages import list_transactions as listed
+from ..patterns import compiled
 from .transaction import STATE_NAMES, Received, S, Transaction, Turn
 
 
@@ -57,7 +58,7 @@ def list_transactions(turn: Turn, call: Received[listed.ListTransactionsRequest]
     """Answer with the ids that pass all filters; an empty filter lets everything pass."""
     request = call.request
     try:
-        pattern = re.compile(request.transactional_id_pattern or ".*")
+        pattern = compiled(request.transactional_id_pattern or ".*")
     except re.error:
         turn.reply(call, _listed(ErrorCode.INVALID_REGULAR_EXPRESSION, [], []))
         return

@@ -7,12 +7,12 @@ assigned, and of assigned also when nothing is new. `calling` goes on when the l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ...errors import DecodeError
 from ...group.reasons import NOT_OUR_SUBSCRIPTION
 from ...group.subscription import Assignment, TopicPartition
+from ...patterns import compiled
 from .. import contract as c
 from . import committing, finding, joining, plugins
 from .hashing import partition_order, set_order
@@ -190,7 +190,7 @@ def complete(state: State, out: Out) -> None:
 
 def _matches(state: State, topic: str) -> bool:
     if state.pattern is not None:
-        return re.fullmatch(state.pattern, topic) is not None
+        return compiled(state.pattern).fullmatch(topic) is not None
     return topic in state.topics
 
 

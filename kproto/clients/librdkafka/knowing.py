@@ -8,9 +8,8 @@
 
 from __future__ import annotations
 
-import re
-
 from ...messages.metadata import MetadataRequest, MetadataResponse
+from ...patterns import compiled
 from ..common import metadata_request
 from ..contract import Address
 from . import toppars
@@ -104,7 +103,7 @@ def matching(state: State) -> tuple[dict[str, int], dict[str, int]]:
     missing: dict[str, int] = {}
     for one in state.subscription or ():
         if one.startswith("^"):
-            hits = [topic for topic in state.cluster.topics if re.search(one, topic)]
+            hits = [topic for topic in state.cluster.topics if compiled(one).search(topic)]
             found.update({topic: len(state.cluster.topics[topic]) for topic in hits})
             if not hits:
                 missing[one] = 3

@@ -16,7 +16,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,6 +24,7 @@ from ...group.subscription import Assignment, TopicPartition
 from ...messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ...messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ...messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from ...patterns import compiled
 from ...wire.message import Message
 from ..common import fetched_offsets, offset_fetch
 from ..contract import Report
@@ -143,8 +143,8 @@ class Consumer(Routine):
             topic
             for topic in sorted(self.client.metadata.topics)
             if topic not in self.core
-            and not (black is not None and re.search(black, topic))
-            and re.search(white, topic)
+            and not (black is not None and compiled(black).search(topic))
+            and compiled(white).search(topic)
         ]
 
     def report(self, context: str, trouble: Trouble) -> None:

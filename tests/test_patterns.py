@@ -1,0 +1,49 @@
+"""Patterns of others: what Python tells those who write them is not told to those who run us."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from kproto.patterns import compiled
+
+DOUBTFUL = ["[[:alpha:]]+", "[!--b]", "[a&&b]", "[a~~b]", "[a||b]", "(([[a]))", "[+--]"]
+
+
+@pytest.mark.parametrize("pattern", DOUBTFUL)
+def test_a_pattern_that_python_doubts_is_compiled_without_a_word(pattern: str) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        re.purge()
+        re.compile(pattern)
+        assert [one.category for one in told] == [FutureWarning]
+        re.purge()
+        compiled.cache_clear()
+        assert compiled(pattern).pattern == pattern
+        assert len(told) == 1
+
+
+def test_nor_is_it_an_error_where_warnings_are_errors() -> None:
+    code = "from kproto.patterns import compiled; print(compiled('[[:alpha:]]+').pattern)"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[[:alpha:]]+\n", "")
+
+
+def test_all_others_are_warned_as_ever() -> None:
+    compiled("[[a]")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        re.purge()
+        re.compile("[[a]")
+    assert len(told) == 1
+
+
+def test_what_is_no_pattern_is_refused_as_ever() -> None:
+    with pytest.raises(re.error, match="unterminated character set"):
+        compiled("[[")
