@@ -24,7 +24,8 @@ from collections.abc import Callable
 from pathlib import PurePath
 
 from ..errors import ConfigError, RecordError
-from .compression import CODECS, CodecError, decompress
+from .codecs import CodecError
+from .compression import CODECS, decompress
 from .crc32c import crc32c
 from .record import Broken, Record, begins_records, parse_records
 

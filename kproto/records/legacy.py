@@ -24,7 +24,9 @@ from collections.abc import Sequence
 
 from ..errors import EncodeError, RecordError
 from .batch import APPEND_TIME, CODEC_BITS, OVERHEAD, Batch
-from .compression import CODECS, CodecError, codec_number, compress, decompress, old_lz4_header
+from .codecs import CodecError
+from .codecs.lz4 import with_old_header
+from .compression import CODECS, codec_number, compress, decompress
 from .record import Record, wrap
 from .unwritable import UNWRITABLE, unwritable
 
@@ -189,7 +191,7 @@ def encode_messages(
         return plain
     value = compress(codec, plain, level)
     if codec == _LZ4 and magic == 0:
-        value = old_lz4_header(value)
+        value = with_old_header(value)
     wrapper = Record(records[-1].offset, max(record.timestamp for record in records), None, value)
     return _write(wrapper, wrapper.offset, magic, codec | append_time)
 

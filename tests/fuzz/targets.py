@@ -23,7 +23,8 @@ from kproto.messages import index
 from kproto.messages.headers import encode_request
 from kproto.records import batches, columns, convert, parts, reading, rows, vectors
 from kproto.records import compression as compressing
-from kproto.records.compression import CODECS, CodecError, compress, decompress, decompress_into
+from kproto.records.codecs import CodecError
+from kproto.records.compression import CODECS, compress, decompress, decompress_into
 from kproto.security.exchange import Accepted, Challenge, Refused, SaslFailed
 from kproto.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, unsecured
 from kproto.security.plain import PlainClient, PlainServer

@@ -25,7 +25,8 @@ import cramjam
 
 from kproto.errors import KprotoError
 from kproto.records import Record, batches, encode_batch, rows
-from kproto.records.compression import CODECS, _lz4_checksum, old_lz4_header
+from kproto.records.codecs.lz4 import header_checksum, with_old_header
+from kproto.records.compression import CODECS
 from kproto.records.crc32c import crc32c
 from kproto.records.reading import WORTH_COLUMNS
 from kproto.records.record import zigzag
@@ -65,7 +66,7 @@ def lz4(blocks: int, claimed: int | None = None) -> bytes:
     """A frame of independent blocks of 4 MB."""
     size = b"" if claimed is None else claimed.to_bytes(8, "little")
     descriptor = bytes((0x60 | 8 * bool(size), 0x70)) + size
-    head = b"\x04\x22\x4d\x18" + descriptor + bytes((_lz4_checksum(descriptor),))
+    head = b"\x04\x22\x4d\x18" + descriptor + bytes((header_checksum(descriptor),))
     block = bytes(cramjam.lz4.compress_block(bytes(4 * MB), store_size=False))
     return head + (len(block).to_bytes(4, "little") + block) * blocks + b"\0\0\0\0"
 
@@ -96,7 +97,7 @@ def packed() -> Iterator[tuple[str, int, bytes]]:
 def batch(codec: int, body: bytes, count: int = 1, magic: int = 2) -> bytes:
     """A batch, or a message as a wrapper, that has these compressed bytes and a right checksum."""
     if magic < 2:
-        value = old_lz4_header(body) if (magic, codec) == (0, 3) else body
+        value = with_old_header(body) if (magic, codec) == (0, 3) else body
         time_stamp = struct.pack(">q", 0) if magic else b""
         checked = bytes((magic, codec)) + time_stamp + struct.pack(">ii", -1, len(value)) + value
         return struct.pack(">qiI", 0, len(checked) + 4, zlib.crc32(checked)) + checked

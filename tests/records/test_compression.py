@@ -14,17 +14,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kproto.errors import ConfigError, RecordError
-from kproto.records import Record, compression, encode_batch, rows
+from kproto.records import Record, encode_batch, rows
+from kproto.records.codecs import CodecError, gzip, zstd
+from kproto.records.codecs.lz4 import with_old_header
 from kproto.records.compression import (
     ALWAYS_ALLOWED,
     CODECS,
-    CodecError,
     allowance,
     codec_number,
     compress,
     decompress,
     decompress_into,
-    old_lz4_header,
 )
 
 cramjam = pytest.importorskip("cramjam")
@@ -95,7 +95,7 @@ def test_members_of_any_size_are_read_to_the_last(members: list[bytes], behind: 
     pytest.importorskip(package)
     data = b"".join(compress(1, one) for one in (b"", *members))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compression, "_inflating", lambda: importlib.import_module(package))
+        patch.setattr(gzip, "_inflating", lambda: importlib.import_module(package))
         assert decompress(1, data + behind) == b"".join(members)
         with pytest.raises(CodecError):
             decompress(1, data[:-1])
@@ -118,7 +118,7 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return getattr(self.inner, name)
 
     package = SimpleNamespace(decompressobj=Counting, error=zlib.error)
-    monkeypatch.setattr(compression, "_inflating", lambda: package)
+    monkeypatch.setattr(gzip, "_inflating", lambda: package)
     return found
 
 
@@ -146,7 +146,7 @@ def test_isal_reads_what_zlib_reads(data: bytes, drawn: st.DataObject) -> None:
 
     def outcome(package: str) -> bytes | None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(compression, "_inflating", lambda: importlib.import_module(package))
+            patch.setattr(gzip, "_inflating", lambda: importlib.import_module(package))
             try:
                 return decompress(1, bytes(packed))
             except CodecError:
@@ -164,7 +164,7 @@ def test_zstd_is_whole_frames_and_nothing_else(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if package is None:
-            patch.setattr(compression, "_zstandard", lambda: None)
+            patch.setattr(zstd, "_zstandard", lambda: None)
         frame = compress(4, data)
         assert decompress(4, frame) == data
         assert decompress(4, frame + frame) == data + data
@@ -191,7 +191,7 @@ def test_an_lz4_block_that_starts_like_a_size_is_read() -> None:
 
 
 def test_the_lz4_header_of_magic_0_is_read_only_where_it_may_be() -> None:
-    frame = old_lz4_header(compress(3, b"old"))
+    frame = with_old_header(compress(3, b"old"))
     assert decompress(3, frame, old_lz4=True) == b"old"
     with pytest.raises(CodecError, match="checksum"):
         decompress(3, frame)

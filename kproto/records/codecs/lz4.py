@@ -1,0 +1,131 @@
+"""lz4, written as Java does it: a frame of independent 64 KiB blocks.
+
+See Kafka's `Lz4BlockInputStream`; its header checksum was wrong before magic 1 (KAFKA-3160).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from . import CodecError, Full, cramjam, into
+
+_RATIO = 255  # one byte of a length adds 255 bytes of output
+_MAGIC = b"\x04\x22\x4d\x18"
+_HEADER = _MAGIC + b"\x60\x40\x82"  # version 1, independent blocks of 64 KiB, header checksum
+_BLOCK = 64 << 10
+_END = b"\x00\x00\x00\x00"
+_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+
+_uint32 = struct.Struct("<I").unpack_from
+
+
+def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
+    pack = cramjam("lz4").compress_block
+    options: dict[str, Any] = {"store_size": False}
+    if level is not None and level > 1:
+        options |= {"mode": "high_compression", "compression": level}
+    parts: list[bytes] = [_HEADER]
+    view = memoryview(data)
+    for start in range(0, len(view), _BLOCK):
+        plain = view[start : start + _BLOCK]
+        block = bytes(pack(plain, **options))
+        if len(block) < len(plain):
+            parts += (len(block).to_bytes(4, "little"), block)
+        else:
+            parts += ((len(plain) | 1 << 31).to_bytes(4, "little"), bytes(plain))
+    parts.append(_END)
+    return b"".join(parts)
+
+
+def header_checksum(descriptor: bytes) -> int:
+    """The header checksum of a frame: the second byte of XXH32, for inputs of less than 16 bytes."""
+    mask = 0xFFFFFFFF
+    at, value = 0, 374761393 + len(descriptor)
+    while at + 4 <= len(descriptor):
+        value = value + _uint32(descriptor, at)[0] * 3266489917 & mask
+        value = (value << 17 & mask | value >> 15) * 668265263 & mask
+        at += 4
+    for byte in descriptor[at:]:
+        value = value + byte * 374761393 & mask
+        value = (value << 11 & mask | value >> 21) * 2654435761 & mask
+    value = (value ^ value >> 15) * 2246822519 & mask
+    value = (value ^ value >> 13) * 3266489917 & mask
+    return (value ^ value >> 16) >> 8 & 0xFF
+
+
+def with_old_header(frame: bytes) -> bytes:
+    """`frame` with the checksum that Kafka wrote before magic 1: over the magic number too (KAFKA-3160)."""
+    at = 14 if frame[4] & 0x08 else 6
+    return frame[:at] + bytes((header_checksum(frame[:at]),)) + frame[at + 1 :]
+
+
+@lru_cache(64)
+def _read_header(head: bytes, old: bool) -> tuple[int, int, int, bool]:
+    """What the first bytes of a frame say: where its blocks start, the size of the largest, how many bytes of
+    checksum follow each, and whether they are linked."""
+    if len(head) < 7 or not head.startswith(_MAGIC):
+        raise CodecError("no lz4 frame")
+    flags, largest = head[4], _BLOCK_SIZES.get(head[5] >> 4 & 7)
+    at = 14 if flags & 0x08 else 6
+    if flags >> 6 != 1 or largest is None or flags & 0x01 or at >= len(head):
+        raise CodecError("an lz4 frame of a kind that Kafka doesn't write")
+    if not old and head[at] != header_checksum(head[4:at]):
+        raise CodecError("wrong checksum of the lz4 header")
+    return at + 1, largest, 4 if flags & 0x10 else 0, not flags & 0x20
+
+
+def decompress_into(data: memoryview, out: memoryview, old: bool = False) -> int:
+    """One frame. Blocks that don't need those before them are walked here, as it is up to twice as fast.
+
+    Its checksums of blocks and content are passed over: the batch's CRC says the same of the same bytes.
+    """
+    head = bytes(data[:15] if len(data) > 5 and data[4] & 0x08 else data[:7])
+    at, largest, extra, linked = _read_header(head, old)
+    module = cramjam("lz4")
+    if not linked or _is_one_block(data, at, extra):
+        return _decompress_blocks(data, at, out, largest, extra, module.decompress_block_into)
+    if old:  # a checksum that others read
+        data = memoryview(head[: at - 1] + bytes((header_checksum(head[4 : at - 1]),)) + bytes(data[at:]))
+    return into(module.decompress_into, data, out)
+
+
+def _is_one_block(data: memoryview, at: int, extra: int) -> bool:
+    """Whether the frame ends behind the block at `at`, as one of a small batch does."""
+    if at + 8 > len(data):
+        return False
+    stop: int = at + 4 + (_uint32(data, at)[0] & 0x7FFFFFFF) + extra
+    return data[stop : stop + 4].tobytes() == _END
+
+
+def _decompress_blocks(
+    data: memoryview, at: int, out: memoryview, largest: int, extra: int, unpack: Callable[..., int]
+) -> int:
+    end, room, written = len(data), len(out), 0
+    while at + 4 <= end:
+        size: int = _uint32(data, at)[0]
+        at += 4
+        if size == 0:
+            return written
+        plain, size = size >> 31, size & 0x7FFFFFFF
+        if size > end - at or size > largest:
+            raise CodecError("an lz4 block that is larger than allowed, or ends too early")
+        block = data[at : at + size]
+        at += size + extra
+        if plain:
+            if size > room - written:
+                raise Full
+            out[written : written + size] = block
+            written += size
+            continue
+        most = min(largest, _RATIO * size + 16)
+        target = out[written : written + most]
+        try:  # without a length, four bytes that could be a size are taken for one
+            written += unpack(block, target, len(target))
+        except Exception as error:  # cramjam.DecompressionError, which doesn't tell broken from too small
+            if room - written < most:
+                raise Full from None
+            raise CodecError(str(error)) from None
+    raise CodecError("the lz4 frame ends too early")

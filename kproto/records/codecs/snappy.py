@@ -1,0 +1,89 @@
+"""snappy, read in both forms that exist in topics: xerial's framing (Java), and one raw block (librdkafka).
+
+It is written in xerial's: see its `SnappyOutputStream`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from . import CodecError, Full, cramjam
+
+_RATIO = 22  # a copy of 64 bytes takes 3 bytes of input: no honest block grows by more than 21.4
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 << 10  # SnappyOutputStream's default
+
+_uint32 = struct.Struct(">I").unpack_from
+
+
+def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
+    pack = cramjam("snappy").compress_raw
+    parts: list[bytes] = [_XERIAL_HEADER]
+    view = memoryview(data)
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(pack(view[start : start + _XERIAL_BLOCK]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def blocks_of(data: memoryview) -> Iterator[memoryview]:
+    """The raw blocks of either form."""
+    at, end = 16, len(data)
+    if data[:8].tobytes() != _XERIAL:
+        yield data
+        return
+    if end < 16:
+        raise CodecError("xerial's header ends too early")
+    while at < end:
+        stop = at + 4 + _uint32(data, at)[0] if at + 4 <= end else end + 1
+        if stop > end:
+            if data[at : at + 8].tobytes() != _XERIAL:
+                raise CodecError("a xerial block ends too early")
+            at += 16  # streams may be concatenated
+            continue
+        yield data[at + 4 : stop]
+        at = stop
+
+
+def size_of(block: memoryview) -> int:
+    """The size that a raw block says it has, after checking that its bytes could give that much."""
+    try:
+        size: int = cramjam("snappy").decompress_raw_len(block)
+    except Exception as error:  # cramjam.DecompressionError
+        raise CodecError(str(error)) from None
+    if size > _RATIO * len(block) or not len(block):
+        raise CodecError(f"a snappy block of {len(block)} bytes says that it holds {size}")
+    return size
+
+
+def start_of(block: memoryview, most: int) -> bytes:
+    """The first bytes that a raw block holds, `most` of them at most: the literal that each begins
+    with; none if it is cut."""
+    at = 0
+    while block[at] > 127:  # the size, which was read before
+        at += 1
+    head, at = block[at + 1 : at + 6].tobytes(), at + 2
+    if not head:
+        return b""
+    size, more = head[0] >> 2, 0
+    if size >= 60:
+        more = size - 59
+        size = int.from_bytes(head[1 : 1 + more], "little")
+    return block[at + more : at + more + size + 1][:most].tobytes()
+
+
+def decompress_into(data: memoryview, out: memoryview) -> int:
+    unpack: Callable[..., int] = cramjam("snappy").decompress_raw_into
+    written, room = 0, len(out)
+    for block in blocks_of(data):
+        stop = written + size_of(block)
+        if stop > room:
+            raise Full
+        if stop > written:
+            try:
+                written += unpack(block, out[written:stop])
+            except Exception as error:  # cramjam.DecompressionError
+                raise CodecError(str(error)) from None
+    return written

@@ -1,0 +1,73 @@
+"""zstd, by cramjam; where zstandard is installed, by that for what says its size.
+
+zstandard keeps its context, which is up to 1.6 times as fast.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from . import cramjam, into
+
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
+    return bytes(cramjam("zstd").compress(data, 3 if level is None else level))
+
+
+def header_of(data: memoryview) -> tuple[int, int] | None:
+    """Where the blocks of the first frame start, and the size that it claims to have; None without one."""
+    if len(data) < 6 or data[:4].tobytes() != _MAGIC:
+        return None
+    flags = data[4]
+    single = flags >> 5 & 1
+    width = (single, 2, 4, 8)[flags >> 6]
+    at = 6 - single + (0, 1, 2, 4)[flags & 3]
+    if width == 0 or at + width > len(data):
+        return None
+    size = int.from_bytes(data[at : at + width], "little") + (256 if width == 2 else 0)
+    return at + width, size
+
+
+def _is_one_frame(data: memoryview, at: int) -> bool:
+    """Whether the frame whose blocks start at `at` ends where the data do."""
+    end, last = len(data), 0
+    while not last and at + 3 <= end:
+        head = data[at] | data[at + 1] << 8 | data[at + 2] << 16
+        last, kind = head & 1, head >> 1 & 3
+        at += 3 + (1 if kind == 1 else head >> 3)  # one byte that is repeated, or the block itself
+    return bool(last) and at + (data[4] & 4) == end  # a checksum has four bytes
+
+
+def decompress_into(data: memoryview, out: memoryview) -> int:
+    package, found = _zstandard(), header_of(data)
+    if package is not None and found is not None:
+        at, size = found
+        if size <= len(out) and _is_one_frame(data, at):
+            try:
+                context = _contexts.pop()
+            except IndexError:
+                context = package.ZstdDecompressor()
+            try:
+                with context.stream_reader(data) as reader:
+                    if reader.readinto(out[: size + 1]) == size:
+                        return size
+            except package.ZstdError:
+                pass  # the other package says what is wrong
+            finally:
+                _contexts.append(context)
+    return into(cramjam("zstd").decompress_into, data, out)
+
+
+@cache
+def _zstandard() -> Any:
+    try:
+        return import_module("zstandard")
+    except ImportError:
+        return None
+
+
+_contexts: list[Any] = []  # those that no thread is using
