@@ -22,6 +22,7 @@ from typing import Final
 from kproto.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KprotoError, RequestTimedOut
 
 from ..security.names import SecurityConfig
+from .quiet import only_the_sentence
 
 PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
@@ -67,24 +68,34 @@ _PHRASES: Final[Mapping[str, str]] = {
 
 @contextmanager
 def said_in_kafkas_words() -> Generator[None]:
-    """Who is not let in reads the names of a query's options, in the error of the same class; and not where
-    in our own code that was noticed.
+    """Around all that Spark calls: who is not let in reads the names of a query's options, in the error of
+    the same class; and of no error of ours where in our code it was noticed.
     """
     try:
         yield
     except (AuthenticationFailed, ConnectionFailed, RequestTimedOut) as error:
-        words = error.detail
-        for ours, theirs in _PHRASES.items():
-            words = words.replace(ours, theirs)
-        words = in_words(words, SecurityConfig.__annotations__)
+        only_the_sentence()
         told: KprotoError
-        if isinstance(error, RequestTimedOut):
-            told = RequestTimedOut(error.request, error.timeout_ms, words)
+        if isinstance(error, AuthenticationFailed):
+            told = AuthenticationFailed(error.address, _worded(error.detail))
+        elif isinstance(error, ConnectionFailed):
+            reasons = {address: _worded(why) for address, why in error.reasons.items()}
+            told = ConnectionFailed(error.address, _worded(error.detail), reasons)
         else:
-            told = type(error)(error.address, words)
+            reasons = {address: _worded(why) for address, why in error.reasons.items()}
+            told = RequestTimedOut(error.request, error.timeout_ms, _worded(error.detail), reasons)
         for note in getattr(error, "__notes__", ()):
             told.add_note(note)
         raise told from None
+    except KprotoError:
+        only_the_sentence()
+        raise
+
+
+def _worded(text: str) -> str:
+    for ours, theirs in _PHRASES.items():
+        text = text.replace(ours, theirs)
+    return in_words(text, SecurityConfig.__annotations__)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -33,17 +33,17 @@ class KprotoReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The slices that the batch reads, as of now. Raises UnknownTopic, ConfigError, DataLoss."""
-        logs = Logs(self.options)
-        try:
-            with said_in_kafkas_words():
+        with said_in_kafkas_words():
+            logs = Logs(self.options)
+            try:
                 view = logs.view()
                 starts = logs.resolve(self.options.starting or Everywhere("earliest"), "starting", view.ends)
                 ends = logs.resolve(self.options.ending or Everywhere("latest"), "ending", view.ends)
                 first = logs.starts(view.ends)
-        finally:
-            logs.close()
-        fail = self.options.fail_on_data_loss
-        whole = bounded(starts, ends, first, view.ends, view.ids, fail=fail)
+            finally:
+                logs.close()
+            fail = self.options.fail_on_data_loss
+            whole = bounded(starts, ends, first, view.ends, view.ids, fail=fail)
         most = self.options.max_records_per_partition
         return [Slice(r) for r in split(whole, least=self.options.min_partitions, most_records=most)]
 

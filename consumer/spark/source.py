@@ -17,7 +17,9 @@ from pyspark.sql.types import StructType
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
 from . import schema as columns
+from .access import said_in_kafkas_words
 from .options import parse
+from .quiet import only_the_sentence
 
 if TYPE_CHECKING:
     from .reader import KprotoReader
@@ -44,9 +46,11 @@ class Refused(DataSourceStreamReader):
     def __init__(self, error: KprotoError) -> None:
         self.error = error
 
+    @said_in_kafkas_words()
     def initialOffset(self) -> dict[str, object]:
         raise self.error
 
+    @said_in_kafkas_words()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
         """What a new query is asked for first, without a start."""
         raise self.error
@@ -66,6 +70,7 @@ class KprotoDataSource(DataSource):
             self.parsed = parse(options)
         except ConfigError as error:
             # Spark shows the whole way through our code, longer than what is wrong.
+            only_the_sentence()
             raise error.with_traceback(None) from None
 
     @classmethod
@@ -73,11 +78,13 @@ class KprotoDataSource(DataSource):
         """The name for ``format``. (``kafka`` is reserved by Spark for its own.)"""
         return "kproto"
 
+    @said_in_kafkas_words()
     def schema(self) -> StructType | str:
         """All columns; a schema given by the user takes its place."""
         self.parsed.for_reading()
         return columns.ddl(self.parsed) if self.parsed.formats else columns.full(self.parsed)
 
+    @said_in_kafkas_words()
     def reader(self, schema: StructType) -> KprotoReader:
         """For ``spark.read``."""
         from .reader import KprotoReader
@@ -95,6 +102,7 @@ class KprotoDataSource(DataSource):
         except (ConfigError, MissingExtra) as error:
             return Refused(error)
 
+    @said_in_kafkas_words()
     def writer(self, schema: StructType, overwrite: bool) -> KprotoWriter:
         """For ``df.write``; say ``.mode("append")``."""
         with _since("4.1", "writing to kproto"):
@@ -102,6 +110,7 @@ class KprotoDataSource(DataSource):
 
         return KprotoWriter(schema, self.parsed, overwrite)
 
+    @said_in_kafkas_words()
     def streamWriter(self, schema: StructType, overwrite: bool) -> KprotoStreamWriter:
         """For ``df.writeStream``."""
         with _since("4.1", "writing to kproto"):

@@ -112,10 +112,10 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises DataLoss with failOnDataLoss, and what the cluster answers when retries don't help.
         """
-        completed = Offsets.from_json(start)
-        self.planner.commit(completed)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with said_in_kafkas_words():
+            completed = Offsets.from_json(start)
+            self.planner.commit(completed)
             end = self.planner.next_end(completed, most, patient=not isinstance(limit, ReadAllAvailable))
         return start if end is completed else end.to_json()
 
@@ -125,7 +125,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The slices that the batch from `start` to `end` reads; a function of its arguments only."""
-        whole = ranges(Offsets.from_json(start), Offsets.from_json(end))
+        with said_in_kafkas_words():
+            whole = ranges(Offsets.from_json(start), Offsets.from_json(end))
         most = self.options.max_records_per_partition
         return [Slice(r) for r in split(whole, least=self.options.min_partitions, most_records=most)]
 
@@ -137,7 +138,8 @@ class KprotoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark completed everything before `end`: show that to lag tools."""
-        self.planner.commit(Offsets.from_json(end))
+        with said_in_kafkas_words():
+            self.planner.commit(Offsets.from_json(end))
 
     def stop(self) -> None:
         """Close the connections."""

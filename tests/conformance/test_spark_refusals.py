@@ -32,6 +32,7 @@ IN_KAFKAS_WORDS = {
     "ssl_certfile": "kafka.ssl.keystore.location",
 }
 OURS = re.compile(rf"\b({'|'.join(name for name in SecurityConfig.__annotations__ if '_' in name)})\b")
+FRAME = 'File "'  # of a traceback
 SOON = {"kafka.request.timeout.ms": "4000"}
 WRITES_SOON = {"kafka.max.block.ms": "4000"}
 
@@ -49,11 +50,11 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def batch(spark: Any, how: dict[str, str], folder: Path) -> None:
-    spark.read.format("kproto").options(**how, **SOON, subscribe="flights").load().collect()
+    spark.read.format("kproto").options(**{"subscribe": "flights", **SOON, **how}).load().collect()
 
 
 def stream(spark: Any, how: dict[str, str], folder: Path) -> None:
-    source = spark.readStream.format("kproto").options(**how, **SOON, subscribe="flights").load()
+    source = spark.readStream.format("kproto").options(**{"subscribe": "flights", **SOON, **how}).load()
     sink = source.writeStream.format("noop").option("checkpointLocation", str(folder))
     started(sink).awaitTermination(120)
 
@@ -110,7 +111,47 @@ def test_a_query_tells_once_what_is_wrong(
         took, said = time.monotonic() - began, str(told.value)
         assert len(re.findall(words, said)) == 1, f"{where}: {said}"
         assert not OURS.search(said.partition("kproto.errors.")[2]), f"{where}: {said}"
+        assert FRAME not in said, f"{where}: {said}"
         assert len(said.splitlines()) < 40, where  # as many as two screens, of which Spark has most
         printed = "".join(capfd.readouterr())
         assert len(re.findall(case.words, printed)) <= 1, f"{where}: {printed}"
         assert took < 60, where
+
+
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "nobody there": (
+        {"kafka.bootstrap.servers": "127.0.0.1:1"},
+        "It was tried for 4 s; see kafka.request.timeout",
+    ),
+    "no such topic": ({"subscribe": "never-made"}, "topic 'never-made': reading makes none"),
+    "no such offset": (
+        {"startingOffsets": '{"flights": {"0": 1000000}}'},
+        "1000000 for flights-0|startingOffsets=",
+    ),
+    "no such option": ({"startingOfsets": "latest"}, "startingOffsets"),
+}
+
+
+@pytest.mark.parametrize("door", ["a batch", "a stream"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_with_a_query_is_said_in_a_sentence_without_the_way_through_our_code(
+    spark: Any, kafka: Any, door: str, wrong: str, tmp_path: Path
+) -> None:
+    from pyspark.errors import PySparkException
+
+    changes, words = WRONG[wrong]
+    how = {"kafka.bootstrap.servers": kafka.places["PLAINTEXT"], "subscribe": "flights", **SOON, **changes}
+    with pytest.raises(PySparkException, match=words) as told:
+        DOORS[door](spark, how, tmp_path)
+    assert FRAME not in str(told.value)
+
+
+def test_an_error_that_is_none_of_ours_keeps_its_traceback(spark: Any) -> None:
+    """In a worker that read from us before, too."""
+    from pyspark.errors import PySparkException
+
+    def broken(number: int) -> int:
+        return number // 0
+
+    with pytest.raises(PySparkException, match="in broken"):
+        spark.sparkContext.parallelize([1], 1).map(broken).collect()

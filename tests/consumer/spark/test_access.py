@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
+import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +222,33 @@ def test_other_errors_are_as_they_were() -> None:
     with pytest.raises(ConfigError) as caught, said_in_kafkas_words():
         raise given
     assert caught.value is given
+
+
+def test_of_an_error_that_names_several_brokers_each_keeps_its_reason() -> None:
+    reasons = {"a:1": "does this listener want SASL (security_protocol)?", "b:1": "connection refused"}
+    with pytest.raises(ConnectionFailed) as caught, said_in_kafkas_words():
+        raise ConnectionFailed.everywhere(reasons)
+    assert caught.value.reasons == {
+        **reasons,
+        "a:1": "does this listener want SASL (kafka.security.protocol)?",
+    }
+
+
+@pytest.mark.parametrize(
+    ("module", "hidden"),
+    [
+        ("pyspark.daemon", "1"),
+        ("pyspark.sql.streaming.python_streaming_source_runner", "1"),
+        ("pytest", None),
+    ],
+)
+@pytest.mark.parametrize("error", [ConfigError("a", "b", "c"), ZeroDivisionError()])
+def test_only_a_process_of_sparks_hides_the_way_to_an_error_and_only_to_one_of_ours(
+    monkeypatch: pytest.MonkeyPatch, module: str, hidden: str | None, error: Exception
+) -> None:
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(module, None))
+    with pytest.raises(type(error)), said_in_kafkas_words():
+        raise error
+    found = os.environ.pop("SPARK_HIDE_TRACEBACK", None)
+    assert found == (hidden if isinstance(error, KprotoError) else None)
