@@ -198,10 +198,14 @@ class ConnectionFailed(KprotoError, ConnectionError):
         return cls(", ".join(reasons), "; ".join(dict.fromkeys(reasons.values())), reasons)
 
     def __str__(self) -> str:
-        places: dict[str, list[str]] = {}
-        for address, why in self.reasons.items():
-            places.setdefault(why, []).append(address)
-        return "no broker " + "; ".join(f"at {', '.join(at)}: {why}" for why, at in places.items())
+        return _nowhere(self.reasons)
+
+
+def _nowhere(reasons: Mapping[str, str]) -> str:
+    places: dict[str, list[str]] = {}
+    for address, why in reasons.items():
+        places.setdefault(why, []).append(address)
+    return "no broker " + "; ".join(f"at {', '.join(at)}: {why}" for why, at in places.items())
 
 
 class AuthenticationFailed(KprotoError, PermissionError):
@@ -221,13 +225,25 @@ class AuthenticationFailed(KprotoError, PermissionError):
 
 
 class RequestTimedOut(KprotoError, TimeoutError):
-    """No answer in time. `request` is what was asked, `timeout_ms` how long was waited."""
+    """No answer in time. `request` is what was asked, `timeout_ms` how long was waited.
 
-    def __init__(self, request: str, timeout_ms: int, detail: str = "") -> None:
-        super().__init__(request, timeout_ms, detail)
+    Where any broker could have answered, `reasons` has each address and why it didn't, as in
+    `ConnectionFailed`; with several, `detail` names all of them.
+    """
+
+    def __init__(
+        self, request: str, timeout_ms: int, detail: str = "", reasons: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(request, timeout_ms, detail, reasons)
         self.request = request
         self.timeout_ms = timeout_ms
         self.detail = detail
+        self.reasons = {} if reasons is None else dict(reasons)
+
+    @classmethod
+    def everywhere(cls, request: str, timeout_ms: int, reasons: Mapping[str, str]) -> RequestTimedOut:
+        """None of these addresses, each with its reason, answered in time."""
+        return cls(request, timeout_ms, _nowhere(reasons), reasons)
 
     def __str__(self) -> str:
         return f"{self.request}: no answer within {self.timeout_ms} ms" + (

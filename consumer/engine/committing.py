@@ -312,7 +312,8 @@ class Committer:
             return False
         node = self._coordinator.want()
         if node is None:
-            head.why = "the group's coordinator is not known"
+            why = self._coordinator.trouble
+            head.why = f"the group's coordinator is not known{why and f': {why}'}"
             return False
         self._send(head, node, identity)
         return True

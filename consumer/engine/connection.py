@@ -448,7 +448,8 @@ class Connection:
         late = False
         for _, call in self.in_flight:
             if call.deadline <= now and not call.done:
-                call.error = RequestTimedOut(call.name, call.timeout_ms, f"asked {self.address}")
+                silent = {self.address: "it was asked, and doesn't answer"}
+                call.error = RequestTimedOut(call.name, call.timeout_ms, f"asked {self.address}", silent)
                 late = True
         if late:
             self.finished.extend(
@@ -458,10 +459,11 @@ class Connection:
         expired = [call for call in self.waiting if call.deadline <= now]
         for call in expired:
             self.waiting.remove(call)
-            why = f"no connection to {self.address} yet"
+            why, reason = f"no connection to {self.address} yet", "no connection yet"
             if self.quiet:
-                why = f"{self.address} asks for {self.quiet_until - now} ms more without requests (a quota)"
-            call.error = RequestTimedOut(call.name, call.timeout_ms, why)
+                reason = f"asks for {self.quiet_until - now} ms more without requests (a quota)"
+                why = f"{self.address} {reason}"
+            call.error = RequestTimedOut(call.name, call.timeout_ms, why, {self.address: reason})
             self.finished.append(call)
         return late
 

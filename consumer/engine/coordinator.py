@@ -47,6 +47,7 @@ class Coordinator:
         self._nobody = nobody
         self.node: int | None = None
         self._wanted = False
+        self.trouble = ""  # why the last look-up was in vain
         self._call: Call | None = None
         self._asked_at = 0
         self._not_before = 0
@@ -147,6 +148,7 @@ class Coordinator:
             detail = f"group {core.options.group_id!r}"
             error = broker_error(code, "FindCoordinator", f"{detail}: {words}" if words else detail)
             told, why = to_do(FIND_COORDINATOR, code) is Do.told, describe(code)
+        self.trouble = str(error)
         if call.how is How.silent:
             self._nobody()
         elif not told:
@@ -158,7 +160,7 @@ class Coordinator:
             core.fail(error)
 
     def _found_at(self, node: int) -> None:
-        self.node, self._wanted = node, False
+        self.node, self._wanted, self.trouble = node, False, ""
         self._core.report("coordinator", reason=f"node {node} coordinates the group")
         self._found(node)
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import ConnectionFailed, KprotoError
+from kproto.errors import ConnectionFailed, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataResponse
 from kproto.wire.message import Message
@@ -304,8 +304,8 @@ class MetadataKeeper:
             if call.error is None:
                 self._away(f"{call.address}: {why}")
                 return
-            tried = call.error.reasons if isinstance(call.error, ConnectionFailed) else None
-            self._away(str(call.error), tried)
+            several = isinstance(call.error, (ConnectionFailed, RequestTimedOut)) and call.error.reasons
+            self._away(str(call.error), several or None)
             # Java would wait for ever; a cluster that was there before is waited for here too.
             late = not self._found and core.now - self._since >= BOOTSTRAP_PATIENCE_MS
             if late or call.how is not How.silent:

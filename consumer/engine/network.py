@@ -406,6 +406,8 @@ class Network:
         for connection in list(self._connections.values()):
             self._speak(connection, now)
             late = connection.overdue(now)
+            for call in connection.finished:
+                self._name_all(call)
             self._collect(connection)
             silent_at = self._silence.at(connection)
             if not connection.ready and connection.deadline <= now:
@@ -421,8 +423,11 @@ class Network:
         parked, self._parked = self._parked, []
         for call, address in parked:
             if call.deadline <= now:
-                detail = f"{address[0]}:{address[1]} refused before and is left alone for a moment"
-                self._fail(call, RequestTimedOut(call.name, call.timeout_ms, detail))
+                why = self._peers.why(address)
+                place = f"{address[0]}:{address[1]}"
+                detail = f"{place} refused before and is left alone for a moment: {why}"
+                self._fail(call, RequestTimedOut(call.name, call.timeout_ms, detail, {place: why}))
+                self._name_all(call)
             elif self._peers.free_at(address) <= now:
                 self._place(call, now)
             else:
@@ -478,6 +483,15 @@ class Network:
         call.error = error
         self.finished.append(call)
 
+    def _name_all(self, call: Call) -> None:
+        """Who could have been answered by anybody is told of every address, and not of the last one alone."""
+        error, addresses = call.error, sorted(self._addresses())
+        if call.node is not None or not isinstance(error, RequestTimedOut) or len(addresses) < 2:
+            return
+        said = {at: self._peers.why(at) or call.tried.get(at, "it was not tried yet") for at in addresses}
+        reasons = {f"{host}:{port}": why for (host, port), why in said.items()} | error.reasons
+        call.error = RequestTimedOut.everywhere(error.request, error.timeout_ms, reasons)
+
     def _drop(
         self,
         connection: Connection,
@@ -501,7 +515,7 @@ class Network:
         if shut:
             self.actions.append(Shut(connection.key))
         if punish:
-            self._peers.failed(address, now)
+            self._peers.failed(address, now, why)
         connection.broken(why, garbled, denied)
         for call in connection.finished:
             call.tried[address] = why

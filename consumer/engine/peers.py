@@ -1,5 +1,6 @@
 """What is known of each address: when it may be tried again, and how long one waits for it.
 
+* Why it failed the last time is known until a connection there is ready.
 * After a failure it is left alone for a while that doubles from reconnect.backoff.ms to its maximum, each
   time a little more or less than that (the jitter of `backoff`), until a connection there is ready.
 * Each silence in a row makes us twice as patient: so a slow broker is not asked in circles.
@@ -17,18 +18,22 @@ class Peers:
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        # How often in a row a connection failed there, and when it may be tried again.
-        self._failures: dict[Address, tuple[int, int]] = {}
+        # How often in a row a connection failed there, when it may be tried again, and why it did.
+        self._failures: dict[Address, tuple[int, int, str]] = {}
         # How often in a row it was silent.
         self._silences: dict[Address, int] = {}
 
     def free_at(self, address: Address) -> int:
         """When it may be tried again."""
-        return self._failures.get(address, (0, 0))[1]
+        return self._failures.get(address, (0, 0, ""))[1]
 
-    def failed(self, address: Address, now: int) -> None:
-        failures, _ = self._failures.get(address, (0, 0))
-        self._failures[address] = (failures + 1, now + self._backoff.after(failures))
+    def why(self, address: Address) -> str:
+        """Why the last connection there failed; empty where none did."""
+        return self._failures.get(address, (0, 0, ""))[2]
+
+    def failed(self, address: Address, now: int, why: str) -> None:
+        failures, _, _ = self._failures.get(address, (0, 0, ""))
+        self._failures[address] = (failures + 1, now + self._backoff.after(failures), why)
 
     def ready(self, address: Address) -> None:
         self._failures.pop(address, None)

@@ -56,6 +56,24 @@ def test_each_address_that_was_tried_in_vain_is_named_with_its_own_reason() -> N
     assert (error.address, len(error.reasons)) == ("a:1, b:2, c:3", 3)
 
 
+def test_who_waited_too_long_is_told_of_each_address_too() -> None:
+    stage = Stage(("a", 1), ("b", 2), ("c", 3), ("d", 4))
+    call = stage.ask(timeout_ms=1000)
+    refused, silent = stage.opened[-1], None
+    stage.happened(Broken(refused.key, "connection refused"))
+    silent = stage.opened[-1]
+    stage.tick(call.deadline)
+    error = call.error
+    assert isinstance(error, RequestTimedOut)
+    untried = "it was not tried yet"
+    said = dict.fromkeys(("a:1", "b:2", "c:3", "d:4"), untried)
+    said[f"{refused.host}:{refused.port}"] = "connection refused"
+    said[f"{silent.host}:{silent.port}"] = "no connection yet"
+    assert error.reasons == said
+    assert error.detail == str(ConnectionFailed.everywhere(said))
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
 def test_brokers_that_all_moved_are_found_again_through_the_bootstrap_addresses() -> None:
     """KIP-899."""
     stage = Stage(("home", 1)).knows(BrokerAddress(1, "old", 9), BrokerAddress(2, "old", 8))

@@ -17,23 +17,33 @@ def peers() -> Peers:
 def test_an_address_that_failed_is_left_alone_for_a_time_that_doubles_more_or_less() -> None:
     known = peers()
     for about in (50, 100, 150, 150):
-        known.failed(HERE, 1000)
+        known.failed(HERE, 1000, "connection refused")
         assert about * 0.8 - 1 <= known.free_at(HERE) - 1000 <= min(150, about * 1.2)
 
 
 def test_a_connection_that_is_ready_makes_up_for_every_failure() -> None:
     known = peers()
     for _ in range(3):
-        known.failed(HERE, 1000)
+        known.failed(HERE, 1000, "connection refused")
     known.ready(HERE)
     assert known.free_at(HERE) == 0
-    known.failed(HERE, 1000)
+    known.failed(HERE, 1000, "connection refused")
     assert known.free_at(HERE) <= 1060
+
+
+def test_why_an_address_failed_is_known_until_a_connection_is_ready_there() -> None:
+    known = peers()
+    assert known.why(HERE) == ""
+    known.failed(HERE, 1000, "connection refused")
+    known.failed(HERE, 2000, "connection reset")
+    assert (known.why(HERE), known.why(THERE)) == ("connection reset", "")
+    known.ready(HERE)
+    assert known.why(HERE) == ""
 
 
 def test_addresses_fail_each_for_itself() -> None:
     known = peers()
-    known.failed(HERE, 1000)
+    known.failed(HERE, 1000, "connection refused")
     assert known.free_at(THERE) == 0
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from socket import socket
+
 import pytest
 
 from consumer import Cluster, Consumer, ConsumerRecord, GroupChange, Producer
 from kproto import TopicPartition, running
+from kproto.errors import RequestTimedOut
 from kproto.records import Record
 
 
@@ -72,3 +75,17 @@ def test_a_record_is_one_line_with_its_place() -> None:
 
 def test_a_record_of_a_batch_is_one_line_with_its_offset() -> None:
     assert str(Record(5, 0, None, b"v")) == "5: 'v'"
+
+
+def test_a_commit_for_which_there_is_no_coordinator_says_of_each_broker_why() -> None:
+    with socket() as one, socket() as other:
+        for taken in (one, other):
+            taken.bind(("127.0.0.1", 0))  # and nobody listens
+        first, second = (f"127.0.0.1:{taken.getsockname()[1]}" for taken in (one, other))
+        with Consumer(f"{first},{second}", group_id="g") as consumer:
+            partition = TopicPartition("t", 0)
+            consumer.assign([partition])
+            with pytest.raises(RequestTimedOut, match="coordinator is not known: no broker at") as told:
+                consumer.commit({partition: 1}, timeout=1)
+    assert first in str(told.value)
+    assert second in str(told.value)
