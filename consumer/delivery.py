@@ -73,8 +73,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         self._owner.call_back(self, callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        while not self.done():
-            yield from self._owner.await_it(self)
+        yield from self._owner.await_it(self)
         error = self._error()
         if error is not None:
             raise error

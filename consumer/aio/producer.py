@@ -154,10 +154,11 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
 
     def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
         """For `await delivery`, in asyncio only."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
-        self._records.call_back(batch, index, lambda: None if future.done() else future.set_result(None))
-        yield from future.__await__()
+        while not delivery.done():
+            future: asyncio.Future[None] = self._loop.create_future()
+            batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
+            self._records.call_back(batch, index, partial(_over, future))
+            yield from future.__await__()
 
     def _call(self, callback: Any, delivery: Delivery) -> None:
         self._loop.call_soon(guarded, lambda: callback(delivery))
@@ -230,6 +231,11 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         self._closed = True
         self._end("the process ends")
         return f"the producer {self.options.client_id!r} was not closed, and {lost}" if lost else ""
+
+
+def _over(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _told(client: weakref.ref[AsyncProducer], held: list[AsyncProducer], event: NetworkEvent) -> None:
