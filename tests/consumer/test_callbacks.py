@@ -19,7 +19,7 @@ from kproto.errors import IllegalState, RequestTimedOut
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
     "auto_offset_reset": "earliest",
-    "session_timeout_ms": 2000,
+    "session_timeout_ms": 30_000,
     "heartbeat_interval_ms": 100,
 }
 
@@ -105,8 +105,8 @@ def test_what_a_listener_raises_reaches_the_caller_and_the_group_goes_on(broker:
 
 
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "poll": (lambda c: c.poll(5), "refused"),
-    "poll_columns": (lambda c: c.poll_columns(5), "refused"),
+    "poll": (lambda c: c.poll(30), "refused"),
+    "poll_columns": (lambda c: c.poll_columns(30), "refused"),
     "iteration": (lambda c: next(c), "refused"),
     "unsubscribe": (lambda c: c.unsubscribe(), "refused"),
     "close": (lambda c: c.close(), "refused"),
@@ -156,7 +156,7 @@ def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
         consumer.subscribe("t", Listener())
         assert len(read(consumer, 90)) >= 90
     said, took = outcome
-    assert took < 2, "it waited a timeout out"
+    assert took < 20, "it waited a timeout out"  # the shortest is 30 s
     if expected == "works":
         assert said == "works"
     elif expected == "refused":
@@ -194,11 +194,12 @@ def test_what_hangs_on_a_future_may_not_wait_but_may_do_the_rest(broker: str) ->
 
 def test_a_coroutine_of_a_listener_runs_to_its_end_when_its_poll_is_cancelled(broker: str) -> None:
     steps: list[str] = []
+    go_on = asyncio.Event()
 
     class Listener(RebalanceListener):
         async def assigned(self, partitions: Any) -> None:
             steps.append("began")
-            await asyncio.sleep(0.3)
+            await go_on.wait()
             steps.append("ended")
 
     async def story() -> None:
@@ -208,6 +209,7 @@ def test_a_coroutine_of_a_listener_runs_to_its_end_when_its_poll_is_cancelled(br
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(consumer.poll(10), 0.05)
             assert steps == ["began"]
+            go_on.set()
             assert await consumer.poll(5)
             assert steps == ["began", "ended"]
 
@@ -215,13 +217,13 @@ def test_a_coroutine_of_a_listener_runs_to_its_end_when_its_poll_is_cancelled(br
 
 
 def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(broker: str) -> None:
-    began = asyncio.Event()
+    began, go_on = asyncio.Event(), asyncio.Event()
 
     class Listener(RebalanceListener):
         async def assigned(self, partitions: Any) -> None:
             if not began.is_set():
                 began.set()
-                await asyncio.sleep(0.2)
+                await go_on.wait()
                 raise RuntimeError("late")
 
     async def story() -> None:
@@ -230,6 +232,7 @@ def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(brok
             while not began.is_set():
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(consumer.poll(10), 0.05)
+            go_on.set()
             with pytest.raises(RuntimeError, match="late"):
                 await consumer.poll(5)
             assert await consumer.poll(5)

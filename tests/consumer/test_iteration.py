@@ -262,7 +262,7 @@ def test_a_wall_clock_that_jumps_costs_no_record_in_a_loop(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> list[Any]:
-        async with AsyncConsumer(broker, **GROUP) as consumer_:
+        async with AsyncConsumer(broker, **{**GROUP, "session_timeout_ms": 30_000}) as consumer_:
             consumer_.subscribe("t")
             found = [await anext(consumer_) for _ in range(30)]
             monkeypatch.setattr(consumer.aio.consumer, "time", lambda: time.time() - 3_600)

@@ -31,6 +31,7 @@ from consumer import (
     Producer,
     TopicPartition,
 )
+from consumer.clock import now
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.messages.describe_groups import DescribeGroupsRequest
@@ -40,7 +41,7 @@ P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
     "group_id": "g",
     "auto_offset_reset": "earliest",
-    "session_timeout_ms": 2000,
+    "session_timeout_ms": 30_000,
     "heartbeat_interval_ms": 100,
 }
 
@@ -211,22 +212,25 @@ def test_a_consumer_that_is_dropped_is_gone_with_its_thread(
 
 
 def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_thread(
-    broker: str, caplog: pytest.LogCaptureFixture
+    broker: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = threading.active_count()
     called: list[Delivery] = []
 
-    def leave() -> None:
-        producer = Producer(broker, linger_ms=1_000)
+    def leave() -> Callable[[], None]:
+        producer = Producer(broker, linger_ms=60_000, delivery_timeout_ms=200_000)
         producer.send("t", b"said", partition=0).add_done_callback(called.append)
         assert threading.active_count() > before
+        return producer._sockets.wake
 
-    gc.freeze()  # or it takes longer to look through what the other tests left than the record waits
-    leave()
+    wake = leave()
     gc.collect()  # while the record waits for others
-    gc.unfreeze()
     assert called == []
-    until(lambda: bool(called))
+    with monkeypatch.context() as clock:
+        clock.setattr("consumer.blocking.producer.now", lambda: now() + 61_000)
+        wake()
+        until(lambda: bool(called))
+    del wake
     assert called.pop().result().offset == 100
 
     def gone() -> bool:
@@ -288,6 +292,7 @@ def test_a_bug_ends_the_futures_that_are_open() -> None:
     with running(topics={"t": 1}) as server:
         consumer = Consumer(server.bootstrap, group_id="g", request_timeout_ms=1000)
         consumer.assign([P0])
+        server.slow(60)  # or it is done before the bug
         server.drop_connections()
         future = consumer.commit_async({P0: 1})
         fail_from_now(consumer, ZeroDivisionError("a bug"))
@@ -485,6 +490,11 @@ def test_polls_of_no_seconds_let_the_loop_run(broker: str) -> None:
 
 @pytest.mark.parametrize("timeout", [0.0, 0.5, 1.5])
 def test_close_keeps_its_time_behind_a_broker_that_is_silent(timeout: float) -> None:
+    # A machine is slow once in a while, a close that takes too long always.
+    assert any(_closing_behind_silence(timeout) < timeout * 1.1 + 2 for _ in range(3))
+
+
+def _closing_behind_silence(timeout: float) -> float:
     with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
         consumer = Consumer(server.bootstrap, group_id="g")
         consumer.subscribe("t")
@@ -496,8 +506,9 @@ def test_close_keeps_its_time_behind_a_broker_that_is_silent(timeout: float) -> 
         consumer.close(timeout=timeout)
     except Exception as error:
         assert "Commit" in str(error)  # noqa: PT017
-    assert time.monotonic() - began < timeout * 1.1 + 2
+    took = time.monotonic() - began
     assert future.done()
+    return took
 
 
 def test_two_threads_may_close_and_both_come_back_when_it_is_closed(broker: str) -> None:

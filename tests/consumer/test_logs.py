@@ -50,8 +50,10 @@ def test_a_jump_over_records_is_a_warning_with_both_offsets_and_the_first_start_
             cluster.request(request, ("leader", "t", 0))
         with Consumer(server.bootstrap, **GROUP) as consumer:
             consumer.subscribe("t")
-            consumer.poll(1)
-            assert consumer.position(T0) == 100
+            deadline = time.monotonic() + 60
+            while not consumer.assignment() or consumer.position(T0) != 100:
+                assert time.monotonic() < deadline
+                consumer.poll(0.1)
     [line] = lines(caplog, logging.WARNING, "reset")
     assert "t-0 from 1 to 100: offset 1 is out of range: latest" in line
 
@@ -60,7 +62,8 @@ def test_lines_name_the_group_and_the_member(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.INFO, "kproto.consumer")
     with running({"t": 1}) as server, Consumer(server.bootstrap, **GROUP) as consumer:
         consumer.subscribe("t")
-        consumer.poll(0.5)
+        while not consumer.assignment():
+            consumer.poll(0.1)
         member = consumer.group_metadata().member_id
     [line] = lines(caplog, logging.INFO, "assigned")
     assert line.startswith(f"kproto assigned group=g member={member} generation=1 t-0")

@@ -180,7 +180,7 @@ def test_a_broker_that_takes_nothing_in_time_fails_the_task_and_the_option_is_na
         server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000)
         soon = {"kafka_delivery_timeout_ms": "1500", "kafka_request_timeout_ms": "1000"}
         with pytest.raises(
-            (NotDelivered, RequestTimedOut), match=r"Produce: .*t-0.*NOT_ENOUGH_REPLICAS"
+            (NotDelivered, RequestTimedOut), match=r"(Produce|flush): .*t-0.*NOT_ENOUGH_REPLICAS"
         ) as e:
             write(Filled(server.bootstrap), PLAIN, [{"value": "a"}], topic="t", **soon)
     assert "kafka.delivery.timeout.ms" in e.value.__notes__[0]
@@ -188,7 +188,7 @@ def test_a_broker_that_takes_nothing_in_time_fails_the_task_and_the_option_is_na
 
 def test_a_topic_that_does_not_exist_fails_the_task(filled: Filled) -> None:
     with pytest.raises(UnknownTopic) as e:
-        write(filled, PLAIN, [{"value": "a"}], topic="nowhere", kafka_max_block_ms="2000")
+        write(filled, PLAIN, [{"value": "a"}], topic="nowhere", kafka_max_block_ms="20000")
     assert "kafka.allow.auto.create.topics" in e.value.__notes__[0]
 
 
@@ -196,7 +196,7 @@ def test_a_partition_that_does_not_exist_fails_the_task_and_names_the_column(fil
     filled.topic("t", 0, 0)
     schema = plain().add("partition", "integer")
     with pytest.raises(UnknownTopic, match="t-9: the topic has the partitions 0 to 1") as e:
-        write(filled, schema, [{"value": "a", "partition": 9}], topic="t", kafka_max_block_ms="2000")
+        write(filled, schema, [{"value": "a", "partition": 9}], topic="t", kafka_max_block_ms="20000")
     assert e.value.__notes__ == [
         "The column partition says where a row goes; null there lets the key decide."
     ]
