@@ -7,7 +7,9 @@ Rules that hold here:
 * Whoever asks a broker for records, or brings some, asks `Network.free_at` first: what would only wait is
   made when its time has come.
 * In the versions before those of FROM a broker held the answer back instead: its time is over already then.
-* What takes a second or longer is told, then ever more seldom as long as it goes on (`Gaps`).
+* What takes a second or longer is told, then ever more seldom as long as it goes on (`Gaps`). What
+  outlasts the gap is told at once: no answer will come in it that could tell. Java waits as long, be it 24
+  days, and says nothing.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ FROM: Final[Mapping[int, int]] = {
 
 # Shorter pauses are what a quota is for, and no news.
 NEWS_MS = 1_000
+DAY_MS = 86_400_000
 
 
 def asked_ms(response: Message, version: int) -> int:
@@ -89,6 +92,7 @@ class Throttles:
     def __init__(self) -> None:
         self._gaps = Gaps()
         self._over_at = -2 * FIRST_GAP_MS
+        self._told_until = 0
         self._since = 0
         self._total = 0
 
@@ -96,11 +100,17 @@ class Throttles:
         """What to tell now; empty for nothing."""
         if now - self._over_at >= 2 * FIRST_GAP_MS:
             self._gaps, self._since, self._total = Gaps(), now, 0
-        self._over_at = now + wait
+        self._over_at = max(now + wait, self._over_at)
         self._total += wait
-        if wait < NEWS_MS or not self._gaps.over(now):
+        if wait < NEWS_MS or not (self._gaps.over(now) or self._outlasts(now)):
             return ""
+        self._told_until = self._over_at
         past = (now - self._since) // 1000
         so_far = f"; {self._total / 1000:.1f} s in the last {past} s" if past else ""
-        asks = f"the broker at {address} asks for {wait / 1000:.1f} s without requests{so_far}"
+        days = f" ({wait / DAY_MS:.1f} days)" if wait >= DAY_MS else ""
+        asks = f"the broker at {address} asks for {wait / 1000:.1f} s{days} without requests{so_far}"
         return f"{api}: {asks}; this client, or its user, is above a quota"
+
+    def _outlasts(self, now: int) -> bool:
+        """It ends after the next time that it would be told, and after what was told already."""
+        return self._over_at > max(self._gaps.next_at, self._told_until + FIRST_GAP_MS)

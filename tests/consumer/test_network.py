@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,10 @@ from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN
 from consumer.engine.transport import Broken, Data, Opened
 from kproto.errors import ConnectionFailed, RequestTimedOut
+from kproto.messages.api_versions import ApiVersion, ApiVersionsResponse
 from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.headers import encode_response
+from kproto.wire.frame import frame
 from tests.consumer.stage import Stage, question
 
 
@@ -72,6 +76,27 @@ def test_who_waited_too_long_is_told_of_each_address_too() -> None:
     assert error.reasons == said
     assert error.detail == str(ConnectionFailed.everywhere(said))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize("ranges", [[], [(12, 3, 2)], [(12, -1, 4)], [(12, 0, 4), (11, 0, -32768)]])
+def test_versions_that_can_t_be_are_not_believed_for_as_long_as_the_connection_lasts(ranges: Any) -> None:
+    stage = Stage(("a", 1))
+    call = stage.ask()
+    key = stage.opened[0].key
+    stage.happened(Opened(key))
+    _, correlation, version, _ = stage.requests.pop()
+    keys = [ApiVersion(api_key=api, min_version=low, max_version=high) for api, low, high in ranges]
+    answer = ApiVersionsResponse(error_code=0, api_keys=keys)
+    stage.happened(Data(key, frame(encode_response(answer, version, correlation))))
+    assert stage.shut == [key]
+    assert isinstance(call.error, ConnectionFailed)
+    assert "versions can't be" in str(call.error) or "knows no request" in str(call.error)
+    again = stage.ask()
+    stage.tick(2_000)  # it is left alone for a moment
+    stage.connect(stage.opened[-1].key)
+    stage.answer()
+    assert again.error is None
+    assert again.done
 
 
 def test_brokers_that_all_moved_are_found_again_through_the_bootstrap_addresses() -> None:

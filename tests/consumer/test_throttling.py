@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from consumer import AsyncCluster, Cluster
 from consumer.engine.metadata import BrokerAddress
 from consumer.engine.network import FETCH, GROUP, MAIN
-from consumer.engine.refusals import FIRST_GAP_MS
+from consumer.engine.refusals import FIRST_GAP_MS, LONGEST_GAP_MS
 from consumer.engine.throttling import FROM, Throttles, asked_ms
 from consumer.engine.transport import Data
 from kproto.broker.machine import Throttle
@@ -187,6 +189,55 @@ def test_after_a_minute_without_it_it_is_news_again() -> None:
     throttles = Throttles()
     assert throttles.news("Fetch", "a:1", 1_500, 0)
     assert throttles.news("Fetch", "a:1", 1_500, 62_000)
+
+
+class OnlyNowAndThen(Throttles):
+    """A mutant: told by the gaps alone."""
+
+    def _outlasts(self, now: int) -> bool:
+        return False
+
+
+def check_told(throttles: Throttles, waits: list[int], pauses: list[int]) -> None:
+    now, known_until = 0, 0
+    for wait, pause in zip([*waits, 2**31 - 1], [*pauses, 0], strict=False):
+        if throttles.news("Fetch", "a:1", wait, now):
+            known_until = now + wait
+        assert now + wait <= known_until + LONGEST_GAP_MS, (waits, pauses)
+        now += pause
+
+
+@given(
+    waits=st.lists(st.sampled_from([0, 900, 1_500, 5_000, 31_000, 2**31 - 1]), max_size=6),
+    pauses=st.lists(st.sampled_from([1, 2_000, 40_000, 100_000]), min_size=6, max_size=6),
+)
+@example([1_500], [2_000] * 6)
+def test_what_outlasts_the_longest_gap_never_begins_without_a_word(
+    waits: list[int], pauses: list[int]
+) -> None:
+    check_told(Throttles(), waits, pauses)
+
+
+def test_a_client_that_tells_by_the_gaps_alone_is_found_out() -> None:
+    with pytest.raises(AssertionError, match="1500"):
+        check_told(OnlyNowAndThen(), [1_500], [2_000] * 6)
+
+
+@pytest.mark.parametrize("before", [0, 2_000])
+def test_who_is_told_to_be_quiet_for_weeks_says_so_whatever_was_told_before(before: int) -> None:
+    told: list[str] = []
+    stage = asked()
+    stage.network.throttled = told.append
+    if before:
+        answer(stage, before)
+        stage.ask(node=1)
+        stage.tick(before)
+    answer(stage, 2**31 - 1)
+    assert "24.9 days" in told[-1]
+    assert len(told) == 1 + bool(before)
+    call = stage.ask(node=1, timeout_ms=5_000)
+    stage.tick(call.deadline)
+    assert "ms more without requests (a quota)" in str(call.error)
 
 
 # ---- whole clients
