@@ -6,7 +6,8 @@ Rules, as Kafka's LogManager and LogCleaner, but for their threads:
     `log.cleaner.backoff.ms`.
   * Nobody sees a log between two steps, so a look that is due is taken with the next step, as of the moment
     when it was due.
-  * A topic that doesn't say `retention.ms` itself keeps its records however old they are, where Kafka's
+  * A topic that doesn't say `retention.ms` itself keeps its records for as long as the broker's
+    `log.retention.ms`, `.minutes` or `.hours` say; where nothing does, however old they are, where Kafka's
     broker has a week: what a test or a demo writes is often of another year.
 """
 
@@ -70,7 +71,7 @@ class Cleaning:
         for topic in self._topics:
 
             def config(name: str, topic: Topic = topic) -> str:
-                if name == "retention.ms" and name not in topic.configs:
+                if name == "retention.ms" and name not in topic.configs and settings.retention_ms is None:
                     return "-1"
                 return topic.config(name, settings)
 

@@ -19,7 +19,10 @@ ALL: Final = ""
 
 DYNAMIC: Final = (
     "log.cleaner.backoff.ms",
+    "log.cleanup.policy",
     "log.message.timestamp.type",
+    "log.retention.bytes",
+    "log.retention.ms",
     "message.max.bytes",
     "producer.id.expiration.ms",
 )

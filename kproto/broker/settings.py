@@ -16,7 +16,7 @@ from ..java_numbers import trimmed, whole
 from ..security.jwks import SKEW_S, signed
 from ..security.oauthbearer import Check
 from ..txn.settings import Settings as TransactionSettings
-from .topic_configs import TIMESTAMP_TYPES
+from .topic_configs import TIMESTAMP_TYPES, check_topic_config, shown
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _PARTS: Final[Mapping[str, type[GroupSettings | TransactionSettings]]] = {
@@ -41,9 +41,16 @@ class Settings:
     fetch_max_bytes: int = 57_671_680
     # When logs are looked over: see `cleaning`.
     log_cleaner_backoff_ms: int = 15_000
+    log_cleanup_policy: str = "delete"
     log_initial_task_delay_ms: int = 30_000
     log_message_timestamp_type: str = "CreateTime"
+    # How much, and how long, topics keep that don't say so themselves. Kafka keeps a week where nothing is
+    # said, this broker everything (`cleaning`); of several, the one that comes first in `RETENTION` counts.
+    log_retention_bytes: int = -1
     log_retention_check_interval_ms: int = 300_000
+    log_retention_hours: int | None = None
+    log_retention_minutes: int | None = None
+    log_retention_ms: int | None = None
     max_incremental_fetch_session_cache_slots: int = 1000
     message_max_bytes: int = 1_048_588
     node_id: int = 1
@@ -85,7 +92,26 @@ class Settings:
                 allowed = ", ".join(sorted({*own, *of_parts}))
                 raise ConfigError(name, text, f"the broker's settings are: {allowed}")
         parts = {part: its.from_properties(given[part]) for part, its in _PARTS.items()}
-        return cls(**parts, **values)  # type: ignore[arg-type]
+        made = cls(**parts, **values)  # type: ignore[arg-type]
+        if made.retention_ms == 0:
+            name, text = made.retention[0]
+            raise ConfigError(name, text, _NO_TIME)
+        return made
+
+    @property
+    def retention(self) -> list[tuple[str, str]]:
+        """What is said of how long topics keep their records, under Kafka's names; the first one counts."""
+        found = {name: getattr(self, field_name(name)) for name in RETENTION}
+        return [(name, str(value)) for name, value in found.items() if value is not None]
+
+    @property
+    def retention_ms(self) -> int | None:
+        """For how long topics keep their records that don't say so themselves; -1 for ever, None where
+        nothing is said."""
+        if not self.retention:
+            return None
+        name, value = self.retention[0]
+        return max(int(value) * RETENTION[name], -1)
 
     def signed_tokens(self, jwks: str, now_ms: Callable[[], int]) -> Check:
         """Looks at tokens as the settings of OAUTHBEARER say. Raises ConfigError, MissingExtra."""
@@ -102,12 +128,12 @@ class Settings:
         )
 
     def properties(self) -> dict[str, str]:
-        """Every setting with its value, under Kafka's names: what DescribeConfigs shows of the broker."""
+        """Every setting that has a value, under Kafka's names: what DescribeConfigs shows of the broker."""
         found = {
             kafka_name(f.name): kafka_text(getattr(whose, f.name))
             for whose in (self, self.group, self.transactions)
             for f in fields(whose)
-            if f.name not in _PARTS
+            if f.name not in _PARTS and getattr(whose, f.name) is not None
         }
         return dict(sorted(found.items()))
 
@@ -135,10 +161,15 @@ def _parsed(name: str, given: str, default: object) -> bool | int | str:
         if text.lower() not in ("true", "false"):
             raise ConfigError(name, text, "it must be true or false")
         return text.lower() == "true"
-    if isinstance(default, int):
-        number = whole(text)
+    if isinstance(default, int) or name in RETENTION:
+        bits = 64 if name in _LONGS else 32
+        number = whole(text, bits)
         if number is None:
-            raise ConfigError(name, text, "it must be a whole number of 32 bits")
+            raise ConfigError(name, text, f"it must be a whole number of {bits} bits")
+        if name == "log.retention.ms" and not number:
+            raise ConfigError(name, text, _NO_TIME)
+        if name in RETENTION or name in _LONGS:
+            return number  # below zero is for ever
         if number < (1 if name in _FROM_ONE else 0):
             raise ConfigError(name, text, "it must not be below its minimum")
         return number
@@ -150,11 +181,21 @@ def _parsed(name: str, given: str, default: object) -> bool | int | str:
             if one.strip() and not (kind and who):
                 allowed = "each must be TYPE:NAME, with semicolons in between, as in User:alice;User:bob"
                 raise ConfigError(name, text, allowed)
+    if name == "log.cleanup.policy" and check_topic_config("cleanup.policy", text) is not None:
+        raise ConfigError(name, text, "it must be compact, delete, or both")
     if name == "log.message.timestamp.type" and text not in TIMESTAMP_TYPES:
         raise ConfigError(name, text, f"it must be one of {', '.join(TIMESTAMP_TYPES)}")
-    return text
+    return shown("cleanup.policy", text) if name == "log.cleanup.policy" else text
 
 
+RETENTION: Final[Mapping[str, int]] = {
+    "log.retention.ms": 1,
+    "log.retention.minutes": 60_000,
+    "log.retention.hours": 3_600_000,
+}
+"""How many milliseconds each is; of those that are given the first counts."""
+_NO_TIME: Final = "it must be at least 1, or -1 for ever"
+_LONGS: Final = {"log.retention.bytes", "log.retention.ms"}
 _FROM_ONE: Final = {
     "log.retention.check.interval.ms",
     "num.partitions",

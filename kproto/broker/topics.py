@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from .log import Log
 from .producers import Producers
 from .retention import drop_old
 from .segments import UNLIMITED, Limits
-from .settings import Settings
+from .settings import RETENTION, Settings
 from .stable import COORDINATOR_EPOCH, Transactions, marker
 from .topic_configs import TOPIC_DEFAULTS
 
@@ -121,14 +121,24 @@ def broker_default(name: str, settings: Settings) -> str:
         return settings.log_message_timestamp_type
     if name == "max.message.bytes":
         return str(settings.message_max_bytes)
+    if name == "cleanup.policy":
+        return settings.log_cleanup_policy
+    if name == "retention.bytes":
+        return str(settings.log_retention_bytes)
+    if name == "retention.ms" and settings.retention_ms is not None:
+        return str(settings.retention_ms)
     return TOPIC_DEFAULTS[name]
 
 
-OF_THE_BROKER: Final[Mapping[str, str]] = {
-    "max.message.bytes": "message.max.bytes",
-    "message.timestamp.type": "log.message.timestamp.type",
+OF_THE_BROKER: Final[Mapping[str, Sequence[str]]] = {
+    "cleanup.policy": ["log.cleanup.policy"],
+    "max.message.bytes": ["message.max.bytes"],
+    "message.timestamp.type": ["log.message.timestamp.type"],
+    "retention.bytes": ["log.retention.bytes"],
+    "retention.ms": list(RETENTION),
 }
-"""What a topic has from its broker where it isn't set on the topic, and under which name."""
+"""What a topic has from its broker where it isn't set on the topic, and under which names; the first that is
+given counts."""
 
 
 class Topics:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.broker.dynamic import DYNAMIC
 from kproto.broker.log import Log
 from kproto.broker.machine import CleanLogs
 from kproto.broker.topics import Topic
@@ -82,6 +83,37 @@ def test_a_topic_that_says_no_time_keeps_what_is_of_another_year(stage: Stage, c
     write(client, 9_000 * HOUR, 0)
     stage.step(CleanLogs())
     assert bounds(stage) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "start"),
+    [
+        ({"log.retention.hours": 168}, 1),
+        ({"log.retention.hours": 168, "log.retention.ms": -1}, 0),
+        ({"log.retention.minutes": 60}, 1),
+        ({"log.retention.hours": 168, "log.cleanup.policy": "compact"}, 0),
+        ({"log.retention.bytes": 0}, 2),
+        ({"log.retention.bytes": 1 << 20}, 0),
+    ],
+)
+@pytest.mark.parametrize("later", [False, True])
+def test_what_the_broker_says_counts_for_topics_that_do_not_say_it_themselves(
+    given: dict[str, int | str], start: int, later: bool
+) -> None:
+    """As with -1 where the topic says it; `later` is while the broker runs, where Kafka takes it."""
+    dynamic = later and given.keys() <= {*DYNAMIC}
+    stage = Stage({"t": 1, "own": 1}, **({} if dynamic else given))
+    stage.now = 20_000 * HOUR
+    if dynamic:
+        stage.broker.cluster.dynamic.set("", {name: str(value) for name, value in given.items()})
+    own = stage.topic("own").configs
+    own.update({"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"})
+    for name in ("t", "own"):
+        for age in (9_000 * HOUR, 0):
+            stage.log(name).append(batch_of(b"x"), 1, stage.now - age)
+            stage.log(name).roll()
+    stage.step(CleanLogs())
+    assert (stage.log("t").start_offset, stage.log("own").start_offset) == (start, 0)
 
 
 def test_a_newer_segment_in_front_keeps_what_is_behind_it(stage: Stage, client: Client) -> None:

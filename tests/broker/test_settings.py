@@ -18,7 +18,27 @@ def test_settings_of_the_broker_and_of_its_groups_go_by_kafkas_names() -> None:
 
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ConfigError, match=r"auto\.create\.topics\.enable.*group\.max\.size"):
-        Settings.from_properties({"log.retention.hours": "1"})
+        Settings.from_properties({"log.segment.bytes": "1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "ms"),
+    [
+        ({}, None),
+        ({"log.retention.hours": "168"}, 604_800_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120_000),
+        (
+            {"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3000000000"},
+            3 * 10**9,
+        ),
+        ({"log.retention.hours": "-5"}, -1),
+        ({"log.retention.minutes": "0", "log.retention.ms": "-1"}, -1),
+    ],
+)
+def test_the_finest_unit_of_retention_that_is_given_counts(given: dict[str, str], ms: int | None) -> None:
+    settings = Settings.from_properties(given)
+    assert settings.retention_ms == ms
+    assert Settings.from_properties(settings.properties()) == settings
 
 
 @pytest.mark.parametrize(
@@ -34,6 +54,12 @@ def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
         ("fetch.max.bytes", "-1"),
         ("auto.create.topics.enable", "yes"),
         ("log.message.timestamp.type", "Never"),
+        ("log.cleanup.policy", "shred"),
+        ("log.retention.bytes", "much"),
+        ("log.retention.bytes", "9223372036854775808"),
+        ("log.retention.hours", "2147483648"),
+        ("log.retention.hours", "0"),
+        ("log.retention.ms", "0"),
         ("group.max.size", "0"),
         ("super.users", "alice"),
         ("super.users", "User:alice;bob"),

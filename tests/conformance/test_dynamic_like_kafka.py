@@ -75,9 +75,15 @@ def test_kafka_takes_what_ours_takes(both: tuple[Socket, Socket]) -> None:
         ("", "num.partitions", None, DELETE),
         ("1", "log.message.timestamp.type", "Never", SET),
         ("1", "producer.id.expiration.ms", "0", SET),
+        ("1", "log.retention.ms", "0", SET),
+        ("1", "log.retention.ms", "-1", SET),
+        ("", "log.retention.ms", "3000000000", SET),
+        ("1", "log.cleanup.policy", "shred", SET),
+        ("1", "log.cleanup.policy", "compact,delete", SET),
+        ("", "log.retention.bytes", "9223372036854775808", SET),
     ],
 )
-def test_what_cant_be_set_is_refused_alike(
+def test_what_cant_be_set_is_refused_alike_and_what_can_is_taken(
     both: tuple[Socket, Socket], broker: str, name: str, value: str | None, how: int
 ) -> None:
     kafka, ours = (altered(client, broker, name, value, how) for client in both)

@@ -50,8 +50,8 @@ def sources(broker: Broker, name: str) -> list[DescribeConfigsSynonym]:
     found = [
         (Source.DYNAMIC_BROKER, dynamic.given(str(broker.node.id)).get(name)),
         (Source.DYNAMIC_DEFAULT, dynamic.given(ALL).get(name)),
-        (Source.STATIC_BROKER, dynamic.start.properties()[name]),
-        (Source.DEFAULT, _DEFAULTS[name]),
+        (Source.STATIC_BROKER, dynamic.start.properties().get(name)),
+        (Source.DEFAULT, _DEFAULTS.get(name)),
     ]
     if found[2][1] == found[3][1]:
         del found[2]

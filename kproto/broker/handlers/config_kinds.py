@@ -48,7 +48,7 @@ LISTS: Final = frozenset(
 
 
 def config_type(name: str, value: str) -> ConfigType:
-    if name in LISTS:
+    if name in LISTS or name == "log.cleanup.policy":
         return ConfigType.LIST
     if value in ("true", "false"):
         return ConfigType.BOOLEAN

@@ -105,8 +105,8 @@ def described_topic(broker: Broker, topic: Topic) -> list[DescribeConfigsResourc
     for name, default in TOPIC_DEFAULTS.items():
         inherited = broker_default(name, broker.settings)
         synonyms = [DescribeConfigsSynonym(name=name, value=inherited, source=Source.DEFAULT)]
-        if name in OF_THE_BROKER:
-            synonyms = sources(broker, OF_THE_BROKER[name])
+        of_broker = [one for its in OF_THE_BROKER.get(name, ()) for one in sources(broker, its)]
+        synonyms = of_broker or synonyms
         value = topic.configs.get(name)
         if value is not None:
             synonyms.insert(0, DescribeConfigsSynonym(name=name, value=value, source=Source.DYNAMIC_TOPIC))
