@@ -88,6 +88,7 @@ def answered(state: State, entry: Open, answer: FetchResponse | None, out: Out) 
 
 def _take(state: State, one: Partition, data: PartitionData, node: int) -> None:
     """rd_kafka_fetch_reply_handle_partition."""
+    one.forbidden = False
     one.low = data.log_start_offset
     offset = one.next.offset
     end = (
@@ -126,7 +127,8 @@ def _failed(state: State, one: Partition, data: PartitionData, wrong: list[Topic
     state.waiting[one.tp] = one
     if code in _LEADER_ERRORS:
         wrong.append(one.tp)
-    else:
+    elif not one.forbidden:
+        one.forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
         name = name_of_error(code)
         state.queue.append(Trouble(name, f"Fetch from broker failed: {one.tp}: {name}"))
 

@@ -124,6 +124,8 @@ class Partition:
     low: int = INVALID
     eof: int = INVALID
     eof_told: int = INVALID
+    forbidden: bool = False
+    """Reading it was refused, and that was told: once, until a Fetch brings something again."""
     keeps_store: bool = False
     """RD_KAFKA_TOPPAR_F_OFFSET_STORE: started at STORED itself, as only a consumer without a group is."""
     lib_paused: bool = False
