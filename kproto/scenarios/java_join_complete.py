@@ -48,6 +48,19 @@ def snapshot(told: Told) -> None:
     told.claim("the leader has, when it saw it", len(first.owned) == len(second.owned) == 2)
 
 
+def chose_best() -> JoinGroupResponse:
+    """To a follower, from a coordinator that chose what nobody offered."""
+    return JoinGroupResponse(
+        error_code=0,
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name="best",
+        leader="somebody",
+        member_id="a-1",
+        members=[],
+    )
+
+
 @scenario(
     "S2-32",
     "The coordinator chose an assignor that nobody has: IllegalStateException",
@@ -61,17 +74,9 @@ def unknown_assignor(told: Told) -> None:
 
     def tamper(client: Client, request: Message, version: int) -> Message | None:
         if isinstance(request, JoinGroupRequest):
-            return JoinGroupResponse(
-                error_code=0,
-                generation_id=1,
-                protocol_type="consumer",
-                protocol_name="best",
-                leader="somebody",
-                member_id="a-1",
-                members=[],
-            )
+            return chose_best()
         if isinstance(request, SyncGroupRequest):
-            return SyncGroupResponse(error_code=0, assignment=_ONE_PARTITION)
+            return SyncGroupResponse(error_code=0, assignment=ONE_PARTITION)
         return HeartbeatResponse(error_code=0) if isinstance(request, HeartbeatRequest) else None
 
     world.tamper = tamper
@@ -79,6 +84,10 @@ def unknown_assignor(told: Told) -> None:
     world.run(2_000)
     thrown = set(member.errors)
     told.result("polls that threw, and what", [len(member.errors), sorted(thrown)])
+    told.result(
+        "JoinGroups, SyncGroups",
+        [len(world.asked(member, one)) for one in (JoinGroupRequest, SyncGroupRequest)],
+    )
     text = "Coordinator selected invalid assignment protocol: best"
     told.claim("IllegalStateException, in Java's words", thrown == {("IllegalStateException", text)})
     told.claim("every poll throws", len(member.errors) > 100)
@@ -86,7 +95,7 @@ def unknown_assignor(told: Told) -> None:
     told.claim("it was never called back", not member.calls)
 
 
-_ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
+ONE_PARTITION = bytes.fromhex("000100000001000174000000010000000000000000")
 """t-0, as a leader writes it."""
 
 

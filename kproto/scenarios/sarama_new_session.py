@@ -44,6 +44,15 @@ def _assigned(world: World, since: int) -> int:
     return next((one.at - since for one in world.seen if one.what == "assigned"), -1)
 
 
+def ids_of(world: World, member: Member) -> list[str]:
+    """The member ids of a client's JoinGroups, as none or the same letter for the same id."""
+    letters: dict[str, str] = {"": "none"}
+    return [
+        letters.setdefault(one.member_id, f"id {len(letters)}")
+        for one in world.asked(member, JoinGroupRequest)
+    ]
+
+
 class Branch:
     """A group of one whose answers are refused so often; Consume is called once."""
 
@@ -68,12 +77,7 @@ class Branch:
 
     @property
     def ids(self) -> list[str]:
-        """The member ids of its JoinGroups, as none or the same letter for the same id."""
-        letters: dict[str, str] = {"": "none"}
-        return [
-            letters.setdefault(one.member_id, f"id {len(letters)}")
-            for one in self.world.asked(self.member, JoinGroupRequest)
-        ]
+        return ids_of(self.world, self.member)
 
     @property
     def errors(self) -> list[str]:
@@ -281,6 +285,7 @@ def broken(told: Told) -> None:
     world.fault("cut", member, lasts=1)
     world.run(40_000)
     told.result("JoinGroups before and after", [asked, len(world.asked(member, JoinGroupRequest)) - asked])
+    told.result("member ids of the JoinGroups", ids_of(world, member))
     told.result("the application hears", [f"{one.kind} {one.name}" for one in member.reports])
     told.claim("a JoinGroup was open", asked > 0)
     told.claim("Consume returned one error", [one.kind for one in member.reports] == ["error"])
@@ -305,6 +310,7 @@ def sync_broken(told: Told) -> None:
     world.run(10_000)
     errors = [one.name for one in member.reports if one.kind == "error"]
     told.result("the application hears", errors)
+    told.result("member ids of the JoinGroups", ids_of(world, member))
     ids = [one.member_id for one in world.asked(member, JoinGroupRequest)]
     told.claim(
         "Consume returned one error, which no broker said", len(errors) == 1 and "KError" not in errors[0]

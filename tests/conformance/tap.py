@@ -53,6 +53,8 @@ class Heard:
     answer: Any = None
     injected: bool = False
     at: float = field(default_factory=time.monotonic)
+    answered_at: float = 0
+    """When the broker has answered."""
 
     @property
     def request(self) -> Any:
@@ -61,8 +63,8 @@ class Heard:
 
 @dataclass(slots=True)
 class Tap:
-    """`inject`, `hold` and `refuse` are for the next answers to a client; everything else goes through as it
-    is. `also` names APIs that are written down beside those of groups.
+    """`inject`, `hold`, `refuse` and `cut` are for the next answers to a client; everything else goes through
+    as it is. `also` names APIs that are written down beside those of groups.
     """
 
     port: int
@@ -74,6 +76,7 @@ class Tap:
     refusals: dict[tuple[str, str], list[Message]] = field(
         default_factory=dict[tuple[str, str], list[Message]]
     )
+    cuts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _loop: asyncio.AbstractEventLoop | None = None
     _server: asyncio.Server | None = None
 
@@ -98,6 +101,10 @@ class Tap:
     def refuse(self, client: str, api: str, *answers: Message) -> None:
         """Give these answers in the broker's place, which doesn't hear of the requests."""
         self.refusals.setdefault((client, api), []).extend(answers)
+
+    def cut(self, client: str, api: str, after: int = 0) -> None:
+        """The broker hears the next request, or one later, and instead of its answer the connection ends."""
+        self.cuts[client, api] = after
 
     def heard(self, client: str) -> list[Heard]:
         return [one for one in list(self.all) if one.client == client]
@@ -168,15 +175,24 @@ class Tap:
                 body = await _frame(source)
                 heard = waiting.pop(int.from_bytes(body[:4], "big", signed=True), None)
                 if heard is not None:
+                    if self._cuts(heard.client, heard.api):
+                        break
                     body = self._answered(heard, body)
                     await asyncio.sleep(self.holds.pop((heard.client, heard.api), 0))
                 sink.write(struct.pack(">i", len(body)) + body)
                 await sink.drain()
         sink.close()
 
+    def _cuts(self, client: str, api: str) -> bool:
+        left = self.cuts.pop((client, api), None)
+        if left:
+            self.cuts[client, api] = left - 1
+        return left == 0
+
     def _answered(self, heard: Heard, body: bytes) -> bytes:
         key, version = heard.envelope.header.request_api_key, heard.envelope.version
         correlation, heard.answer = decode_response(body, response_class(key), version)
+        heard.answered_at = time.monotonic()
         codes = self.errors.get((heard.client, heard.api))
         if codes:
             _spoil(heard.answer, codes.pop(0))

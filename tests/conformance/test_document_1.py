@@ -7,6 +7,7 @@ its sarama, 1.38.1, commits nothing, and with V0_10_2_1 reads nothing. No call s
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import threading
@@ -21,6 +22,7 @@ import pytest
 from consumer import Cluster, Producer
 from kproto.broker.server import running
 from tests.conformance import judges, originals
+from tests.conformance.programs import LAST, of_sarama
 
 pytestmark = pytest.mark.originals
 
@@ -40,12 +42,28 @@ FOUND: dict[str, tuple[str, bool]] = {
 """What is read of new partitions, from the first record on or later, and whether anything is committed."""
 
 
+MAIN: dict[str, dict[str, Any]] = {
+    "sarama": {},
+    "sarama-retention": {"retention_ms": 3_600_000},
+    "sarama-once": {"once": True},
+    "sarama-old": {"version": "0.10.2.1"},
+}
+"""What is changed of the document's main() around sarama; its V0_10_2_1 stands in the last one only."""
+
+
+def _words(client: str, bootstrap: str, topic: str, sasl: bool) -> list[str]:
+    if client in MAIN:
+        conf = MAIN[client] | ({"user": USER, "password": PASSWORD} if sasl else {})
+        return [of_sarama("sarama_main", LAST), bootstrap, topic, topic, json.dumps(conf)]
+    words = [originals.with_modules("new_partitions"), client, bootstrap, topic, topic]
+    return [*words, USER, PASSWORD] if sasl else words
+
+
 class Reads:
     """A program that runs, and what it has read so far: offsets by partition."""
 
     def __init__(self, client: str, bootstrap: str, topic: str, sasl: bool) -> None:
-        words = [originals.with_modules("new_partitions"), client, bootstrap, topic, topic]
-        words += [USER, PASSWORD] if sasl else []
+        words = _words(client, bootstrap, topic, sasl)
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.offsets: dict[int, list[int]] = {}
         self.sessions: list[str] = []
@@ -123,7 +141,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 def test_the_documents_programs_find_new_partitions_as_it_says(broker: tuple[str, str]) -> None:
     kind, bootstrap = broker
-    originals.with_modules("new_partitions")  # built once, before they all want it
+    for client in ("sarama", "kafka-go"):
+        _words(client, bootstrap, "", False)  # built once, before they all want it
     with ThreadPoolExecutor(len(FOUND) + 1) as pool:
         asked = {
             client: pool.submit(played, client, bootstrap, f"grown-{client}-{time.time_ns()}", kind == "sasl")

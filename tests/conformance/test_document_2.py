@@ -6,6 +6,7 @@ second for members. Compared is what poll throws, word by word, and what is assi
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,13 @@ import pytest
 
 from consumer import Cluster
 from kproto.broker.server import running
+from kproto.messages.heartbeat import HeartbeatResponse
+from kproto.messages.sync_group import SyncGroupResponse
 from kproto.scenarios import find
+from kproto.scenarios.java_join_complete import ONE_PARTITION, chose_best
 from tests.conformance import judges, originals
+from tests.conformance.plays import Member
+from tests.conformance.programs import RUNS, Place, eventually, tapped
 
 pytestmark = pytest.mark.originals
 
@@ -89,3 +95,41 @@ def test_poll_of_a_long_doesnt_begin_its_time_anew_behind_the_join(said: dict[st
         return
     assert said["S2-11 assigned"] == "1"
     assert DELAY_MS <= int(said["S2-11"]) < DELAY_MS + LONG_MS  # a time of its own for records would be later
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    yield from tapped("embedded")
+
+
+@pytest.mark.parametrize("release", ["java-2.6", "java"])
+def test_an_assignor_that_nobody_has_is_thrown_by_each_poll_of_a_member_that_looks_well(
+    release: str, place: Place
+) -> None:
+    """S2-32: the tap answers all about the group, so that one broker is enough."""
+    name = f"best-{next(RUNS)}"
+    place.cluster.create_topics({name: 1})
+    for api, answer in (
+        ("JoinGroup", chose_best()),
+        ("SyncGroup", SyncGroupResponse(error_code=0, assignment=ONE_PARTITION)),
+        ("Heartbeat", HeartbeatResponse(error_code=0)),
+    ):
+        place.tap.refuse(name, api, *[answer] * 500)
+
+    def asked(api: str) -> int:
+        return sum(one.api == api for one in place.tap.heard(name))
+
+    conf = json.dumps({"assignors": ["range"], "session_ms": 4_000, "heartbeat_ms": 200})
+    member = Member(name, [*originals.program(release), place.bootstrap, name, name, conf])
+    try:
+        member.say(f"subscribe {name}")
+        member.until("error", 4)
+        assert eventually(lambda: asked("Heartbeat") >= 3)
+        story: Any = find("S2-32").run().results
+        ((error, text),) = story["polls that threw, and what"][1]
+        errors = {line for line in member.lines if line.startswith("error")}
+        assert errors == {f"error {error} {text}"}
+        assert [asked("JoinGroup"), asked("SyncGroup")] == story["JoinGroups, SyncGroups"]
+        assert member.heard() == []
+    finally:
+        member.kill()

@@ -8,22 +8,13 @@ committed.
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from itertools import count
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from consumer import Cluster, Producer
-from kproto.broker.server import running
-from kproto.group.subscription import TopicPartition
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
@@ -31,139 +22,24 @@ from kproto.scenarios import find
 from kproto.scenarios.frame import Parameters, Told
 from kproto.scenarios.sarama_new_session import Branch, refusal
 from kproto.wire.message import Message
-from tests.conformance import judges, originals
-from tests.conformance.tap import Heard, Tap
+from tests.conformance.programs import (
+    OURS,
+    PATIENCE,
+    RELEASES,
+    RUNS,
+    Place,
+    Walk,
+    at_once,
+    walked,
+)
+from tests.conformance.tap import Heard
 
 pytestmark = pytest.mark.originals
-
-NAMED, LAST, OURS = "Shopify 1.27.2", "Shopify 1.38.1", "IBM 1.61.1"
-RELEASES = (NAMED, LAST, OURS)
-PATIENCE = 60.0
-RUNS = count(1)
-
-
-def program(release: str) -> str:
-    owner, _, version = release.partition(" ")
-    return originals.with_modules("sarama_walk", module=f"github.com/{owner}/sarama v{version}")
-
-
-class Place(NamedTuple):
-    """A broker behind a tap, and who makes topics and records there."""
-
-    tap: Tap
-    bootstrap: str
-    cluster: Cluster
-    producer: Producer
 
 
 @pytest.fixture(scope="module", params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    for release in RELEASES:
-        program(release)  # built once, before they all want it
-    port = judges.free_port()
-    with ExitStack() as stack:
-        if request.param == "kafka":
-            advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
-            bootstrap = stack.enter_context(judges.real_kafka(advertised)).bootstrap
-        else:
-            server = stack.enter_context(running())
-            server.advertise(f"127.0.0.1:{port}")
-            bootstrap = server.bootstrap
-        tap = stack.enter_context(Tap(port, int(bootstrap.rpartition(":")[2]), frozenset({"Fetch"})))
-        here = f"127.0.0.1:{port}"
-        cluster, producer = (stack.enter_context(one(here)) for one in (Cluster, Producer))
-        cluster.create_topics({"warm": 1})
-        for number in range(20):  # the broker makes its offsets topic, and takes each part of it up
-            cluster.commit_offsets(f"warm-{number}", {TopicPartition("warm", 0): 0})
-        yield Place(tap, here, cluster, producer)
-
-
-class Walk:
-    """The document's program with one release, and what it has printed."""
-
-    def __init__(
-        self, place: Place, example: str, release: str, topic: str = "", group: str = "", **conf: Any
-    ) -> None:
-        self.place = place
-        self.name = f"{example}-{next(RUNS)}"
-        self.topic = topic or f"t-{self.name}"
-        self.group = group or f"g-{self.name}"
-        self.lines: list[str] = []
-        self._new = threading.Condition()
-        self.started = time.monotonic()
-        words = [program(release), example, place.bootstrap, self.group, self.topic]
-        self.process = subprocess.Popen(
-            [*words, json.dumps({"client_id": self.name, **conf})],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._new:
-                self.lines.append(line.strip())
-                self._new.notify_all()
-
-    def said(self, word: str) -> list[str]:
-        return [line.removeprefix(word).strip() for line in list(self.lines) if line.split()[0] == word]
-
-    def until(self, word: str, least: int = 1) -> list[str]:
-        """What it says with this word, once that is so many."""
-        with self._new:
-            enough = self._new.wait_for(lambda: len(self.said(word)) >= least, PATIENCE)
-        assert enough, (word, least, self.lines[-10:])
-        return self.said(word)
-
-    @property
-    def read(self) -> list[tuple[int, int]]:
-        return [(int(a), int(b)) for a, b in (one.split() for one in self.said("R"))]
-
-    def heard(self, api: str) -> list[Heard]:
-        return [one for one in self.place.tap.heard(self.name) if one.api == api]
-
-    def read_on(self, partitions: Sequence[int], most: float = PATIENCE) -> None:
-        """Write into these partitions until some of each is read, and as long as all is not."""
-        end = time.monotonic() + most
-        while time.monotonic() < end and not set(partitions) <= {one for one, _ in self.read}:
-            self.write(partitions)
-            time.sleep(0.1)
-
-    def write(self, partitions: Sequence[int], each: int = 1) -> None:
-        for partition in partitions:
-            for _ in range(each):
-                self.place.producer.send(self.topic, b"x", partition=partition)
-        self.place.producer.flush()
-
-    def ends(self, partitions: int) -> dict[int, int]:
-        found = self.place.cluster.list_offsets(
-            {TopicPartition(self.topic, one): "latest" for one in range(partitions)}
-        )
-        return {tp.partition: one.offset for tp, one in found.items()}
-
-    def committed(self) -> dict[int, int]:
-        found = self.place.cluster.committed_offsets(self.group)
-        return {tp.partition: one.offset for tp, one in found.items() if tp.topic == self.topic and one}
-
-    def close(self) -> None:
-        """As its defer does; a program that is gone already has nothing to close."""
-        if self.process.stdin is not None and not self.process.stdin.closed:
-            self.process.stdin.close()
-        try:
-            self.process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        self._reader.join()
-
-
-def at_once(acts: dict[Any, Callable[[], Any]]) -> dict[Any, Any]:
-    with ThreadPoolExecutor(len(acts)) as pool:
-        asked = {name: pool.submit(act) for name, act in acts.items()}
-        return {name: one.result() for name, one in asked.items()}
+    yield from walked(request.param)
 
 
 # -- newSession -------------------------------------------------------------------------------------------

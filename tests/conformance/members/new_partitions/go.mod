@@ -3,7 +3,6 @@ module new_partitions
 go 1.21
 
 require (
-	github.com/Shopify/sarama v1.38.1
 	github.com/confluentinc/confluent-kafka-go/v2 v2.2.0
 	github.com/segmentio/kafka-go v0.4.47
 )

@@ -1,24 +1,21 @@
-// Three programs of document 001 as they stand there, with metadata that is refreshed every three seconds.
+// Document 001's programs around kafka-go and confluent-kafka-go, with metadata that is refreshed every three seconds.
 //
 //	new_partitions CLIENT BOOTSTRAP GROUP TOPIC [USER PASSWORD]
 //
-// CLIENT: sarama, sarama-once (Consume outside of a loop), sarama-old (the document's V0_10_2_1), sarama-retention
-// (Offsets.Retention is set), kafka-go, kafka-go-watch (WatchPartitionChanges), confluent. sarama's others say
-// V2_0_0_0. It prints "R PARTITION OFFSET" for each record and "session CLAIMS" for each of sarama's.
+// CLIENT: kafka-go, kafka-go-watch (WatchPartitionChanges), confluent, confluent-eof (enable.partition.eof),
+// confluent-static (group.instance.id is one). Its client id is GROUP.
+// It prints "R PARTITION OFFSET" for each record, and with confluent "timeout" where ReadMessage has none, "error CODE"
+// for each other error; a word on stdin is subscribed to, and prints "subscribed" or "error CODE", too.
 package main
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
-	"github.com/Shopify/sarama"
 	confluent "github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl/plain"
@@ -30,81 +27,6 @@ var (
 	client, bootstrap, group, topic = os.Args[1], os.Args[2], os.Args[3], os.Args[4]
 	user, password                  string
 )
-
-type Consumer struct{ ready chan bool }
-
-func (consumer *Consumer) Setup(session sarama.ConsumerGroupSession) error {
-	fmt.Println("session", session.Claims()[topic])
-	close(consumer.ready)
-	return nil
-}
-
-func (consumer *Consumer) Cleanup(sarama.ConsumerGroupSession) error { return nil }
-
-func (consumer *Consumer) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	for {
-		select {
-		case message, ok := <-claim.Messages():
-			if !ok {
-				return nil
-			}
-			fmt.Println("R", message.Partition, message.Offset)
-			session.MarkMessage(message, "")
-		case <-session.Context().Done():
-			return nil
-		}
-	}
-}
-
-func withSarama() {
-	config := sarama.NewConfig()
-	config.Version = sarama.V2_0_0_0
-	config.Consumer.Offsets.Initial = sarama.OffsetNewest
-	config.Metadata.RefreshFrequency = refresh
-	switch client {
-	case "sarama-old":
-		config.Version = sarama.V0_10_2_1
-	case "sarama-retention":
-		config.Consumer.Offsets.Retention = time.Hour
-	}
-	if user != "" {
-		config.Net.SASL.Enable = true
-		config.Net.SASL.Mechanism = sarama.SASLTypePlaintext
-		config.Net.SASL.User, config.Net.SASL.Password = user, password
-	}
-	consumer := Consumer{ready: make(chan bool)}
-	ctx, cancel := context.WithCancel(context.Background())
-	joined, err := sarama.NewConsumerGroup(strings.Split(bootstrap, ","), group, config)
-	if err != nil {
-		panic(err)
-	}
-	wg := &sync.WaitGroup{}
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
-		for {
-			if err := joined.Consume(ctx, []string{topic}, &consumer); err != nil {
-				if errors.Is(err, sarama.ErrClosedConsumerGroup) {
-					return
-				}
-				panic(err)
-			}
-			if ctx.Err() != nil || client == "sarama-once" {
-				return
-			}
-			consumer.ready = make(chan bool)
-		}
-	}()
-	<-consumer.ready
-	sigterm := make(chan os.Signal, 1)
-	signal.Notify(sigterm, syscall.SIGINT, syscall.SIGTERM)
-	<-sigterm
-	cancel()
-	wg.Wait()
-	if err = joined.Close(); err != nil {
-		panic(err)
-	}
-}
 
 func withKafkaGo() {
 	dialer := &kafka.Dialer{Timeout: 10 * time.Second, DualStack: true}
@@ -135,8 +57,16 @@ func withConfluent() {
 	config := &confluent.ConfigMap{
 		"bootstrap.servers":                  bootstrap,
 		"group.id":                           group,
+		"client.id":                          group,
 		"auto.offset.reset":                  "earliest",
 		"topic.metadata.refresh.interval.ms": int(refresh / time.Millisecond),
+	}
+	switch client {
+	case "confluent-eof":
+		_ = config.SetKey("enable.partition.eof", true)
+	case "confluent-static":
+		_ = config.SetKey("group.instance.id", "one")
+		_ = config.SetKey("heartbeat.interval.ms", 500)
 	}
 	if user != "" {
 		for name, value := range map[string]string{
@@ -153,21 +83,40 @@ func withConfluent() {
 	if err = consumer.Subscribe(topic, nil); err != nil {
 		panic(err)
 	}
+	again := make(chan bool)
+	go func() {
+		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+			again <- true
+		}
+	}()
 	for {
 		message, err := consumer.ReadMessage(time.Second)
 		if err == nil {
 			fmt.Println("R", message.TopicPartition.Partition, int64(message.TopicPartition.Offset))
+		} else if err.(confluent.Error).IsTimeout() {
+			fmt.Println("timeout")
+		} else {
+			said(err)
+		}
+		select {
+		case <-again:
+			if err := consumer.Subscribe(topic, nil); err != nil {
+				said(err)
+			} else {
+				fmt.Println("subscribed")
+			}
+		default:
 		}
 	}
 }
+
+func said(err error) { fmt.Println("error", int(err.(confluent.Error).Code()), err) }
 
 func main() {
 	if len(os.Args) > 6 {
 		user, password = os.Args[5], os.Args[6]
 	}
 	switch {
-	case strings.HasPrefix(client, "sarama"):
-		withSarama()
 	case strings.HasPrefix(client, "kafka-go"):
 		withKafkaGo()
 	default:

@@ -2,8 +2,9 @@
 //
 //	sarama_walk auto|manual|produce|partitions BOOTSTRAP GROUP TOPIC [CONFIG_JSON]
 //
-// auto and manual print "setup MEMBER_ID CLAIMS", "R PARTITION OFFSET", "ERROR TEXT" of Errors(), and "panic NAME TEXT"
-// where the document's panics; the end of stdin is their defer: Close. partitions is ConsumePartition alone. CONFIG_JSON
+// auto and manual print "setup MEMBER_ID CLAIMS", "R PARTITION OFFSET", "drained PARTITION" when Messages() is closed,
+// "ERROR NAME TEXT" of Errors(), "errors closed", and "panic NAME TEXT" where the document's panics; the end of stdin is
+// their defer: Close, then "closed". partitions is ConsumePartition alone. CONFIG_JSON
 // changes what the document sets or leaves.
 package main
 
@@ -16,6 +17,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Shopify/sarama"
@@ -31,10 +33,15 @@ var (
 		SessionMs       int    `json:"session_ms"`
 		MaxProcessingMs int    `json:"max_processing_ms"`
 		Channel         int    `json:"channel"`
-		WorkMs          int    `json:"work_ms"`  // the sleep that is a comment in the document
-		StandMs         int    `json:"stand_ms"` // the same, but once for each claim
+		WorkMs          int    `json:"work_ms"`   // the sleep that is a comment in the document
+		StandMs         int    `json:"stand_ms"`  // the same, but once for each claim
+		ReturnMs        int    `json:"return_ms"` // so long ConsumeClaim takes to return behind its last message
+		HeartbeatMs     int    `json:"heartbeat_ms"`
+		CommitAt        int    `json:"commit_at"` // Commit behind this mark only, twice
+		Again           bool   `json:"again"`     // another Consume instead of a panic
 	}
 	printing sync.Mutex
+	marks    atomic.Int64
 )
 
 func say(words ...any) {
@@ -59,11 +66,16 @@ func (exampleConsumerGroupHandler) ConsumeClaim(sess sarama.ConsumerGroupSession
 		stand = 0
 		time.Sleep(time.Duration(conf.WorkMs) * time.Millisecond)
 		sess.MarkMessage(msg, "")
-		if example == "manual" {
+		if at := marks.Add(1); example == "manual" && conf.CommitAt == 0 {
+			sess.Commit()
+		} else if at == int64(conf.CommitAt) {
+			sess.Commit()
 			sess.Commit()
 		}
 		say("R", msg.Partition, msg.Offset)
 	}
+	say("drained", claim.Partition())
+	time.Sleep(time.Duration(conf.ReturnMs) * time.Millisecond)
 	return nil
 }
 
@@ -97,6 +109,9 @@ func made() *sarama.Config {
 		config.Consumer.Group.Session.Timeout = time.Duration(conf.SessionMs) * time.Millisecond
 		config.Consumer.Group.Heartbeat.Interval = config.Consumer.Group.Session.Timeout / 3
 	}
+	if conf.HeartbeatMs > 0 {
+		config.Consumer.Group.Heartbeat.Interval = time.Duration(conf.HeartbeatMs) * time.Millisecond
+	}
 	if conf.MaxProcessingMs > 0 {
 		config.Consumer.MaxProcessingTime = time.Duration(conf.MaxProcessingMs) * time.Millisecond
 	}
@@ -114,7 +129,7 @@ func consume() {
 	}
 	go func() {
 		for err := range joined.Errors() {
-			say("ERROR", err)
+			say("ERROR", strings.TrimPrefix(fmt.Sprintf("%T", err), "*"), err)
 		}
 		say("errors closed")
 	}()
@@ -128,6 +143,9 @@ func consume() {
 	for {
 		if err := joined.Consume(context.Background(), []string{topic}, exampleConsumerGroupHandler{}); err != nil {
 			say("panic", name(err), err)
+			if conf.Again && err != sarama.ErrClosedConsumerGroup {
+				continue
+			}
 			if err == sarama.ErrClosedConsumerGroup {
 				time.Sleep(time.Second) // Close says what it has to
 			}
