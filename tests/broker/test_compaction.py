@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from kproto.broker import compaction
 from kproto.broker.machine import CleanLogs
+from kproto.broker.stable import Aborted
 from kproto.broker.topics import Topic
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kproto.records import batches, encode_batch, rows
+from kproto.records import Batch, batches, encode_batch, rows
 from kproto.records.record import Record
 from tests.broker.stage import Client, Stage, fetching, wanted
 from tests.broker.transacting import Producer
@@ -279,21 +283,26 @@ def test_a_cut_behind_compacted_markers_finds_what_is_open(stage: Stage, client:
     assert (log.end_offset, partition.stable_offset) == (2, 2)
 
 
-@given(
+WRITTEN = st.lists(
     st.lists(
-        st.lists(
-            st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.sampled_from("xy"))),
-            min_size=1,
-            max_size=4,
-        ),
-        max_size=8,
+        st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.sampled_from("xy"))),
+        min_size=1,
+        max_size=4,
     ),
-    st.lists(st.integers(0, 8), max_size=3),
+    max_size=8,
 )
+CLEANINGS = st.lists(st.integers(0, 8), max_size=3)
+
+
+@given(WRITTEN, CLEANINGS)
 def test_who_reads_a_compacted_log_ends_with_the_same_table(
     written: list[list[Pair]], cleanings: list[int]
 ) -> None:
     """However often it was gone over, and offsets still grow; what is there has its old offset."""
+    check_table(written, cleanings)
+
+
+def check_table(written: list[list[Pair]], cleanings: list[int]) -> None:
     stage = compacted()
     configured(stage, delete_retention_ms=5)
     client = stage.client()
@@ -323,3 +332,52 @@ def test_who_reads_a_compacted_log_ends_with_the_same_table(
         assert [one for one in rows(b"".join(bytes(b.data) for b in got)) if one.offset >= at] == [
             one for one in rows(b"".join(log.read(0, 1 << 20, at_least_one=True))) if one.offset >= at
         ]
+
+
+def first_of_each_key(found: Iterable[Batch], aborted: Iterable[Aborted]) -> dict[bytes, int]:
+    latest: dict[bytes, int] = {}
+    for one in (record for batch in found for record in batch.records()):
+        latest.setdefault(one.key or b"", one.offset)
+    return latest
+
+
+def without_tombstones(found: Iterable[Batch], aborted: Iterable[Aborted]) -> dict[bytes, int]:
+    there = [record for batch in found for record in batch.records() if record.value is not None]
+    return {one.key or b"": one.offset for one in there}
+
+
+def renumbered(batch: Batch, before: list[Record], left: list[Record], horizon: int | None) -> Batch:
+    closer = [replace(one, offset=batch.base_offset + number) for number, one in enumerate(left)]
+    return WHOLE(batch, before, closer, horizon)
+
+
+def everything_stays(record: Record, latest: dict[bytes, int], *, tombstones: bool) -> bool:
+    return tombstones or record.value is not None
+
+
+def tombstones_go_first(record: Record, latest: dict[bytes, int], *, tombstones: bool) -> bool:
+    return record.value is not None
+
+
+WHOLE = compaction._rewritten
+MUTANTS: list[tuple[str, Any]] = [
+    ("_latest", first_of_each_key),
+    ("_latest", without_tombstones),
+    ("_rewritten", renumbered),
+    ("_stays", everything_stays),
+    ("_stays", tombstones_go_first),
+]
+
+
+@pytest.mark.parametrize(("where", "mutant"), MUTANTS)
+def test_a_cleaner_that_is_broken_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, where: str, mutant: Any
+) -> None:
+    @settings(phases=[Phase.generate], database=None, report_multiple_bugs=False, max_examples=300)
+    @given(WRITTEN, CLEANINGS)
+    def drawn(written: list[list[Pair]], cleanings: list[int]) -> None:
+        check_table(written, cleanings)
+
+    monkeypatch.setattr(compaction, where, mutant)
+    with pytest.raises(AssertionError):
+        drawn()
