@@ -47,6 +47,9 @@ _ITERATION_S = 3600.0
 # was set back hides a pause no longer than that.
 _SURE_S = 1.0
 
+_TAKE_BACK = (ev.TakeBack(),)
+_RETURNED = (ev.ListenerReturned(),)
+
 
 class Polling(Shell):
     """An engine that is polled, by `_poll` or by an iteration's `_next`."""
@@ -69,6 +72,8 @@ class Polling(Shell):
         # on while the machine sleeps, and is the cheapest that does; it may jump, so both ends are looked at.
         self._ours_from = self._ours_until = 0.0
         self._losses = 0
+        # What the engine has to hear before anything else: Ctrl-C came when it was to be told.
+        self._owed: deque[ev.Event] = deque()
         super().__init__(
             partial(step, self._engine), partial(next_deadline, self._engine), self.options.client_id
         )
@@ -81,14 +86,18 @@ class Polling(Shell):
         if length_hint(self._rest):
             self._do(ev.Tick())
             if self._still_ours():
-                return next(self._rest)
+                self._handing = True
+                for record in self._rest:
+                    return record
         while True:
             delivered = await self._poll(ev.Take(self.options.max_poll_records), _ITERATION_S)
             if delivered is not None:
-                self._rows, self._rest, self._losses = delivered.rows, iter(delivered.rows), delivered.losses
+                rest = iter(delivered.rows)
+                self._rows, self._rest, self._losses = delivered.rows, rest, delivered.losses
                 self._parts = None
                 self._still_ours()
-                return next(self._rest)
+                for record in rest:
+                    return record
 
     def _still_ours(self) -> bool:
         """Whether the rows that are held are this consumer's, and until when that is certain."""
@@ -104,6 +113,9 @@ class Polling(Shell):
 
     def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
         try:
+            while self._owed:
+                super()._feed((self._owed[0],))
+                self._owed.popleft()
             return super()._feed(events, last)
         finally:
             if self._rows and self._engine.core.partitions.losses != self._losses:
@@ -126,12 +138,16 @@ class Polling(Shell):
             raise
         except BaseException:  # an interrupt, or a task that is cancelled: nobody gets what was taken
             # One that had not begun took nothing; what the one before it returned is processed.
-            self._if_open(*([ev.TakeBack()] if self._engine.polls > before else []), ev.PollEnded())
+            if self._engine.polls > before:
+                self._owed += _TAKE_BACK
+            self._if_open(ev.PollEnded())
             raise
 
     def _take_back(self) -> None:
-        self._rows, self._rest, self._parts = [], iter(()), None
-        self._if_open(ev.TakeBack())
+        if self._rows:
+            self._give_back(also_last=True)
+        else:
+            self._if_open(ev.TakeBack())
 
     async def _take(self, take: ev.Take, deadline: int) -> ev.Deliver | None:
         if not take.columns:
@@ -146,29 +162,27 @@ class Polling(Shell):
             began = ()
             self._tell()
             for action in actions:
-                match action:
-                    case ev.Deliver():
-                        return action
-                    case ev.Raise(error=error):
-                        raise error
-                    case ev.CallListener():
-                        await self._call(action)
-                        break
-                    case _:
-                        pass
-            else:
-                if not await self._wait(seen, deadline):
-                    self._tell()
-                    return None
+                if isinstance(action, ev.Deliver):
+                    return action
+            if self._to_raise is not None:
+                error, self._to_raise = self._to_raise, None
+                raise error
+            if self._to_call is not None:
+                await self._call(self._to_call)
+            elif not await self._wait(seen, deadline):
+                self._tell()
+                return None
 
     def _in_the_child(self) -> None:
         super()._in_the_child()
         self._ours_until = 0.0
 
     def _if_open(self, *events: ev.Event) -> None:
+        """Tells the engine, unless there is none any more. Where Ctrl-C comes, it is told before the next."""
+        self._owed += events
         if not self._finished and self._crash is None and not self._forked:
             with contextlib.suppress(IllegalState):  # closed or failed just now: nobody has to be told
-                self._do(*events)
+                self._do()
 
     def _give_back(self, *, also_last: bool = False) -> bool:
         """Returns what an iteration didn't come to; True when there was something."""
@@ -176,9 +190,10 @@ class Polling(Shell):
             return False
         came = len(self._rows) - length_hint(self._rest)
         offsets = self._from(max(0, came - 1) if also_last else came)
-        self._rows, self._rest, self._parts = [], iter(()), None
-        if offsets:
-            self._do(ev.GiveBack(offsets))
+        owed, nothing = ev.GiveBack(offsets), iter(())
+        self._owed += (owed,)
+        self._rows, self._rest, self._parts = [], nothing, None
+        self._if_open()
         return bool(offsets)
 
     def _held(self) -> dict[TopicPartition, int]:
@@ -198,7 +213,9 @@ class Polling(Shell):
         """Runs the listener; a coroutine is waited for until that moment at most, and goes on."""
         listener = self._listener
         if listener is None:
-            self._returned()
+            self._to_call = None
+            self._owed += _RETURNED
+            self._if_open()
             return
         kind, method = {
             "assigned": ("assigned", listener.assigned),
@@ -206,18 +223,20 @@ class Polling(Shell):
             "lost": ("lost", listener.lost),
         }[action.kind]
         with self._calling_back(f"the listener's {kind}()"):
+            returned = True
             try:
+                self._to_call = None
                 answer = method(action.partitions)
-            except BaseException:
-                self._returned()
-                raise
-            if not isinstance(answer, Awaitable):
-                self._returned()
-                return
-            await self._finish(answer, self._returned, until)
+                if isinstance(answer, Awaitable):
+                    returned = False
+                    await self._finish(answer, self._returned, until)
+            finally:
+                if returned:
+                    self._owed += _RETURNED
+                    self._if_open()
 
     def _returned(self) -> None:
-        self._if_open(ev.ListenerReturned())
+        self._if_open(*_RETURNED)
 
     def _note(self, change: GroupChange) -> None:
         said = change
@@ -248,16 +267,14 @@ class Polling(Shell):
         failures: list[Exception] = []
         while not future.done():
             seen = self._changes
-            for action in self._do(ev.ServeListener()):
-                if isinstance(action, ev.CallListener):
-                    try:
-                        await self._call(action, deadline)
-                    except Exception as error:
-                        failures.append(error)
-                    break
-            else:
-                if not future.done() and not await self._wait(seen, deadline):
-                    break
+            self._do(ev.ServeListener())
+            if self._to_call is not None:
+                try:
+                    await self._call(self._to_call, deadline)
+                except Exception as error:
+                    failures.append(error)
+            elif not future.done() and not await self._wait(seen, deadline):
+                break
             self._tell()
         if future.done() and not future.cancelled() and (told := future.exception()) is not None:
             failures.append(told)

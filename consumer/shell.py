@@ -15,7 +15,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from itertools import starmap
 from typing import Any, TypeVar
 
 from kproto.errors import IllegalState, KprotoError
@@ -61,6 +62,9 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         self._forked = False
         self._crash: BaseException | None = None
         self._untold: BaseException | None = None
+        # What the application is to be called for, and to hear, until it is: Ctrl-C may come before that.
+        self._to_call: ev.CallListener | None = None
+        self._to_raise: KprotoError | None = None
         lifetimes.opened(self)
 
     # ---- how to wait: each kind of shell has its own
@@ -154,6 +158,10 @@ class Shell(Waiting, lifetimes.OfThisProcess):
                     self._change()
                 case ev.Report(change=change):
                     self._noted.append(change)
+                case ev.CallListener():
+                    self._to_call = action
+                case ev.Raise(error=error):
+                    self._to_raise = error
                 case _:
                     rest.append(action)
 
@@ -174,13 +182,13 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         if self._untold is not None:
             error, self._untold = self._untold, None
             log.critical("the %s %r failed", self._what, self._client_id, exc_info=error)
-        # Two threads may be in here; between a look and a pop the other one can have taken the last.
-        for change in _taken(self._noted):
-            self._note(change)
-        for done in _taken(self._ended):
-            if done.token in self._open:
-                self._open.discard(done.token)
-                self._resolve(done.token, done.value, done.error)
+        _each(self._noted, self._note)
+        _each(self._ended, self._tell_its_end)
+
+    def _tell_its_end(self, done: ev.Done) -> None:
+        if done.token in self._open:
+            self._resolve(done.token, done.value, done.error)
+            self._open.discard(done.token)
 
     def _note(self, change: GroupChange) -> None:
         # A position that is given up may cost records.
@@ -246,10 +254,18 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         raise NotImplementedError
 
 
-def _taken(queue: deque[T]) -> Iterator[T]:
-    """Everything that is in there, each given to one thread only."""
-    while True:
+def _each(queue: deque[T], do: Callable[[T], None]) -> None:
+    """With everything that is in there, each by one thread only."""
+    while queue:
+        taken: list[T] = []
         try:
-            yield queue.popleft()
-        except IndexError:
-            return
+            with suppress(IndexError):  # another thread may have taken the last
+                # One call, which Ctrl-C can't divide.
+                taken.extend(starmap(queue.popleft, ((),)))
+            for one in taken:
+                do(one)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C: the next one who looks does it
+            queue.extendleft(taken)
+            raise

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from kproto.errors import IllegalState
@@ -21,6 +21,7 @@ from ..clock import now
 from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
 from ..shell import ENDS, Shell, log
+from .signals import Held
 from .sockets import Sockets
 from .waiting import InThreads
 
@@ -107,7 +108,7 @@ class Threaded(InThreads, Shell):
 
     def _do(self, *events: ev.Event, last: ev.Event | None = None) -> list[ev.Action]:
         try:
-            with self._lock:
+            with self._lock, Held():
                 self._usable()
                 if self._stepping:
                     raise IllegalState(
@@ -136,8 +137,8 @@ class Threaded(InThreads, Shell):
             due = self._due()
             if due is None or (until is not None and until <= due):
                 return
-        self._sleeps_until = 0
         self._sockets.wake()
+        self._sleeps_until = 0
 
     async def _result(self, future: Future[Any]) -> Any:
         return future.result()
@@ -156,14 +157,16 @@ class Threaded(InThreads, Shell):
 
     def _resolve(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
         try:
-            if not future.set_running_or_notify_cancel():
-                return
             if error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(value)
-        except BaseException:  # what hangs on the future raised more than an Exception
-            log.exception("a callback of a future failed")
+        except InvalidStateError:  # cancelled; or Ctrl-C came behind it, and it is done
+            pass
+        except BaseException:
+            if threading.current_thread() is not self._thread:  # Ctrl-C: the application hears of it
+                raise
+            log.exception("a callback of a future failed")  # raised more than an Exception
 
     def _perform(self, action: NetworkAction) -> None:
         self._todo.append(action)

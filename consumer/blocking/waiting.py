@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
 from typing import Any
 
 from ..calls import finished, waits
 from ..clock import now
 from ..waiting import Waiting
+from .signals import Held
 
 
 class InThreads(Waiting):
@@ -44,8 +44,10 @@ class InThreads(Waiting):
     async def _breathe(self) -> None:
         pass
 
-    def _locked(self) -> AbstractContextManager[Any]:
-        return self._lock
+    @contextlib.contextmanager
+    def _locked(self) -> Generator[None]:
+        with self._lock, Held():
+            yield
 
     def _notify(self) -> None:
         for waiter in list(self._waiting):

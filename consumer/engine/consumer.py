@@ -528,6 +528,8 @@ AFTER_THE_END = (
     GotToken,
     ev.Tick,
     ev.Close,
+    ev.GiveBack,
+    ev.TakeBack,
     ev.PollEnded,
     ev.ServeListener,
     ev.ListenerReturned,

@@ -212,9 +212,12 @@ class Fetcher:
         wait = 0 if lane.first and not options.as_java else options.fetch_max_wait_ms
         lane.first = False
         lane.lingers = not lane.rich or options.fetch_min_bytes > 1
-        self._ask(node, FETCH_LANE, lane.session, answered, wait)
-        # Behind that: where Ctrl-C comes before, it is not under way.
-        lane.open = True
+        try:
+            lane.open = True
+            self._ask(node, FETCH_LANE, lane.session, answered, wait)
+        except BaseException:  # Ctrl-C: it is not under way
+            lane.open = False
+            raise
         lane.fresh = {}
 
     def _fetch_beside(self, node: int, lane: _Node) -> None:
@@ -238,8 +241,12 @@ class Fetcher:
                     state.touch()
             self._take(node, lane, session, call)
 
-        self._ask(node, SIDE, session, answered, 0)
-        lane.open_beside = True
+        try:
+            lane.open_beside = True
+            self._ask(node, SIDE, session, answered, 0)
+        except BaseException:  # Ctrl-C: it is not under way
+            lane.open_beside = False
+            raise
         for state, _ in states:
             state.beside = True
             state.touch()

@@ -148,10 +148,10 @@ class Network:
         )
         try:
             self._place(call, now)
+            return call
         except BaseException:  # Ctrl-C: whoever asked hears of it, as when a connection breaks
             self._interrupted(call, now)
             raise
-        return call
 
     def _interrupted(self, call: Call, now: int) -> None:
         why = "an interrupt came while this was asked"

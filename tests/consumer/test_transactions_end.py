@@ -290,7 +290,7 @@ def ctrl_c(moment: int) -> Iterator[None]:
         if event != "c_call" and "/consumer/" in frame.f_code.co_filename:
             left -= 1
             if not left:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
     sys.setprofile(count)
     try:

@@ -1,0 +1,71 @@
+"""Handlers of signals have their turn before the engine is changed, or behind it: what Ctrl-C divides in the
+middle, a join or a fetch, nobody could make whole again.
+
+Python calls them in its main thread, wherever that is, and some raise. So a handler that the application set
+is called at the end of a change, some microseconds later (asyncio's Runner does that, too); afterwards all
+handlers are what they were.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from types import FrameType, TracebackType
+from typing import Any
+
+# What `signal` makes enums around: this is asked in each call of a client.
+_signal: Any = import_module("_signal")
+
+# Those whose handlers raise, in programs that have some.
+_NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGBREAK")
+_NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
+
+
+class Held:
+    """In this block no handler is called; those that were due are called at its end, and may raise there."""
+
+    __slots__ = ("_due", "_handlers")
+
+    def __enter__(self) -> None:
+        self._handlers: list[tuple[int, Any]] = []
+        self._due: list[tuple[int, FrameType | None]] = []
+        if threading.get_ident() != threading.main_thread().ident:
+            return
+        try:
+            for number in _NUMBERS:
+                handler = _signal.getsignal(number)
+                if callable(handler):  # and not the system's, or C's
+                    self._handlers.append((number, handler))
+                    _signal.signal(number, self._happened)
+        except BaseException as error:
+            _each(_signal.signal, self._handlers)
+            if not isinstance(error, ValueError):  # of Python's other interpreters none hears of signals
+                raise
+
+    def _happened(self, number: int, frame: FrameType | None) -> None:
+        self._due.append((number, frame))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            for one in self._handlers:
+                _signal.signal(*one)
+        except BaseException:  # raised by a handler that is back, and others are not
+            _each(_signal.signal, self._handlers)
+            raise
+        finally:
+            if self._due:
+                handlers = dict(self._handlers)
+                _each(lambda number, frame: handlers[number](number, frame), self._due)
+
+
+def _each(do: Callable[[int, Any], object], what: list[tuple[int, Any]]) -> None:
+    """With every one of them, whatever the others raise."""
+    if what:
+        try:
+            do(*what[0])
+        finally:
+            _each(do, what[1:])

@@ -1,0 +1,180 @@
+"""A blocking consumer in a world: `consumer.Consumer` itself, whose thread has its turns when the virtual
+clock says so, always between two lines of the application. So each line can be the one before which Ctrl-C
+comes, and every run of a line is like the one before.
+"""
+
+from __future__ import annotations
+
+import dis
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import consumer
+from consumer import Consumer
+from consumer.engine.transport import Broken, Data, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
+from kproto.testing.world import Client, World
+from kproto.testing.world.network import Wire
+
+CLIENT = str(Path(consumer.__file__).parent)
+CLOCKS = ("shell", "polling", "consuming", "blocking.threads", "blocking.waiting")
+
+
+class Thread(Client):
+    """What the consumer's thread is here: its sockets, and when it looks."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.shell: Any = None
+        self.stopped = False
+
+    # ---- for `Threaded`: its Sockets, and its Thread
+
+    def start(self) -> None:
+        pass
+
+    def join(self, timeout: float) -> None:
+        if not self.stopped:
+            self.stopped = True
+            self.shell._write()
+        for key in list(self.wires):
+            self.world.shut(self, key)
+
+    def wake(self) -> None:
+        self.world.push(self.world.now, self.guarded, self.turn, ())
+
+    def perform(self, action: NetworkAction) -> None:
+        match action:
+            case Open(key=key, host=host, port=port):
+                self.world.open(self, key, host, port)
+            case Write(key=key, data=data):
+                self.world.write_to(self, key, data)
+            case Shut(key=key):
+                self.world.shut(self, key)
+            case _:
+                raise AssertionError(action)
+
+    def write_at_once(self, todo: deque[NetworkAction]) -> bool:
+        if not isinstance(todo[0], Write):
+            return False
+        self.perform(todo.popleft())
+        return True
+
+    def close(self) -> None:
+        pass
+
+    # ---- for the world
+
+    def turn(self, happened: tuple[NetworkEvent, ...]) -> None:
+        if self.shell is not None and not self.shell._stop:
+            self.shell._turn(list(happened))
+        self.plan()
+
+    def due(self) -> int | None:
+        return None if self.shell is None or self.shell._stop else self.shell._sleeps_until
+
+    def tick(self) -> None:
+        self.turn(())
+
+    def opened(self, wire: Wire) -> None:
+        self.turn((Opened(wire.key),))
+
+    def refused(self, key: Any, why: str) -> None:
+        self.turn((Broken(key, why),))
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        self.turn((Data(wire.key, data),))
+
+    def broken(self, wire: Wire, why: str) -> None:
+        self.turn((Broken(wire.key, why),))
+
+
+class ByTurns(Consumer):
+    """Its thread runs while the application waits."""
+
+    there: Thread
+
+    async def _wait(self, seen: int, deadline: int) -> bool:
+        tracer = sys.gettrace()
+        sys.settrace(None)  # it isn't the application that runs now
+        try:
+            self.there.world.run(deadline - self.there.world.now, until=lambda: self._changes != seen)
+        finally:
+            sys.settrace(tracer)
+        return self._changes != seen
+
+    async def _result(self, future: Any) -> Any:
+        end = self.there.world.now + 300_000
+        while not future.done():
+            assert self.there.world.now < end, "a future that never ends"
+            await self._wait(self._changes, self.there.world.now + 60_000)
+        return future.result(0)
+
+
+# Python looks for signals where a function begins, behind each call of one that isn't Python's, and where a
+# loop goes round.
+LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD"))
+
+
+class CtrlC:
+    """Raises KeyboardInterrupt where Python looks for signals the n-th time in the client's code that the
+    application runs."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.where = ""
+        self._last: dict[FrameType, int] = {}  # the instruction that ran last, in each frame
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "call" and frame.f_back in self._last:
+            self._last[frame.f_back] = 0  # it is Python's
+        if not frame.f_code.co_filename.startswith(CLIENT):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            if self._last.get(frame, 0) in LOOKS:
+                self.left -= 1
+                if not self.left:
+                    self._raise(frame)
+            self._last[frame] = frame.f_code.co_code[frame.f_lasti]
+        elif event == "return":
+            self._last.pop(frame, None)
+        return self
+
+    def _raise(self, frame: FrameType | None) -> None:
+        sys.settrace(None)
+        while frame is not None and len(self.where) < 400:
+            code = frame.f_code
+            self.where += f" < {Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}"
+            frame = frame.f_back
+        self._last.clear()
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def by_turns(world: World, name: str, **options: Any) -> Iterator[ByTurns]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in CLOCKS:
+            patch.setattr(f"consumer.{module}.now", lambda: world.now)
+        there = Thread(world, name)
+        world.clients[name] = there
+        patch.setattr("consumer.blocking.threads.Sockets", lambda: there)
+        patch.setattr("consumer.blocking.threads.threading.Thread", lambda **_: there)
+        made = ByTurns(
+            ",".join(f"{host}:{port}" for host, port in world.addresses), client_id=name, **options
+        )
+        made.there = there
+        there.shell = made
+        made._sleeps_until = made._due()
+        there.plan()
+        try:
+            yield made
+        finally:
+            made.kill()

@@ -1,0 +1,140 @@
+"""Ctrl-C at any moment of any call: the next call goes on as if nothing had been, and loses nothing.
+
+Real signals, at each place where Python looks for them, in virtual time: see `by_turns`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer import RebalanceListener, TopicPartition
+from kproto.testing.world import World
+from tests.consumer.by_turns import ByTurns, CtrlC, by_turns
+
+SOME = 24
+GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest", "max_partition_fetch_bytes": 300}
+
+
+class Application:
+    """Calls the consumer; where Ctrl-C ends a call it goes on with the next."""
+
+    def __init__(self, consumer: ByTurns, ctrl_c: CtrlC) -> None:
+        self.consumer = consumer
+        self.ctrl_c = ctrl_c
+        self.interrupted = ""  # the call that was
+        self.read: dict[int, list[int]] = {0: [], 1: []}
+
+    def call(self, name: str, *args: Any) -> Any:
+        if self.interrupted:
+            return getattr(self.consumer, name)(*args)
+        sys.settrace(self.ctrl_c)
+        try:
+            return getattr(self.consumer, name)(*args)
+        except KeyboardInterrupt:
+            self.interrupted = name
+        finally:
+            sys.settrace(None)
+        return None
+
+    def sure(self, name: str, *args: Any) -> Any:
+        """Calls it again if it was interrupted."""
+        before = self.interrupted
+        found = self.call(name, *args)
+        return self.call(name, *args) if self.interrupted != before else found
+
+    def read_all(self, how: str) -> None:
+        """Within seconds, as nothing stands in the way."""
+        end = self.consumer.there.world.now + 10_000
+        while sum(map(len, self.read.values())) < 2 * SOME:
+            assert self.consumer.there.world.now < end, "it stands still"
+            HOW[how](self)
+
+    def poll(self) -> None:
+        for record in self.call("poll", 1.0, 5) or ():
+            self.read[record.partition].append(record.offset)
+
+    def poll_columns(self) -> None:
+        for batch in self.call("poll_columns", 1.0) or ():
+            self.read[batch.partition] += batch.columns.offset.tolist()
+
+    def iterate(self) -> None:
+        if (record := self.call("__next__")) is not None:
+            self.read[record.partition].append(record.offset)
+
+
+HOW: dict[str, Callable[[Application], None]] = {
+    "poll": Application.poll,
+    "poll_columns": Application.poll_columns,
+    "iterate": Application.iterate,
+}
+
+
+def written(seed: int = 1) -> World:
+    world = World({"t": 2}, seed=seed, trace=False)
+    for partition in (0, 1):
+        for number in range(SOME):
+            world.write("t", partition, str(number))
+    return world
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("how", HOW)
+@given(at=st.integers(1, 6_000))
+def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, at: int) -> None:
+    world = written()
+    ctrl_c = CtrlC(at)
+    with by_turns(world, "c", **GROUP) as consumer:
+        application = Application(consumer, ctrl_c)
+        application.sure("subscribe", ["t"])
+        application.read_all(how)
+        application.sure("commit")
+        committed = application.sure("committed")
+        application.sure("close")
+    everything = list(range(SOME))
+    assert application.read == {0: everything, 1: everything}, ctrl_c.where
+    assert {p.partition: known.offset for p, known in committed.items()} == {0: SOME, 1: SOME}, ctrl_c.where
+    if application.interrupted != "close":  # which ends at once then
+        assert world.cluster.coordinator.groups["g"].members == {}, ctrl_c.where
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@given(at=st.integers(1, 12_000))
+def test_while_another_member_comes_and_goes_every_record_is_read_once(at: int) -> None:
+    world = written()
+    ctrl_c = CtrlC(at)
+    told: list[tuple[str, int]] = []
+
+    class Listener(RebalanceListener):
+        def assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
+            told.append(("assigned", len(partitions)))
+
+        def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+            told.append(("revoked", len(partitions)))
+
+    def come() -> None:
+        other = world.join("other", topics=["t"], **GROUP, max_poll_records=1, enable_auto_commit=True)
+        other.works_ms = 100
+        world.later(6_000, other.close)
+
+    world.later(200, come)
+    with by_turns(world, "c", **GROUP) as consumer:
+        application = Application(consumer, ctrl_c)
+        application.sure("subscribe", ["t"], Listener())
+        while world.now < 1_030_000:
+            for record in application.call("poll", 1.0, 1) or ():
+                application.read[record.partition].append(record.offset)
+            world.run(100)  # its work
+        owned = sum(number if what == "assigned" else -number for what, number in told)
+        assert owned == len(consumer.assignment()) == 2, ctrl_c.where
+        application.sure("close")
+    other = [record.offset for record in world.clients["other"].records if record.partition == 0]
+    assert sorted(application.read[0] + other) == list(range(SOME)), ctrl_c.where
+    other = [record.offset for record in world.clients["other"].records if record.partition == 1]
+    assert sorted(application.read[1] + other) == list(range(SOME)), ctrl_c.where
+    assert other

@@ -1,0 +1,90 @@
+"""Handlers of signals wait while the engine is changed, and are what they were afterwards."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from consumer.blocking.signals import Held
+
+HEARD: list[str] = []
+
+
+def on_alarm(number: int, frame: object) -> None:
+    HEARD.append("alarm")
+    raise TimeoutError("alarm")
+
+
+def on_term(number: int, frame: object) -> None:
+    HEARD.append("term")
+    raise SystemExit(3)
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[dict[int, Any]]:
+    wanted = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: on_term, signal.SIGALRM: on_alarm}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    HEARD.clear()
+    yield wanted
+    after = {number: signal.signal(number, handler) for number, handler in before.items()}
+    assert after == wanted  # whatever happened
+
+
+def test_what_comes_within_is_heard_at_the_end() -> None:
+    within = False
+    with pytest.raises(KeyboardInterrupt), Held():
+        signal.raise_signal(signal.SIGINT)
+        within = True
+    assert within
+
+
+def test_each_is_heard_in_the_order_in_which_it_came_though_the_first_one_raises() -> None:
+    with pytest.raises(TimeoutError) as told, Held():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGALRM)
+    assert HEARD == ["term", "alarm"]
+    assert isinstance(told.value.__context__, SystemExit)
+
+
+def test_an_error_within_is_told_beside_the_signal() -> None:
+    with pytest.raises(KeyboardInterrupt) as told, Held():
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("mine")
+    assert isinstance(told.value.__context__, ValueError)
+
+
+def test_a_block_in_a_block_hears_nothing_until_the_outer_one_ends() -> None:
+    reached = False
+    with pytest.raises(KeyboardInterrupt), Held():
+        with Held():
+            signal.raise_signal(signal.SIGINT)
+        reached = True
+    assert reached
+
+
+def test_signals_that_are_ignored_or_the_systems_stay_so() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with Held():
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+        signal.raise_signal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, on_term)
+    signal.signal(signal.SIGALRM, on_alarm)
+
+
+def test_other_threads_hold_nothing() -> None:
+    seen: list[object] = []
+
+    def work() -> None:
+        with Held():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
