@@ -25,7 +25,7 @@ from consumer.security.names import NAMES
 from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 from kproto.group.assignors import Assignor
-from kproto.records import compression
+from kproto.records import codecs
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_no_client_goes_on_without_the_protocol_that_an_address_asks_for(text: s
 
 def test_a_producer_says_at_once_that_a_codec_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cramjam", None)
-    compression._cramjam.cache_clear()
+    codecs.cramjam.cache_clear()
     with pytest.raises(MissingExtra, match=r"kproto\[compression\]"):
         producer_options({"compression_type": "lz4"})
     assert producer_options({"compression_type": "gzip"}).compression_type == "gzip"

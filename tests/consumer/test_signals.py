@@ -34,36 +34,46 @@ def handlers() -> Iterator[dict[int, Any]]:
     assert after == wanted  # whatever happened
 
 
+def held(*steps: int | str | Exception) -> None:
+    """A block in which these happen: signals come, a word is heard, an error is raised."""
+    with Held():
+        for step in steps:
+            if isinstance(step, int):
+                signal.raise_signal(step)
+            elif isinstance(step, str):
+                HEARD.append(step)
+            else:
+                raise step
+
+
 def test_what_comes_within_is_heard_at_the_end() -> None:
-    within = False
-    with pytest.raises(KeyboardInterrupt), Held():
-        signal.raise_signal(signal.SIGINT)
-        within = True
-    assert within
+    with pytest.raises(KeyboardInterrupt):
+        held(signal.SIGINT, "went on")
+    assert HEARD == ["went on"]
 
 
 def test_each_is_heard_in_the_order_in_which_it_came_though_the_first_one_raises() -> None:
-    with pytest.raises(TimeoutError) as told, Held():
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGALRM)
-    assert HEARD == ["term", "alarm"]
+    with pytest.raises(TimeoutError) as told:
+        held(signal.SIGTERM, signal.SIGALRM, "went on")
+    assert HEARD == ["went on", "term", "alarm"]
     assert isinstance(told.value.__context__, SystemExit)
 
 
 def test_an_error_within_is_told_beside_the_signal() -> None:
-    with pytest.raises(KeyboardInterrupt) as told, Held():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError("mine")
+    with pytest.raises(KeyboardInterrupt) as told:
+        held(signal.SIGINT, ValueError("mine"))
     assert isinstance(told.value.__context__, ValueError)
 
 
 def test_a_block_in_a_block_hears_nothing_until_the_outer_one_ends() -> None:
-    reached = False
-    with pytest.raises(KeyboardInterrupt), Held():
+    def outer() -> None:
         with Held():
-            signal.raise_signal(signal.SIGINT)
-        reached = True
-    assert reached
+            held(signal.SIGINT, "inner")
+            HEARD.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        outer()
+    assert HEARD == ["inner", "outer"]
 
 
 def test_signals_that_are_ignored_or_the_systems_stay_so() -> None:
