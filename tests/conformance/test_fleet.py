@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any
@@ -174,15 +175,29 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
 
 
 def too_few_replicas(fleet: Fleet) -> None:
-    """min.insync.replicas is missed: the producer waits, and goes on."""
-    with traffic(fleet):
-        gone = sorted(fleet.nodes)[:2]
+    """min.insync.replicas is missed: the producer waits, and goes on.
+
+    Who is killed is listed, and counts as in sync, until its session is over: before that nothing is too few,
+    and a broker that is started again is "back" before it is there.
+    """
+    *gone, left = sorted(fleet.nodes)
+    with traffic(fleet) as seen:
         for node in gone:
             fleet.kill(node)
-        time.sleep(5)
+        until(lambda: fleet.up() == {left}, "the cluster lists who is left, and nobody else")
+        for one in seen.values():
+            until(partial(_in_sync, fleet, one.topic, [left]), "nobody else is in sync")
+        acknowledged = [len(one.sent) for one in seen.values()]
+        time.sleep(3)
+        assert [len(one.sent) for one in seen.values()] == acknowledged
         for node in gone:
             fleet.start(node)
         whole(fleet)
+
+
+def _in_sync(fleet: Fleet, topic: str, nodes: list[int]) -> bool:
+    found = fleet.partitions(topic).values()
+    return bool(found) and all(entry.isr_nodes == nodes for entry in found)
 
 
 def a_topic_is_deleted_and_created_anew(fleet: Fleet) -> None:
