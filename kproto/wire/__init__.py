@@ -9,19 +9,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from .message import (
-    FRESH,
-    Array,
-    Codecs,
-    Field,
-    Message,
-    Struct,
-    bind,
-    decode_from,
-    decode_views,
-    encode_pieces,
-    field,
-)
+from .binding import Codecs, bind
+from .message import FRESH, Array, Field, Message, Struct, decode_from, decode_views, encode_pieces, field
 from .types import (
     ZERO_UUID,
     Bool,

@@ -44,9 +44,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .binding import Decoder, Encoder
 from .decoding import DecoderSource, ViewSource
 from .encoding import EncoderSource
-from .message import Decoder, Encoder, Message, check_version
+from .message import Message, check_version
 
 
 def decoder(message: type[Message], version: int) -> Decoder:

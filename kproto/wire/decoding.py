@@ -11,8 +11,10 @@ from operator import length_hint
 from typing import Any
 
 from . import calls
+from .binding import Decoder
+from .fields import LATE
 from .interpret import smallest
-from .message import LATE, Array, Decoder, Field, Message, Struct
+from .message import Array, Field, Message, Struct
 from .shapes import FEW, Fill, Layouts, Part, Pattern
 from .source import Source, spell
 from .types import Primitive

@@ -8,8 +8,10 @@ from functools import cache, partial
 from typing import Any
 
 from . import calls
+from .binding import Encoder
+from .fields import LATE
 from .interpret import uvarint
-from .message import LATE, Array, Encoder, Field, Message, Struct
+from .message import Array, Field, Message, Struct
 from .source import Source, spell
 from .types import Primitive
 

@@ -28,9 +28,10 @@ from operator import length_hint
 from typing import Any, cast
 
 from . import interpret
+from .binding import Decoder
 from .calls import REMEMBERED
 from .decoding import DecoderSource
-from .message import UNREADABLE, Array, Decoder, Field, Message, Struct, check_version, fresh
+from .message import UNREADABLE, Array, Field, Message, Struct, check_version, fresh
 from .shapes import Fill, Layout, Layouts, Part, Pattern
 from .types import Primitive
 

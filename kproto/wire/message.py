@@ -37,94 +37,32 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, SupportsIndex, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, Self, SupportsIndex, TypeVar, dataclass_transform
 
 import msgspec
 
 from ..errors import DecodeError, UnsupportedVersion
+from .binding import Compiled, Decoder, Encoder, bound
+from .fields import FRESH, LATE, REQUIRED, Options, field, misfit
 from .types import ALL_VERSIONS, NO_VERSIONS, Primitive, Versions
 
-T = TypeVar("T")
+__all__ = [
+    "FRESH",
+    "UNREADABLE",
+    "Array",
+    "Field",
+    "Message",
+    "Struct",
+    "check_version",
+    "decode_from",
+    "decode_views",
+    "encode_pieces",
+    "field",
+    "fresh",
+]
 
 UNREADABLE = (struct.error, ValueError, IndexError, DecodeError)
 """All that a compiled decoder raises on malformed bytes. UnicodeDecodeError is a ValueError."""
-
-
-class _Marker:
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return self.name
-
-    def __reduce__(self) -> str:
-        return self.name
-
-
-REQUIRED = _Marker("REQUIRED")
-LATE = _Marker("LATE")
-"""What the slot of a fresh struct holds until somebody looks at it; see `_made_late`."""
-
-FRESH: Any = _Marker("FRESH")
-"""The default of a struct field: a new struct, all of its parts at their defaults."""
-
-
-class _Options(msgspec.Struct, frozen=True):
-    """What `field()` was called with, until the annotations are resolved."""
-
-    versions: str | None
-    default: object
-    nullable: str | None
-    tag: int | None
-    tagged: str | None
-    ignorable: bool
-    map_key: bool
-    flexible: str | None
-
-
-@overload
-def field(
-    versions: str | None = None,
-    *,
-    default: T,
-    nullable: str | None = None,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-    map_key: bool = False,
-    flexible: str | None = None,
-) -> T: ...
-@overload
-def field(
-    versions: str | None = None,
-    *,
-    nullable: str | None = None,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-    map_key: bool = False,
-    flexible: str | None = None,
-) -> Any: ...
-def field(
-    versions: str | None = None,
-    *,
-    default: Any = REQUIRED,
-    nullable: str | None = None,
-    tag: int | None = None,
-    tagged: str | None = None,
-    ignorable: bool = False,
-    map_key: bool = False,
-    flexible: str | None = None,
-) -> Any:
-    """Declare what the annotation of a field can't say; the module docstring has the rules.
-
-    `versions`, `nullable` and `tagged` are ranges such as "5+". `map_key` marks the fields that Kafka keys
-    its collections by; it is kept for readers and doesn't change the bytes. `flexible="none"` keeps the
-    field in its old form in flexible versions (only RequestHeader.client_id does that).
-    """
-    return _Options(versions, default, nullable, tag, tagged, ignorable, map_key, flexible)
 
 
 class Array(msgspec.Struct, frozen=True):
@@ -194,7 +132,7 @@ class _Doc(str):
         self.owner = owner
 
     def __get__(self, instance: object, owner: type[Struct]) -> str:
-        told: str = _bound[0].describe(owner, str(self))
+        told: str = bound[0].describe(owner, str(self))
         return told
 
     def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
@@ -204,28 +142,13 @@ class _Doc(str):
 class _Explaining(msgspec.StructMeta):
     """The class of messages: who calls one with what it can't take is told its name and its fields."""
 
+    __options__: Mapping[str, Options]
+
     def __call__(cls, *values: Any, **named: Any) -> Any:
         try:
             return super().__call__(*values, **named)
         except TypeError as error:
-            raise TypeError(_misfit(cls, values, named) or str(error)) from None
-
-
-def _misfit(cls: Any, values: tuple[object, ...], named: Mapping[str, object]) -> str:
-    """What is wrong with the arguments of a struct, or nothing that is known."""
-    from difflib import get_close_matches
-
-    name = cls.__name__
-    fields: dict[str, _Options] = cls.__options__
-    if values:
-        return f"{name}: {len(values)} values have no name; fields are given by name: {', '.join(fields)}"
-    for key in named:
-        if key not in fields:
-            near = get_close_matches(key, fields, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields) or 'none'}"
-            return f"{name} has no field {key!r}; {hint}"
-    missing = [key for key, options in fields.items() if options.default is REQUIRED and key not in named]
-    return f"{name} needs {' and '.join(missing)}, too" if missing else ""
+            raise TypeError(misfit(cls.__name__, cls.__options__, values, named) or str(error)) from None
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -246,13 +169,13 @@ class _Declaring(msgspec.StructMeta):
             declaring = super().__new__(mcs, name, bases, namespace)
             declaring.__plain__ = msgspec.StructMeta(name, plain, namespace)
             return declaring
-        options: dict[str, _Options] = {}
+        options: dict[str, Options] = {}
         annotations: dict[str, Any] = {}
         for key, text in namespace.get("__annotations__", {}).items():
             if key.startswith("_") or str(text).startswith("ClassVar"):
                 continue
             given = namespace.get(key, REQUIRED)
-            options[key] = given if isinstance(given, _Options) else field(default=given)
+            options[key] = given if isinstance(given, Options) else field(default=given)
             annotations[key] = text
             namespace[key] = _default(name, key, options[key].default)
         annotations["_tags"] = "dict[int, bytes] | None"
@@ -327,7 +250,7 @@ class Struct(_Slots, metaclass=_Declaring):
     """A part of a message. Subclass it with annotated fields."""
 
     __fields__ = _Fields()
-    __options__: ClassVar[dict[str, _Options]]
+    __options__: ClassVar[dict[str, Options]]
     __resolved__: ClassVar[tuple[Field, ...] | None]
     __make__: ClassVar[Callable[..., Any]]
     """What decoders call, with values in declared order; it explains nothing."""
@@ -363,46 +286,6 @@ class Struct(_Slots, metaclass=_Declaring):
         return f"{type(self).__qualname__}({', '.join(parts)})"
 
 
-Decoder = Callable[[Any, int], tuple[Any, int]]
-Encoder = Callable[[Any], bytes]
-
-
-class Codecs(msgspec.Struct, frozen=True):
-    """What messages are encoded and decoded with. The codecs read declarations, so they come after them, and
-    the package binds them (`bind`)."""
-
-    decoder: Callable[[Any, int], Decoder]
-    encoder: Callable[[Any, int], Encoder]
-    view_decoder: Callable[[Any, int], Decoder]
-    piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
-    read: Callable[[Any, bytes, int, int], tuple[Any, int]]
-    """Read a message slowly, and say what is wrong with it, and where."""
-    write: Callable[[Any, int], bytes]
-    """The same for writing."""
-    describe: Callable[[Any, str], str]
-    """The docstring of a declaration, which may have one of its own."""
-
-
-_bound: list[Codecs] = []
-
-
-def bind(codecs: Codecs) -> None:
-    """Let all messages use these."""
-    _bound[:] = [codecs]
-
-
-class _Compiled(dict[int, Any]):
-    """version -> compiled function, made at its first use; `kind` is the name of its maker in `Codecs`."""
-
-    def __init__(self, message: Any, kind: str) -> None:
-        self.message = message
-        self.kind = kind
-
-    def __missing__(self, version: int) -> Any:
-        self[version] = made = getattr(_bound[0], self.kind)(self.message, version)
-        return made
-
-
 class Message(Struct):
     """A whole message: a request, a response or a data message.
 
@@ -434,7 +317,7 @@ class Message(Struct):
             return type(self).__encoders__[version](self)
         except Exception:  # whatever it is, the slow codec finds the field and says what is wrong with it
             pass
-        return _bound[0].write(self, version)
+        return bound[0].write(self, version)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview, version: int) -> Self:
@@ -449,7 +332,7 @@ class Message(Struct):
             return message
         except UNREADABLE:
             pass
-        message = _bound[0].read(cls, buffer, 0, version)[0]  # which says what is wrong, and where
+        message = bound[0].read(cls, buffer, 0, version)[0]  # which says what is wrong, and where
         return message
 
 
@@ -460,10 +343,10 @@ def _set_versions(
     cls.__api_key__ = api_key
     cls.__versions__ = Versions.parse(versions)
     cls.__flexible__ = Versions.parse(flexible)
-    cls.__decoders__ = _Compiled(cls, "decoder")
-    cls.__encoders__ = _Compiled(cls, "encoder")
-    cls.__view_decoders__ = _Compiled(cls, "view_decoder")
-    cls.__piece_encoders__ = _Compiled(cls, "piece_encoder")
+    cls.__decoders__ = Compiled(cls, "decoder")
+    cls.__encoders__ = Compiled(cls, "encoder")
+    cls.__view_decoders__ = Compiled(cls, "view_decoder")
+    cls.__piece_encoders__ = Compiled(cls, "piece_encoder")
 
 
 M = TypeVar("M", bound=Message)
@@ -481,7 +364,7 @@ def decode_from(
         return message.__decoders__[version](buffer, offset)
     except UNREADABLE:
         pass
-    return _bound[0].read(message, buffer, offset, version)
+    return bound[0].read(message, buffer, offset, version)
 
 
 def decode_views(message: type[M], data: bytes | bytearray, offset: int, version: int) -> tuple[M, int]:
@@ -494,7 +377,7 @@ def decode_views(message: type[M], data: bytes | bytearray, offset: int, version
         return message.__view_decoders__[version](data, offset)
     except UNREADABLE:
         pass
-    return _bound[0].read(message, bytes(data), offset, version)
+    return bound[0].read(message, bytes(data), offset, version)
 
 
 def encode_pieces(message: Message, version: int) -> list[bytes]:
@@ -503,7 +386,7 @@ def encode_pieces(message: Message, version: int) -> list[bytes]:
         return type(message).__piece_encoders__[version](message)
     except Exception:  # as in `Message.encode`
         pass
-    return [_bound[0].write(message, version)]
+    return [bound[0].write(message, version)]
 
 
 def check_version(message: type[Message], version: int) -> None:
@@ -546,7 +429,7 @@ def _resolve(cls: type[Struct], outer: tuple[type[Struct], ...]) -> tuple[Field,
     return tuple(fields)
 
 
-def _field(name: str, options: _Options, hint: Any) -> Field:
+def _field(name: str, options: Options, hint: Any) -> Field:
     kind, may_be_null = _kind(hint)
     if options.nullable is not None and not may_be_null:
         raise TypeError("nullable= needs an annotation with | None")

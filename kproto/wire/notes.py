@@ -22,7 +22,8 @@ import tokenize
 from dataclasses import dataclass
 from functools import cache
 
-from .message import FRESH, REQUIRED, Array, Field, Message, Struct
+from .fields import REQUIRED
+from .message import FRESH, Array, Field, Message, Struct
 from .types import ALL_VERSIONS, ZERO_UUID, Primitive, Versions
 
 

@@ -32,7 +32,8 @@ from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicP
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kproto.records import Record, batches, encode_batch
 from kproto.txn.transaction import OFFSETS_TOPIC
-from kproto.wire.message import REQUIRED, Message
+from kproto.wire.fields import REQUIRED
+from kproto.wire.message import Message
 from tests.broker.sockets import Socket
 from tests.conformance.odd_requests import NO_ID, NOW, SOME_ID, Scene, drawn
 

@@ -1,0 +1,46 @@
+"""What messages are encoded and decoded with: codecs read declarations, so they are bound to them later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+Decoder = Callable[[Any, int], tuple[Any, int]]
+Encoder = Callable[[Any], bytes]
+
+
+class Codecs(msgspec.Struct, frozen=True):
+    """All of them. Next: `bind`."""
+
+    decoder: Callable[[Any, int], Decoder]
+    encoder: Callable[[Any, int], Encoder]
+    view_decoder: Callable[[Any, int], Decoder]
+    piece_encoder: Callable[[Any, int], Callable[[Any], list[bytes]]]
+    read: Callable[[Any, bytes, int, int], tuple[Any, int]]
+    """Read a message slowly, and say what is wrong with it, and where."""
+    write: Callable[[Any, int], bytes]
+    """The same for writing."""
+    describe: Callable[[Any, str], str]
+    """The docstring of a declaration, which may have one of its own."""
+
+
+bound: list[Codecs] = []
+
+
+def bind(codecs: Codecs) -> None:
+    """Let all messages use these."""
+    bound[:] = [codecs]
+
+
+class Compiled(dict[int, Any]):
+    """version -> compiled function, made at its first use; `kind` is the name of its maker in `Codecs`."""
+
+    def __init__(self, message: Any, kind: str) -> None:
+        self.message = message
+        self.kind = kind
+
+    def __missing__(self, version: int) -> Any:
+        self[version] = made = getattr(bound[0], self.kind)(self.message, version)
+        return made
