@@ -205,3 +205,11 @@ def test_every_story_that_is_cited_exists() -> None:
     room = DOCS.parent / "kproto"
     text = "\n".join(path.read_text() for path in [*room.rglob("*.py"), *DOCS.rglob("*.md")])
     assert set(re.findall(r"\bS[0-3]-\d+\b", text)) - told == set()
+
+
+def test_the_stories_that_the_lessons_call_played_with_the_originals_are_those_that_the_judges_name() -> None:
+    page = DOCS / "lessons" / "README.md"
+    table = [line for line in page.read_text().splitlines() if re.match(r"\| 00\d \|", line)]
+    judges = (DOCS.parent / "tests" / "conformance").glob("test_document_*.py")
+    named = {story for one in judges for story in re.findall(r"\bS[0-3]-\d+[a-m]?\b", one.read_text())}
+    assert set(re.findall(r"\bS[0-3]-\d+[a-m]?\b", "\n".join(table))) == named

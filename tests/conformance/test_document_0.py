@@ -123,4 +123,4 @@ def test_the_documents_program_prints_what_its_scenarios_say(brokers: dict[int, 
     assert {name: printed for name, (printed, _) in found.items()} == {
         name: modelled(one) for name, one in schedules.items()
     }
-    assert {committed for _, committed in found.values()} == {COMMITTED}
+    assert {committed for _, committed in found.values()} == {COMMITTED}, "S0-10"

@@ -140,6 +140,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 
 
 def test_the_documents_programs_find_new_partitions_as_it_says(broker: tuple[str, str]) -> None:
+    """S1-2, S1-3, S1-14, S1-17, and of S1-25's table all but sarama-cluster, which S1-9 has."""
     kind, bootstrap = broker
     for client in ("sarama", "kafka-go"):
         _words(client, bootstrap, "", False)  # built once, before they all want it
