@@ -82,6 +82,11 @@ class Side:
         while any(self.fetch(partition)[0] != "NONE" for partition in range(2)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        # A new broker's first producer has the id 0, which says nobody elsewhere: no play has it.
+        first = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+        while self.ask(first, 5).error_code:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
     def close(self) -> None:
         self.socket.socket.close()
