@@ -79,6 +79,15 @@ class Both:
         kafka, ours = self.answers(request, version)
         assert seen(ours) == seen(kafka), f"{request}"
 
+    def come_to_agree(self, request: Message) -> None:
+        """A real broker hears a little later from its controller what was changed."""
+        end = time.monotonic() + 20
+        kafka, ours = map(seen, self.answers(request))
+        while kafka != ours and time.monotonic() < end:
+            time.sleep(0.02)
+            kafka, ours = map(seen, self.answers(request))
+        assert ours == kafka, f"{request}"
+
     def agree_in_session(self, epoch: int, *topics: Any, forget: tuple[ForgottenTopic, ...] = ()) -> None:
         """A fetch in the session that each broker gave to its own client."""
         got = []
@@ -263,11 +272,17 @@ def test_records_are_produced_and_refused_alike(both: Both) -> None:
 
 
 def test_records_without_keys_are_refused_alike_by_compacted_topics(both: Both) -> None:
-    both.create(1)
+    both.create(2)
     change = AlterableConfig(name="cleanup.policy", config_operation=0, value="compact")
     resource = AlterConfigsResource(resource_type=2, resource_name=both.topic, configs=[change])
     both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-    time.sleep(0.1)  # Kafka's broker hears of it from its controller
+    end = time.monotonic() + 20  # Kafka's broker hears of it from its controller
+    while not all(
+        answer.responses[0].partition_responses[0].error_code
+        for answer in both.answers(producing(both.topic, fresh(b"no key"), 1), 12)
+    ):
+        assert time.monotonic() < end
+        time.sleep(0.02)
     late = NOW + 86_400_000
     for times, keys in [
         ((NOW, NOW, NOW), (b"k", None, None)),
@@ -452,8 +467,7 @@ def test_configs_are_described_and_altered_alike(both: Both) -> None:
         change = AlterableConfig(name=config, config_operation=operation, value=value)
         resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
         both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-        time.sleep(0.1)  # Kafka's broker hears of it from its controller
-        both.agree(describing(2, name, "retention.ms", "cleanup.policy", "none.such"))
+        both.come_to_agree(describing(2, name, "retention.ms", "cleanup.policy", "none.such"))
     twice = [AlterableConfig(name="retention.ms", config_operation=0, value=value) for value in "12"]
     resource = AlterConfigsResource(resource_type=2, resource_name=name, configs=twice)
     both.agree(IncrementalAlterConfigsRequest(resources=[resource], validate_only=True))

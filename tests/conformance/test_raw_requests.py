@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,9 @@ BROKERS = {
         "offset.metadata.max.bytes": "10",
     },
 }
+
+TRIES = 3
+"""So often a play with waits is given where it fails: its sessions take seconds, and machines stand still."""
 
 every_play = pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.title)
 
@@ -74,14 +77,32 @@ def test_the_coordinator_answers_as_written(play: Play) -> None:
 def test_kafka_answers_as_written_and_the_embedded_broker_like_kafka(
     play: Play, real_brokers: RealBrokers
 ) -> None:
-    kafka = list(Company(real_brokers.scene(play.broker), new_group(play)).give(play))
+    kafka = in_time(play, lambda: on_kafka(play, real_brokers.scene(play.broker)))
+    with embedded_scene(play.broker) as scene:
+        in_time(play, lambda: like_kafka(play, scene, kafka))
+
+
+def in_time(play: Play, give: Callable[[], list[Seen]]) -> list[Seen]:
+    """A play without waits is given once, one with them again where a session may have been over too soon."""
+    for _ in range(TRIES - 1 if any(line.verb == "wait" for line in play.lines) else 0):
+        with contextlib.suppress(AssertionError):
+            return give()
+    return give()
+
+
+def on_kafka(play: Play, scene: Listening) -> list[Seen]:
+    kafka = list(Company(scene, new_group(play)).give(play))
     for line, seen in kafka:
         wanted = line.on_kafka or line.expected
         assert fits(wanted, seen), "Kafka, " + told(line, seen, wanted)
-    with embedded_scene(play.broker) as scene:
-        for (line, ours), (_, theirs) in zip(Company(scene, new_group(play)).give(play), kafka, strict=True):
-            assert fits(line.expected, ours), "embedded, " + told(line, ours, line.expected)
-            assert line.on_kafka or ours == theirs, "embedded, " + told(line, ours, theirs)
+    return [seen for _, seen in kafka]
+
+
+def like_kafka(play: Play, scene: Listening, kafka: list[Seen]) -> list[Seen]:
+    for (line, ours), theirs in zip(Company(scene, new_group(play)).give(play), kafka, strict=True):
+        assert fits(line.expected, ours), "embedded, " + told(line, ours, line.expected)
+        assert line.on_kafka or ours == theirs, "embedded, " + told(line, ours, theirs)
+    return kafka
 
 
 def test_a_wrong_answer_is_noticed() -> None:
