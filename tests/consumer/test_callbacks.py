@@ -34,7 +34,7 @@ def broker() -> Iterator[str]:
         yield server.bootstrap
 
 
-def read(consumer: Consumer, count: int = 100, seconds: float = 10) -> set[tuple[int, int]]:
+def read(consumer: Consumer, count: int = 100, seconds: float = 30) -> set[tuple[int, int]]:
     """Polls until so many different records came."""
     found: set[tuple[int, int]] = set()
     end = time.monotonic() + seconds

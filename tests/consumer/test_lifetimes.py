@@ -56,7 +56,7 @@ def broker() -> Iterator[str]:
         yield server.bootstrap
 
 
-def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end

@@ -58,7 +58,7 @@ def values(broker: str, count: int) -> list[bytes]:
     with Consumer(broker, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition("t", index) for index in range(2)])
         found: list[bytes] = []
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while len(found) < count and time.monotonic() < end:
             found += [record.value or b"" for record in consumer.poll(0.2)]
         found += [record.value or b"" for record in consumer.poll(0.2)]

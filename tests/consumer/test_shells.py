@@ -56,7 +56,7 @@ def fill(broker: str, count: int, partition: int = 0) -> None:
             producer.send("t", b"%d" % number, partition=partition)
 
 
-def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end

@@ -78,7 +78,7 @@ def told(perform: Callable[[Sockets], object], enough: Callable[[list[NetworkEve
     sockets, events = Sockets(), list[NetworkEvent]()
     try:
         perform(sockets)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while not enough(events):
             assert time.monotonic() < end, events
             events += sockets.wait(0.1)
