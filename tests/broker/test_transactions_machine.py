@@ -292,15 +292,13 @@ def watched() -> Iterator[set[tuple[Kind, S]]]:
 
 
 def test_whatever_producers_do_transactions_are_transactions_and_the_table_says_so() -> None:
+    wanted = {(kind, S.ONGOING) for kind in (Kind.INIT, Kind.END_NEW, Kind.END_OLD, Kind.DEADLINE)}
     with watched() as entered:
         explore(60)
-    for key in (
-        (Kind.INIT, S.ONGOING),
-        (Kind.END_NEW, S.ONGOING),
-        (Kind.END_OLD, S.ONGOING),
-        (Kind.DEADLINE, S.ONGOING),
-    ):
-        assert key in entered
+        for _ in range(5):  # what is drawn may leave one out
+            if not wanted <= entered:
+                explore(60)
+    assert wanted <= entered
 
 
 # Mutants.

@@ -174,7 +174,11 @@ def by_turns(world: World, name: str, **options: Any) -> Iterator[ByTurns]:
         there.shell = made
         made._sleeps_until = made._due()
         there.plan()
+        before = signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # a job in the background ignores it
         try:
             yield made
         finally:
+            signal.signal(signal.SIGINT, before)
             made.kill()

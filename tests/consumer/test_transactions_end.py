@@ -292,11 +292,13 @@ def ctrl_c(moment: int) -> Iterator[None]:
             if not left:
                 signal.raise_signal(signal.SIGINT)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     sys.setprofile(count)
     try:
         yield
     finally:
         sys.setprofile(None)
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
