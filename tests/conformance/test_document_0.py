@@ -60,8 +60,8 @@ def modelled(program: Program) -> list[Printed]:
     return [_told(iter(one.prints)) for one in handler.requests]
 
 
-AT_ONCE = 6
-"""So often a program is run whose join has to be over within milliseconds, on a machine that others use."""
+TRIES = 6
+"""So often a program is run at most: its steps are milliseconds apart, on a machine that others use."""
 
 
 def original(program: Program, bootstrap: str, name: str) -> tuple[list[Printed], int]:
@@ -115,11 +115,10 @@ def test_the_documents_program_prints_what_its_scenarios_say(brokers: dict[int, 
         asked = {name: pool.submit(run, one) for name, one in schedules.items() if one.join_ms}
         found = {name: one.result() for name, one in asked.items()}
     for name, one in schedules.items():
-        if not one.join_ms:  # alone it has the best chance to take none
-            for _ in range(AT_ONCE):
-                found[name] = run(one)
-                if found[name][0] == modelled(one):
-                    break
+        for _ in range(TRIES):  # alone: so a join that takes no time has the best chance
+            if name in found and found[name][0] == modelled(one):
+                break
+            found[name] = run(one)
     assert {name: printed for name, (printed, _) in found.items()} == {
         name: modelled(one) for name, one in schedules.items()
     }
