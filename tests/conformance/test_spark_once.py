@@ -5,6 +5,7 @@ KPROTO_SPARK_KILLS says how often tasks are killed, KPROTO_SEED when; it is prin
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -69,6 +70,12 @@ def test_a_task_that_fails_leaves_nothing_and_its_repetition_writes_all(place: P
     assert place.seen() == [*"abc"]
 
 
+def send(process: Any, number: int) -> None:
+    """Also to one that was about to end: it may have, meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+
+
 def test_of_two_that_run_the_same_task_one_writes(place: Place) -> None:
     writer = sink(KprotoStreamWriter, place)
 
@@ -109,7 +116,7 @@ def test_whenever_tasks_are_killed_or_stopped_every_row_is_seen_once(place: Plac
         began, process = time.monotonic(), start()
         process.join(random.uniform(0, 1.5 * took) if random.random() < 0.7 else None)
         if process.is_alive() and random.random() < 0.3:
-            os.kill(process.pid, signal.SIGSTOP)  # a zombie: it goes on when others have done its work
+            send(process, signal.SIGSTOP)  # a zombie: it goes on when others have done its work
             stopped.append(process)
         elif process.is_alive():
             process.kill()
@@ -125,10 +132,10 @@ def test_whenever_tasks_are_killed_or_stopped_every_row_is_seen_once(place: Plac
             batch += 1
         if stopped and random.random() < 0.3:
             zombie = stopped.pop()
-            os.kill(zombie.pid, signal.SIGCONT)
+            send(zombie, signal.SIGCONT)
             zombie.join()
     for zombie in stopped:
-        os.kill(zombie.pid, signal.SIGCONT)
+        send(zombie, signal.SIGCONT)
         zombie.join()
     last = start()
     last.join()
