@@ -36,8 +36,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, get_args
 
-from ..error_codes import ErrorCode
-from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from .member_events import (
     JAVA,
     Action,
@@ -74,9 +72,7 @@ from .member_leaving import (
     close,
     close_now,
     close_sooner,
-    encountered,
     fail,
-    fence,
     forget_let_go,
     forget_membership,
     in_version,
@@ -86,7 +82,6 @@ from .member_leaving import (
     let_go_then,
     lose_coordinator,
     released_to_leave,
-    reset,
     send_leave,
     sync_answered_leaving,
 )
@@ -102,21 +97,17 @@ from .member_state import (
     MemberState,
     S,
     growing,
-    heard,
     heartbeat_failed,
     heartbeats,
-    is_present,
     move,
     poll_watched,
     want_rejoin,
 )
+from .member_staying import beat, commit_answered, heartbeat_answered, session_timed_out
 from .reasons import (
-    ALREADY_REBALANCING,
     BEING_CLOSED,
-    COMMIT_WHILE_REBALANCING,
     LEFT_BY_ITSELF,
     METADATA_CHANGED,
-    NO_ANSWER,
     POLL_TIMEOUT,
     REVOKED_SOME,
     UNSUBSCRIBED,
@@ -337,50 +328,6 @@ def _leave_failed(member: Member, event: Failed, now: int, out: Out) -> None:
         close_now(member, out)
 
 
-# Staying
-
-
-def _heartbeat_answered(member: Member, event: Received, now: int, out: Out) -> None:
-    request, answer = event.request, event.response
-    assert isinstance(request, HeartbeatRequest)
-    assert isinstance(answer, HeartbeatResponse)
-    if request is member.heartbeat:
-        member.heartbeat = None
-    code = answer.error_code
-    if code == ErrorCode.NONE:
-        heard(member, now)
-    elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
-        heartbeat_failed(member, now)
-        lose_coordinator(member, now)
-    elif not is_present(member, request.generation_id, request.member_id):
-        return
-    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-        heard(member, now)
-        if member.state in (S.stable, S.adopting):
-            want_rejoin(member, ALREADY_REBALANCING)
-    elif code == ErrorCode.FENCED_INSTANCE_ID:
-        fence(member, "Heartbeat", out)
-    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-        encountered(member, code, "HEARTBEAT", out)
-    else:
-        heartbeat_failed(member, now)
-
-
-def _commit_answered(member: Member, event: CommitAnswered, now: int, out: Out) -> None:
-    code = event.error_code
-    if code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.REQUEST_TIMED_OUT):
-        lose_coordinator(member, now)
-    elif not is_present(member, event.generation, event.member_id):
-        return
-    elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-        if member.state in (S.stable, S.adopting):
-            want_rejoin(member, COMMIT_WHILE_REBALANCING)
-    elif code == ErrorCode.FENCED_INSTANCE_ID:
-        fence(member, "OffsetCommit", out)
-    elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-        encountered(member, code, "OFFSET_COMMIT", out)
-
-
 # Time
 
 
@@ -397,30 +344,11 @@ def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
     if not heartbeats(member) or not (known or member.config.policy.lose_on_session_timeout):
         return
     if member.session_at is not None and now >= member.session_at:
-        _session_timed_out(member, now, out)
+        session_timed_out(member, now, out)
     elif (
         known and member.heartbeat is None and member.heartbeat_at is not None and now >= member.heartbeat_at
     ):
-        _beat(member, now, out)
-
-
-def _session_timed_out(member: Member, now: int, out: Out) -> None:
-    if member.config.policy.lose_on_session_timeout:
-        reset(member, NO_ANSWER, out, keep_id=True)
-    lose_coordinator(member, now)
-
-
-def _beat(member: Member, now: int, out: Out) -> None:
-    assert member.generation is not None
-    request = HeartbeatRequest(
-        group_id=member.config.group_id,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        group_instance_id=member.config.group_instance_id,
-    )
-    member.heartbeat = request
-    member.heartbeat_at = now + member.config.heartbeat_interval_ms
-    out.append(Send(request))
+        beat(member, now, out)
 
 
 def _drop(member: Member, out: Out) -> None:
@@ -509,9 +437,9 @@ TABLE: dict[str, dict[MemberState, Handler]] = {
     "SyncGroupAnswered": _only(
         sync_answered, S.syncing, unsubscribing=sync_answered_leaving, closing=sync_answered_leaving
     ),
-    "HeartbeatAnswered": _only(_heartbeat_answered, *_MEMBER, S.unsubscribing, S.closing),
+    "HeartbeatAnswered": _only(heartbeat_answered, *_MEMBER, S.unsubscribing, S.closing),
     "LeaveGroupAnswered": _only(leave_answered, S.leaving),
-    "CommitAnswered": _only(_commit_answered, *_MEMBER, S.unsubscribing, S.closing),
+    "CommitAnswered": _only(commit_answered, *_MEMBER, S.unsubscribing, S.closing),
     "Metadata": _row(metadata, planning=metadata_for_plan, closed=_ignored),
     "Close": _row(close, closing=close_sooner, leaving=close_sooner, closed=_ignored),
     "Tick": _row(_tick, idle=_ignored, closed=_ignored),

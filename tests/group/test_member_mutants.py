@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kproto.group import leader, member, member_joining, member_leaving, member_state
+from kproto.group import leader, member, member_joining, member_leaving, member_state, member_staying
 from kproto.group.assignors import ASSIGNORS, Assignor, sticky
 from kproto.group.member import EDGES, Close, Fatal, Member, MemberState, Unsubscribe
 from kproto.group.subscription import Claim
@@ -26,7 +26,7 @@ from tests.group import (
     test_member_staying,
 )
 
-CODE = [member, member_joining, member_leaving, member_state, leader]
+CODE = [member, member_joining, member_leaving, member_staying, member_state, leader]
 CLAIMS = [
     test_member_crowd,
     test_member_staying,
@@ -46,9 +46,10 @@ def mutant(change: Callable[[Patch], None]) -> Callable[[Patch], None]:
 
 def replace(patch: Patch, name: str, new: Any) -> None:
     """Put `new` wherever the code knows `name`."""
-    for module in CODE:
-        if hasattr(module, name):
-            patch.setattr(module, name, new)
+    knowing = [module for module in CODE if hasattr(module, name)]
+    assert knowing, f"{name!r} is nowhere in the code that is broken"
+    for module in knowing:
+        patch.setattr(module, name, new)
 
 
 def claims(*modules: ModuleType) -> Iterator[Callable[[], None]]:
@@ -202,7 +203,7 @@ def the_poll_interval_does_not_count(patch: Patch) -> None:
 
 @mutant
 def a_silent_coordinator_is_waited_for(patch: Patch) -> None:
-    replace(patch, "_session_timed_out", lambda who, now, out: None)
+    replace(patch, "session_timed_out", lambda who, now, out: None)
 
 
 @mutant
