@@ -89,11 +89,16 @@ class InThread:
         raise NotImplementedError
 
 
-def at_hand() -> tuple[list[str], int]:
-    """Our clients' threads, and how many sockets this process has open."""
-    threads = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("kproto"))
-    sockets = 0
-    for entry in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # the one that lists them
-            sockets += os.readlink(f"/proc/self/fd/{entry}").startswith("socket:")
-    return threads, sockets
+def at_hand() -> set[str]:
+    """Our clients' threads and the sockets that this process has open, each by a name that no other has."""
+    threads = {f"{one.name} ({one.ident})" for one in threading.enumerate() if one.name.startswith("kproto")}
+    files = {socket_at(int(entry)) for entry in os.listdir("/proc/self/fd")}
+    return threads | files - {""}
+
+
+def socket_at(file: int) -> str:
+    """The socket with this number; "" for other files, and where none is open any more."""
+    with suppress(OSError):
+        if (found := os.readlink(f"/proc/self/fd/{file}")).startswith("socket:"):
+            return found
+    return ""

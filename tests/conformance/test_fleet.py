@@ -170,7 +170,7 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
         assert {who: round(seconds, 1) for who, (seconds, _) in took.items() if seconds > 5.5} == {}
         assert isinstance(took["Producer"][1], RequestTimedOut)  # records stayed behind
         assert isinstance(took["AsyncProducer"][1], RequestTimedOut)
-        assert ours(fleet) == before
+        assert not (left := ours(fleet) - before), left
         whole(fleet)
 
 
