@@ -22,11 +22,21 @@ _signal: Any = import_module("_signal")
 _NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGBREAK")
 _NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 
+EVERY = tuple(sorted(map(int, signal.valid_signals())))
+"""Those of all signals: to ask for each takes some microseconds."""
+
 
 class Held:
-    """In this block no handler is called; those that were due are called at its end, and may raise there."""
+    """In this block no handler is called; those that were due are called at its end, and may raise there.
 
-    __slots__ = ("_due", "_handlers")
+    Where the block waits, `came` ends that: it is called when a signal has come.
+    """
+
+    __slots__ = ("_came", "_due", "_handlers", "_numbers")
+
+    def __init__(self, came: Callable[[], object] | None = None, numbers: tuple[int, ...] = _NUMBERS) -> None:
+        self._came = came
+        self._numbers = numbers
 
     def __enter__(self) -> None:
         self._handlers: list[tuple[int, Any]] = []
@@ -34,7 +44,7 @@ class Held:
         if threading.get_ident() != threading.main_thread().ident:
             return
         try:
-            for number in _NUMBERS:
+            for number in self._numbers:
                 handler = _signal.getsignal(number)
                 if callable(handler):  # and not the system's, or C's
                     self._handlers.append((number, handler))
@@ -46,6 +56,8 @@ class Held:
 
     def _happened(self, number: int, frame: FrameType | None) -> None:
         self._due.append((number, frame))
+        if self._came is not None:
+            self._came()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -105,10 +105,12 @@ class Sockets:
 
     def __init__(self) -> None:
         self._sockets: dict[int, _Socket] = {}
-        self._early: list[NetworkEvent] = []
+        self._events: list[NetworkEvent] = []  # that nobody has taken
         self._tokens: deque[Token | NoToken] = deque()  # from the threads that ask for them
         self._wants: list[int] = []  # the connections that one is being asked for
         self._asking = False
+        # Some are read through TLS: opening it takes the interpreter's time, and a CPU's.
+        self.sealed = False
         self._room: memoryview | None = None  # for TLS, which is read before anybody knows what it says
         self._failures = Failures()
         # Held while a socket is closed, or written to by another thread: its number is soon another's.
@@ -139,9 +141,10 @@ class Sockets:
         match action:
             case Open(key=key, host=host, port=port, tls=tls):
                 self._sockets[key] = _Socket((host, port), tls)
+                self.sealed = self.sealed or tls is not None
                 found = self._resolver.ask(key, host, port)
                 if found is not None:
-                    self._found(found, self._early)
+                    self._found(found, self._events)
             case Write(key=key, data=data):
                 self._write(key, data)
             case Shut(key=key):
@@ -178,18 +181,25 @@ class Sockets:
     def wait(self, timeout: float | None) -> list[NetworkEvent]:
         """What happened, after at most `timeout` seconds (None: until something does). Parts of answers are
         nothing that happened; a `wake` ends the wait."""
-        events = self._early
-        self._early = []
+        self.look(timeout)
+        return self.take()
+
+    def take(self) -> list[NetworkEvent]:
+        """What happened since it was asked last."""
+        events, self._events = self._events, []
+        return events
+
+    def look(self, timeout: float | None) -> None:
+        """What `wait` does before it takes."""
         end = None if timeout is None else time.monotonic() + timeout
-        while not self._look(0 if events else timeout, events) and not events:
+        while not self._look(0 if self._events else timeout) and not self._events:
             timeout = None if end is None else end - time.monotonic()
             if timeout is not None and timeout <= 0:
                 break
-        return events
 
-    def _look(self, timeout: float | None, events: list[NetworkEvent]) -> bool:
+    def _look(self, timeout: float | None) -> bool:
         """Looks once, and says whether somebody called `wake`."""
-        woken = False
+        events, woken = self._events, False
         until = min([known.until for known in self._sockets.values()], default=_NEVER)
         if until != _NEVER:
             left = max(0.0, until - time.monotonic())
@@ -333,7 +343,7 @@ class Sockets:
         try:
             threading.Thread(target=ask, name="kproto-token", daemon=True).start()
         except RuntimeError as error:  # no more threads
-            self._got_token(NoToken(f"no token: {error}", final=False), self._early)
+            self._got_token(NoToken(f"no token: {error}", final=False), self._events)
         else:
             self._asking = True
 
@@ -355,9 +365,9 @@ class Sockets:
             try:
                 data = known.pipe.seal(data)
             except TlsFailed as error:
-                self._broke(key, str(error), self._early)
+                self._broke(key, str(error), self._events)
                 return
-        self._send(key, known, known.sock, data, self._early)
+        self._send(key, known, known.sock, data, self._events)
 
     def _send(
         self, key: int, known: _Socket, sock: socket.socket, data: bytes, events: list[NetworkEvent]

@@ -1,7 +1,8 @@
 """How a thread waits: the engine runs in a thread of its own, and the application's threads call it.
 
 The engine's thread moves bytes, sends heartbeats and fetches ahead while the application computes. Callbacks
-of the application never run there, but for what hangs on futures: and that may not wait.
+of the application never run there, but for what hangs on futures: and that may not wait. Over TLS a thread of
+the application that waits for records has its place meanwhile (`seat`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ..clock import now
 from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
 from ..shell import ENDS, Shell, log
-from .signals import Held
+from .seat import Seat
+from .signals import EVERY, Held
 from .sockets import Sockets
 from .waiting import InThreads
 
@@ -34,6 +36,7 @@ class Threaded(InThreads, Shell):
     ) -> None:
         super().__init__(step, due, client_id)
         self._sockets = Sockets()
+        self._seat = Seat()
         # Its lock is held while the engine is changed; never while the application's code runs.
         self._nobody_waits()
         self._stepping = False
@@ -47,21 +50,29 @@ class Threaded(InThreads, Shell):
         self._stop = False
         name = f"kproto-{self._what}-{client_id}"
         self._thread = threading.Thread(
-            target=self._drive, args=(weakref.ref(self), self._sockets), name=name, daemon=True
+            target=self._drive, args=(weakref.ref(self), self._sockets, self._seat), name=name, daemon=True
         )
         self._thread.start()
 
     # ---- the engine's thread
 
     @staticmethod
-    def _drive(client: weakref.ref[Threaded], sockets: Sockets) -> None:
+    def _drive(client: weakref.ref[Threaded], sockets: Sockets, seat: Seat) -> None:
         """While it sleeps it doesn't hold the client: one that is dropped without close() is gone."""
-        happened: list[NetworkEvent] = []
         try:
+            seat.sit()
             while (shell := client()) is not None and not shell._stop:
-                wait = shell._turn(happened)
-                del shell
-                happened = sockets.wait(wait)
+                shell._turn(sockets.take())
+                shell._tell_others()
+                wait = shell._idle()
+                if seat.wanted:
+                    seat.stand()
+                    shell._notify()
+                    del shell
+                    seat.sit()
+                else:
+                    del shell
+                    sockets.look(wait)
         except Exception as error:  # a bug here must not become a silent standstill
             if (shell := client()) is not None:
                 shell._failed(error)
@@ -72,17 +83,23 @@ class Threaded(InThreads, Shell):
                     shell._write()
             sockets.close()
 
-    def _turn(self, happened: list[NetworkEvent]) -> float | None:
-        """Tells the engine what happened, does what it wants; returns how many seconds to sleep then."""
+    def _turn(self, happened: list[NetworkEvent]) -> None:
+        """Tells the engine what happened, and does what it wants."""
         with self._lock:
             self._sleeps_until = 0
-            self._feed(tuple(happened))
-            due = self._due()
-            if due is not None and due <= now():
-                self._feed((ev.Tick(),))
+            self._stepping = True
+            try:
+                self._feed(tuple(happened))
+                due = self._due()
+                if due is not None and due <= now():
+                    self._feed((ev.Tick(),))
+            finally:
+                self._stepping = False
             if self._waiting:  # else they compute first: sealing a request lets the interpreter go
                 self._write()
-        self._tell_others()
+
+    def _idle(self) -> float | None:
+        """Does the rest; returns how many seconds to sleep then."""
         self._write()
         with self._lock:
             due = 0 if self._todo or self._stop else self._due()
@@ -98,7 +115,7 @@ class Threaded(InThreads, Shell):
             return
         lifetimes.ended(self)
         self._stop = True
-        self._sockets.wake()
+        self._wake()
         if lost := self._lost():
             log.warning(
                 "%s was dropped without close()%s", str(self), lost
@@ -128,17 +145,54 @@ class Threaded(InThreads, Shell):
     def _rouse(self) -> None:
         """Wakes the engine's thread if it sleeps longer than it may now. What is to be written is written
         here, where that is all: that thread would be woken for nothing else."""
+        if self._open and self._sockets.sealed and self._alone:
+            self._seat.call()  # who waits for a future doesn't look
         until = self._sleeps_until
         if until == 0:
             return
         while self._todo and self._sockets.write_at_once(self._todo):
             pass
+        if self._todo and self._seat.take(to_look=False):
+            try:
+                self._write()
+            finally:
+                self._seat.leave(looked=False)
         if not self._todo:
             due = self._due()
             if due is None or (until is not None and until <= due):
                 return
         self._sockets.wake()
         self._sleeps_until = 0
+
+    def _look(self, seen: int, timeout: float) -> bool:
+        """Over TLS the thread that waits has the turns of the engine's thread (`seat`)."""
+        if not (self._sockets.sealed and self._alone):
+            return False
+        try:
+            with Held(self._sockets.wake, EVERY):
+                if not self._seat.take():
+                    if self._seat.wanted:
+                        self._sockets.wake()
+                    return False
+                try:
+                    wait = self._idle()
+                    if self._changes == seen and not self._stop:
+                        self._sockets.look(timeout if wait is None else min(wait, timeout))
+                    if not self._stop:
+                        self._turn(self._sockets.take())
+                        self._idle()
+                except Exception as error:  # as in the engine's thread
+                    self._failed(error)
+                finally:
+                    self._seat.leave()
+                return True
+        finally:
+            self._tell_others()
+
+    def _notify(self) -> None:
+        super()._notify()
+        if self._seat.guest not in (0, threading.get_ident()):
+            self._sockets.wake()
 
     async def _result(self, future: Future[Any]) -> Any:
         return future.result()
@@ -224,13 +278,18 @@ class Threaded(InThreads, Shell):
     def _failed(self, error: BaseException) -> None:
         super()._failed(error)
         self._stop = True
+        self._wake()
+
+    def _wake(self) -> None:
+        """The engine's thread has its turn now, wherever it is."""
+        self._seat.call()
         self._sockets.wake()
 
     def _end(self, deadline: int = 0) -> None:
         """Stops the thread, which closes the sockets; waits for it, but not much longer than `deadline`."""
         self._finished = self._stop = True
         lifetimes.ended(self)
-        self._sockets.wake()
+        self._wake()
         if threading.current_thread() is not self._thread:
             # It may be stuck in a look-up of a name, and ends by itself after that.
             self._thread.join(max(0.1, (deadline - now()) / 1000))

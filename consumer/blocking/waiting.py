@@ -33,10 +33,15 @@ class InThreads(Waiting):
                 left = deadline - now()
                 if left <= 0:
                     return False
-                mine.acquire(timeout=min(left / 1000, threading.TIMEOUT_MAX))
+                if not self._look(seen, left / 1000):
+                    mine.acquire(timeout=min(left / 1000, threading.TIMEOUT_MAX))
         finally:
             self._waiting.discard(mine)
         return True
+
+    def _look(self, seen: int, timeout: float) -> bool:
+        """Looks itself for what it waits for, while `_changes` is `seen`. False: somebody else does."""
+        return False
 
     def _me(self) -> object:
         return threading.get_ident()

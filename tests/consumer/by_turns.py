@@ -19,6 +19,7 @@ import pytest
 
 import consumer
 from consumer import Consumer
+from consumer.blocking.seat import Seat
 from consumer.engine.transport import Broken, Data, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
 from kproto.testing.world import Client, World
 from kproto.testing.world.network import Wire
@@ -34,6 +35,9 @@ class Thread(Client):
         super().__init__(world, name)
         self.shell: Any = None
         self.stopped = False
+        self.sealed = False  # the application's thread looks itself
+        self.looked_at = self.woken = False
+        self.happened: list[NetworkEvent] = []
 
     # ---- for `Threaded`: its Sockets, and its Thread
 
@@ -47,7 +51,23 @@ class Thread(Client):
         for key in list(self.wires):
             self.world.shut(self, key)
 
+    def take(self) -> list[NetworkEvent]:
+        happened, self.happened = self.happened, []
+        return happened
+
+    def look(self, timeout: float) -> None:
+        """By the application, where it reads itself."""
+        self.looked_at = True
+        try:
+            with untraced():
+                self.world.run(round(timeout * 1000), until=lambda: bool(self.happened) or self.woken)
+        finally:
+            self.looked_at = self.woken = False
+
     def wake(self) -> None:
+        if self.looked_at:
+            self.woken = True
+            return
         self.world.push(self.world.now, self.guarded, self.turn, ())
 
     def perform(self, action: NetworkAction) -> None:
@@ -73,12 +93,18 @@ class Thread(Client):
     # ---- for the world
 
     def turn(self, happened: tuple[NetworkEvent, ...]) -> None:
-        if self.shell is not None and not self.shell._stop:
-            self.shell._turn(list(happened))
+        if self.looked_at:
+            self.happened += happened
+        elif self.shell is not None and not self.shell._stop:
+            self.shell._turn([*self.take(), *happened])
+            self.shell._tell_others()
+            self.shell._idle()
         self.plan()
 
     def due(self) -> int | None:
-        return None if self.shell is None or self.shell._stop else self.shell._sleeps_until
+        if self.shell is None or self.shell._stop or self.looked_at:
+            return None
+        return self.shell._sleeps_until
 
     def tick(self) -> None:
         self.turn(())
@@ -96,25 +122,48 @@ class Thread(Client):
         self.turn((Broken(wire.key, why),))
 
 
+class Free(Seat):
+    """There is no own thread that would sit in it."""
+
+    there: Thread
+
+    def call(self) -> None:
+        self.there.wake()
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """It isn't the application that runs in here."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
+
+
 class ByTurns(Consumer):
-    """Its thread runs while the application waits."""
+    """Its thread runs while the application waits; or the application has its turns then (`sealed`)."""
 
     there: Thread
 
     async def _wait(self, seen: int, deadline: int) -> bool:
-        tracer = sys.gettrace()
-        sys.settrace(None)  # it isn't the application that runs now
-        try:
+        if not self.there.sealed:
+            return self._others(seen, deadline)
+        found = await super()._wait(seen, deadline)
+        self.there.plan()
+        return found
+
+    def _others(self, seen: int, deadline: int) -> bool:
+        with untraced():
             self.there.world.run(deadline - self.there.world.now, until=lambda: self._changes != seen)
-        finally:
-            sys.settrace(tracer)
         return self._changes != seen
 
     async def _result(self, future: Any) -> Any:
         end = self.there.world.now + 300_000
         while not future.done():
             assert self.there.world.now < end, "a future that never ends"
-            await self._wait(self._changes, self.there.world.now + 60_000)
+            self._others(self._changes, self.there.world.now + 60_000)
         return future.result(0)
 
 
@@ -159,13 +208,17 @@ class CtrlC:
 
 
 @contextmanager
-def by_turns(world: World, name: str, **options: Any) -> Iterator[ByTurns]:
+def by_turns(world: World, name: str, *, sealed: bool = False, **options: Any) -> Iterator[ByTurns]:
     with pytest.MonkeyPatch.context() as patch:
         for module in CLOCKS:
             patch.setattr(f"consumer.{module}.now", lambda: world.now)
         there = Thread(world, name)
         world.clients[name] = there
+        there.sealed = sealed
+        seat = Free()
+        seat.there = there
         patch.setattr("consumer.blocking.threads.Sockets", lambda: there)
+        patch.setattr("consumer.blocking.threads.Seat", lambda: seat)
         patch.setattr("consumer.blocking.threads.threading.Thread", lambda **_: there)
         made = ByTurns(
             ",".join(f"{host}:{port}" for host, port in world.addresses), client_id=name, **options

@@ -84,12 +84,13 @@ def written(seed: int = 1) -> World:
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("sealed", [False, True], ids=["its thread reads", "it reads itself"])
 @pytest.mark.parametrize("how", HOW)
 @given(at=st.integers(1, 6_000))
-def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, at: int) -> None:
+def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, sealed: bool, at: int) -> None:
     world = written()
     ctrl_c = CtrlC(at)
-    with by_turns(world, "c", **GROUP) as consumer:
+    with by_turns(world, "c", sealed=sealed, **GROUP) as consumer:
         application = Application(consumer, ctrl_c)
         application.sure("subscribe", ["t"])
         application.read_all(how)
@@ -104,8 +105,9 @@ def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, at: 
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("sealed", [False, True], ids=["its thread reads", "it reads itself"])
 @given(at=st.integers(1, 12_000))
-def test_while_another_member_comes_and_goes_every_record_is_read_once(at: int) -> None:
+def test_while_another_member_comes_and_goes_every_record_is_read_once(sealed: bool, at: int) -> None:
     world = written()
     ctrl_c = CtrlC(at)
     told: list[tuple[str, int]] = []
@@ -123,7 +125,7 @@ def test_while_another_member_comes_and_goes_every_record_is_read_once(at: int) 
         world.later(6_000, other.close)
 
     world.later(200, come)
-    with by_turns(world, "c", **GROUP) as consumer:
+    with by_turns(world, "c", sealed=sealed, **GROUP) as consumer:
         application = Application(consumer, ctrl_c)
         application.sure("subscribe", ["t"], Listener())
         while world.now < 1_030_000:
