@@ -64,8 +64,8 @@ class Seat:
     # ---- other threads
 
     def take(self, *, to_look: bool = True) -> bool:
-        """False: somebody has it. Where that is the own thread (or will be), who wants to look is next, and has
-        to wake it."""
+        """False: somebody has it. Where that is the own thread (or will be), who wants to look is next; and
+        he has to wake it."""
         with self._lock:
             if self._taken or self._called:
                 self.wanted = self.wanted or (to_look and not self.guest)
