@@ -49,9 +49,14 @@ class InTasks(Waiting):
             return None
 
     async def _breathe(self) -> None:
-        if time.monotonic() >= self._breathes_at:
-            await asyncio.sleep(0)
-            self._breathes_at = time.monotonic() + BREATH_S
+        at = time.monotonic()
+        if at < self._breathes_at:
+            return
+        # Where one poll that finds nothing follows the other, the loop only glances at its sockets in between:
+        # too short a time for threads that wait for the interpreter, as the one does that looks up names.
+        spins = not self._handing and at < self._breathes_at + BREATH_S
+        await asyncio.sleep(BREATH_S if spins else 0)
+        self._breathes_at = time.monotonic() + BREATH_S
 
     def _locked(self) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
