@@ -52,7 +52,7 @@ class InTasks(Waiting):
         at = time.monotonic()
         if at < self._breathes_at:
             return
-        # Where one poll that finds nothing follows the other, the loop only glances at its sockets in between.
+        # Where polls that find nothing follow each other, the loop only glances at its sockets in between.
         # Threads that wait for the interpreter don't get it in so short a time: one of them looks up names.
         spins = not self._handing and at < self._breathes_at + BREATH_S
         await asyncio.sleep(BREATH_S if spins else 0)
