@@ -84,8 +84,8 @@ threads are left. On a quiet EPYC, 5 rounds of 300,000 records, before and now, 
     columns, apart       0.54     0.47    0.54 to 0.58
 
 With a CPU each there was no third thread in the broker's way, and nothing to win: krec/s over TLS, rows 847
-before and 836 now, columns 931 and 872. Without TLS the same would lose: columns 0.71 to 0.84 of the speed,
-as the engine's thread reads ahead, and hardly needs the interpreter for it.
+before and 836 now, columns 931 and 872. Without TLS the same would lose: 0.71 to 0.84 of the speed, as the
+engine's thread reads ahead, and hardly needs the interpreter for it.
 
 Tried and lost in between, 5 to 9 rounds each: the kernel asked for all that is missing of an answer
 (MSG_WAITALL), always, only while the application computes, or for the first 0.25 to 2 MiB behind a request;

@@ -485,6 +485,32 @@ def test_polls_of_no_seconds_let_the_loop_run(broker: str) -> None:
     assert asyncio.run(story()) == 100
 
 
+@pytest.mark.parametrize(("apart_s", "gives"), [(0.0, True), (0.02, False)])
+def test_polls_of_no_seconds_that_follow_each_other_give_threads_time(
+    broker: str, apart_s: float, gives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that looks again at once never lets go of the interpreter for long enough."""
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def told(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(seconds)
+
+    async def story() -> None:
+        async with AsyncConsumer(broker) as consumer:
+            consumer.assign([TopicPartition("t", 1)])
+            await consumer.poll(0.1)
+            monkeypatch.setattr("consumer.aio.waiting.asyncio.sleep", told)
+            for _ in range(2_000 if gives else 20):
+                time.sleep(apart_s)
+                await consumer.poll(0)
+
+    asyncio.run(story())
+    assert slept
+    assert any(slept) == gives
+
+
 # ---- close
 
 
