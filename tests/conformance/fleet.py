@@ -18,8 +18,8 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -81,7 +81,8 @@ class Fleet:
             for node in nodes:
                 self._format(node)
                 self._launch(node)
-            self.cluster = stack.enter_context(Cluster(self.bootstrap, request_timeout_ms=5_000))
+            self.cluster = self._client()
+            stack.callback(lambda: self.cluster.close())
             until(lambda: self.up() == set(nodes), "all brokers are there")
             self._stack = stack.pop_all()
         return self
@@ -157,10 +158,9 @@ class Fleet:
 
     def start_all(self, ports: Mapping[int, int]) -> None:
         """Each at another port, all at once; nothing that a client knows of is there any more."""
-        for node, port in ports.items():
-            self._begin(node, port)
-        self.cluster.close()
-        self.cluster = self._stack.enter_context(Cluster(self.bootstrap, request_timeout_ms=5_000))
+        with self.unasked():
+            for node, port in ports.items():
+                self._begin(node, port)
         for node in ports:
             self._there(node)
 
@@ -192,7 +192,19 @@ class Fleet:
             return {(broker.host, broker.port) for broker in answer.brokers}
         return set()
 
+    @contextmanager
+    def unasked(self) -> Generator[None]:
+        """The fleet's own client is closed, and nothing of it is left here; then another begins."""
+        self.cluster.close()
+        try:
+            yield
+        finally:
+            self.cluster = self._client()
+
     # ---- inside
+
+    def _client(self) -> Cluster:
+        return Cluster(self.bootstrap, request_timeout_ms=5_000)
 
     def _configure(self, node: int) -> Path:
         port, quorum = self.ports[node], self.ports[CONTROLLER]

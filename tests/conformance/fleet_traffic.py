@@ -8,6 +8,7 @@ committed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 from tests.conformance.fleet import Fleet, until
 from tests.conformance.fleet_clients import Asker, Ledger, Readers
-from tests.conformance.fleet_threads import CLOSE_S, at_hand, socket_at
+from tests.conformance.fleet_threads import CLOSE_S, at_hand
 from tests.conformance.fleet_writers import Mover, Writer
 
 PARTITIONS = 6
@@ -151,19 +152,23 @@ def traffic(fleet: Fleet, bootstrap: str = "", **options: Any) -> Generator[dict
         assert not (wrong := one.book.wrong(one.sent)), (name, wrong)
         assert one.book.silence < LONGEST_SILENCE + one.away, (name, one.book.silence, one.away)
     assert max(one.longest for one in closed) < CLOSE_S + 1
-    assert not (left := ours(fleet) - before), left
+    assert not (new := left(fleet, before)), new
 
 
 def ours(fleet: Fleet) -> set[str]:
-    """The threads and sockets of this process's clients, but for the fleet's own connections, which come and
-    go. (What others left behind may go, too, at any time: only what is new counts.)"""
-    own = _connections(fleet)
-    return at_hand() - own - _connections(fleet)
+    """The threads and sockets of this process's clients, but for the fleet's own, which comes and goes."""
+    with fleet.unasked():
+        return at_hand()
 
 
-def _connections(fleet: Fleet) -> set[str]:
-    known = list(fleet.cluster._sockets._sockets.values())
-    return {socket_at(one.sock.fileno()) for one in known if one.sock is not None}
+def left(fleet: Fleet, before: set[str]) -> set[str]:
+    """What is new, two seconds later at the latest: a Proxy closes its ends a moment after its client. (What
+    others had left behind may go meanwhile.)"""
+    with fleet.unasked():
+        end = time.monotonic() + 2
+        while (new := at_hand() - before) and time.monotonic() < end:
+            time.sleep(0.05)
+        return new
 
 
 def _has(book: Ledger, count: int) -> bool:

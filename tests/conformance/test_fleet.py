@@ -37,7 +37,7 @@ from tests.conformance import judges
 from tests.conformance.fleet import Fleet, until
 from tests.conformance.fleet_clients import Ledger, Readers
 from tests.conformance.fleet_closing import AtWork
-from tests.conformance.fleet_traffic import LOOPS, PARTITIONS, SESSION, ours, topic, traffic, whole
+from tests.conformance.fleet_traffic import LOOPS, PARTITIONS, SESSION, left, ours, topic, traffic, whole
 from tests.conformance.plays import SEED
 
 pytestmark = pytest.mark.kafka
@@ -170,7 +170,7 @@ def all_are_closed_while_a_broker_is_frozen(fleet: Fleet) -> None:
         assert {who: round(seconds, 1) for who, (seconds, _) in took.items() if seconds > 5.5} == {}
         assert isinstance(took["Producer"][1], RequestTimedOut)  # records stayed behind
         assert isinstance(took["AsyncProducer"][1], RequestTimedOut)
-        assert not (left := ours(fleet) - before), left
+        assert not (new := left(fleet, before)), new
         whole(fleet)
 
 
