@@ -214,7 +214,7 @@ def test_a_topic_by_its_name_and_its_id_is_not_deleted(stage: Stage, client: Cli
     assert [one.error_code for one in answer.responses] == [E.INVALID_REQUEST] * 2
 
 
-def creating(partitions: int, factor: int, *configs: tuple[str, str]) -> CreateTopicsRequest:
+def creating(partitions: int, factor: int, *configs: tuple[str, str | None]) -> CreateTopicsRequest:
     topic = CreatableTopic(
         name="new",
         num_partitions=partitions,
@@ -229,6 +229,8 @@ def creating(partitions: int, factor: int, *configs: tuple[str, str]) -> CreateT
     ("request_", "code"),
     [
         (creating(0, 0, ("no.such", "1")), E.INVALID_CONFIG),
+        # A config without a value is refused also where it is said again with one.
+        (creating(1, 2, ("cleanup.policy", None), ("cleanup.policy", "compact")), E.INVALID_CONFIG),
         (creating(0, 0), E.INVALID_REPLICATION_FACTOR),
         (creating(0, 2), E.INVALID_PARTITIONS),
         (creating(1, 2), E.INVALID_REPLICATION_FACTOR),

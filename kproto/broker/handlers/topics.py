@@ -119,6 +119,9 @@ def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | No
     refused = broker.topics.name_refusal(wanted.name)
     if refused is not None:
         return refused
+    if missing := [config.name for config in wanted.configs if config.value is None]:
+        # Each counts, also one that is said again with a value.
+        return ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(missing)}"
     for config in {config.name: config for config in wanted.configs}.values():
         why = check_topic_config(config.name, config.value)
         if why is not None:
