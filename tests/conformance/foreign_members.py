@@ -7,8 +7,9 @@
 
 CLIENT is kafka-python, aiokafka or confluent. A member writes JSON lines: {"assigned": [0, 3]} whenever what
 it owns has changed, {"read": [[partition, offset, number], ...]} before it commits these offsets, and
-{"closed": true} at the end. A line on its standard input makes it close. Everything else says what it did in
-one JSON line.
+{"closed": true} at the end. A line on its standard input makes it close. A commit that is refused,
+{"commit_failed": ...}, it tries again: what it keeps through a rebalance nobody reads again. Everything else
+says what it did in one JSON line.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class KafkaPython:
                 pass
 
         consumer.subscribe([topic], listener=Listener())
-        owned = None
+        owned, owing = None, False
         while not asked_to_close():
             # A leader that joins again because of metadata alone (its first plan had no partitions yet)
             # stands still for ever where poll gives up between its plan and the answer to its SyncGroup:
@@ -105,9 +106,11 @@ class KafkaPython:
                 tell(
                     read=[[r.partition, r.offset, int(r.value)] for records in got.values() for r in records]
                 )
+            if owing := owing or bool(got):
                 try:
                     consumer.commit()
-                except Exception as error:  # another member owns them now and reads them again
+                    owing = False
+                except Exception as error:  # while the group rebalances
                     tell(commit_failed=repr(error))
         consumer.close()
         tell(closed=True)
@@ -182,7 +185,7 @@ class AIOKafka:
                 partition_assignment_strategy=[strategies[strategy]],
             )
             await consumer.start()
-            owned = None
+            owned, owing = None, False
             while not asked_to_close():
                 got = await consumer.getmany(timeout_ms=100)
                 if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
@@ -194,9 +197,11 @@ class AIOKafka:
                             [r.partition, r.offset, int(r.value)] for records in got.values() for r in records
                         ]
                     )
+                if owing := owing or bool(got):
                     try:
                         await consumer.commit()
-                    except Exception as error:  # another member owns them now and reads them again
+                        owing = False
+                    except Exception as error:  # while the group rebalances
                         tell(commit_failed=repr(error))
             await consumer.stop()
             tell(closed=True)
@@ -257,7 +262,7 @@ class Confluent:
 
     @staticmethod
     def member(bootstrap: str, topic: str, group: str, strategy: str, session: str) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import Consumer, KafkaError, KafkaException
 
         consumer = Consumer(
             {
@@ -271,7 +276,7 @@ class Confluent:
             }
         )
         consumer.subscribe([topic])
-        owned = None
+        owned, owing = None, False
         while not asked_to_close():
             got = [m for m in consumer.consume(500, 0.1) if m.error() is None]
             if (now := sorted(tp.partition for tp in consumer.assignment())) != owned:
@@ -279,10 +284,14 @@ class Confluent:
                 tell(assigned=owned)
             if got:
                 tell(read=[[m.partition(), m.offset(), int(m.value())] for m in got])
+            if owing := owing or bool(got):
                 try:
                     consumer.commit(asynchronous=False)
-                except KafkaException as error:  # another member owns them now and reads them again
+                    owing = False
+                except KafkaException as error:  # while the group rebalances
                     tell(commit_failed=repr(error))
+                    # Another member has them now, and reads them again.
+                    owing = error.args[0].code() != KafkaError._NO_OFFSET
         consumer.close()
         tell(closed=True)
 
