@@ -135,13 +135,11 @@ def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
 
     def once(kind: str) -> None:
         if kind == where and not outcome and box[0].assignment():
-            began = time.monotonic()
             try:
                 act(box[0])
                 outcome.append("works")
             except IllegalState as error:
                 outcome.append(str(error))
-            outcome.append(time.monotonic() - began)
 
     class Listener(RebalanceListener):
         def assigned(self, partitions: Any) -> None:
@@ -150,13 +148,14 @@ def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
         def revoked(self, partitions: Any) -> None:
             once("revoked")
 
-    with Consumer(broker, group_id=f"callback-{where}-{call}", **GROUP) as consumer:
+    # What waited for its time to run out would find no end in this test's.
+    waits = {"default_api_timeout_ms": 600_000, "request_timeout_ms": 300_000}
+    with Consumer(broker, group_id=f"callback-{where}-{call}", **GROUP, **waits) as consumer:
         box.append(consumer)
         consumer.events(lambda change: once("events") if change.kind == "assigned" else None)
         consumer.subscribe("t", Listener())
         assert len(read(consumer, 90)) >= 90
-    said, took = outcome
-    assert took < 20, "it waited a timeout out"  # the shortest is 30 s
+    (said,) = outcome
     if expected == "works":
         assert said == "works"
     elif expected == "refused":
