@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -23,7 +24,7 @@ class InTasks(Waiting):
 
     def _nobody_waits(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
-        self._breathes_at = 0.0
+        self._breathes_at = -math.inf  # a machine that has just started counts from 0
 
     async def _wait(self, seen: int, deadline: int) -> bool:
         loop = asyncio.get_running_loop()
