@@ -52,7 +52,7 @@ from .security.pipe import Pipe
 from .security.users import Users
 from .settings import Settings
 from .shell import Clock, Observer, Shell
-from .topic_configs import check_topic_config
+from .topic_configs import check_topic_config, check_topic_configs
 
 if TYPE_CHECKING:
     import ssl
@@ -258,6 +258,8 @@ class Server:
             why = check_topic_config(config, value)
             if why is not None:
                 raise ConfigError(config, value, why)
+        if (why := check_topic_configs(configs or {})) is not None:
+            raise ConfigError("min.compaction.lag.ms", (configs or {}).get("min.compaction.lag.ms"), why)
         self._operate(
             lambda shell: shell.step(CreateTopic(name, partitions, uuid.uuid4(), dict(configs or {})))
         )

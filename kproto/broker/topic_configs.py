@@ -118,7 +118,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _POLICIES: Final = frozenset({"compact", "delete"})
 TIMESTAMP_TYPES: Final = _CHOICES["message.timestamp.type"]
-_REPLICAS: Final = re.compile(r"\*|([0-9]+:[0-9]+(\s*,\s*[0-9]+:[0-9]+)*)?")
+_REPLICA: Final = re.compile(r"([0-9]+:[0-9]+)?")  # nothing between two commas is fine
 
 
 def check_topic_config(name: str, value: str | None) -> str | None:
@@ -131,6 +131,22 @@ def check_topic_config(name: str, value: str | None) -> str | None:
     return None if why is None else f"Invalid value {value:.60} for configuration {name}: {why}"
 
 
+def check_topic_configs(configs: Mapping[str, str]) -> str | None:
+    """Why a topic can't have all these together; None when it can (LogConfig.validate)."""
+    for name, value in configs.items():
+        if (why := check_topic_config(name, value)) is not None:
+            return why
+    least, most = (
+        int(trimmed(configs.get(name, TOPIC_DEFAULTS[name])))
+        for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    )
+    if least > most:
+        return (
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        )
+    return None
+
+
 def shown(name: str, value: str) -> str:
     """A value as DescribeConfigs shows it: read, and written again (ConfigDef.convertToString)."""
     value, default = trimmed(value), TOPIC_DEFAULTS[name]
@@ -140,7 +156,9 @@ def shown(name: str, value: str) -> str:
         return value if (number := double(value)) is None else double_text(number)
     if name in _CHOICES:
         return value
-    if name == "cleanup.policy" or name.endswith(".throttled.replicas"):
+    if name == "cleanup.policy":
+        return ",".join(dict.fromkeys(re.split(r"\s*,\s*", value)))
+    if name.endswith(".throttled.replicas"):
         return ",".join(re.split(r"\s*,\s*", value))
     number = whole(value, 64)
     return value if number is None else str(number)
@@ -162,7 +180,9 @@ def _fault(name: str, value: str) -> str | None:
         policies = re.split(r"\s*,\s*", value) if value else []
         return None if {*policies} <= _POLICIES else "compact, delete, or both"
     if name.endswith(".throttled.replicas"):
-        return None if _REPLICAS.fullmatch(value) else "* or PARTITION:BROKER, with commas in between"
+        items = re.split(r"\s*,\s*", value)
+        fine = "".join(items) == "*" or all(_REPLICA.fullmatch(item) for item in items)
+        return None if fine else "* or PARTITION:BROKER, with commas in between"
     return _fault_of_number(name, value)
 
 

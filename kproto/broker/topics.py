@@ -26,6 +26,8 @@ from .topic_configs import TOPIC_DEFAULTS
 
 NO_ID: Final = UUID(int=0)
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's Topic.LEGAL_CHARS and MAX_NAME_LENGTH
+# Kafka's controllers keep their own log under this name: it is no topic.
+CLUSTER_METADATA: Final = "__cluster_metadata"
 # A bound of ours: each partition costs memory, and Metadata answers with all of them.
 MAX_PARTITIONS: Final = 100_000
 _OF_SEGMENTS: Final = {"segment.bytes", "segment.ms", "max.compaction.lag.ms"}
@@ -149,7 +151,7 @@ class Topics:
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
-        self._alike: dict[str, str] = {}
+        self._alike: dict[str, list[str]] = {}
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_name.values())
@@ -184,13 +186,16 @@ class Topics:
         topic = Topic(name, topic_id, count, configs or {})
         self._by_name[name] = topic
         self._by_id[topic_id] = topic
-        self._alike[_seen(name)] = name
+        self._alike.setdefault(_seen(name), []).append(name)
         return topic
 
     def delete(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.id]
-        self._alike.pop(_seen(topic.name), None)
+        alike = self._alike[_seen(topic.name)]
+        alike.remove(topic.name)
+        if not alike:
+            del self._alike[_seen(topic.name)]
 
     def refusal(self, name: str, count: int) -> tuple[ErrorCode, str] | None:
         """Why no topic of this name and size can be made; None when it can."""
@@ -202,8 +207,13 @@ class Topics:
             return ErrorCode.INVALID_TOPIC_EXCEPTION, why
         if name in self._by_name:
             return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
-        if (other := self._alike.get(_seen(name))) is not None:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}"
+        if other := self._alike.get(_seen(name)):
+            return (
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other[0]}",
+            )
+        if name == CLUSTER_METADATA:
+            return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         return None
 
 

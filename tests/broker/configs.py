@@ -29,6 +29,8 @@ TAKEN = (
     ("min.cleanable.dirty.ratio", "0x1p-1"),
     ("leader.replication.throttled.replicas", "*"),
     ("leader.replication.throttled.replicas", "1:1,2:1"),
+    ("leader.replication.throttled.replicas", ",1:1 , 1:1,"),
+    ("leader.replication.throttled.replicas", "*,"),
 )
 
 REFUSED = (
@@ -63,5 +65,7 @@ REFUSED = (
     ("min.cleanable.dirty.ratio", "0_1"),
     ("min.cleanable.dirty.ratio", "\u0661"),
     ("leader.replication.throttled.replicas", "x"),
+    ("leader.replication.throttled.replicas", "1:1,*"),
+    ("leader.replication.throttled.replicas", "*,*"),
     ("remote.storage.enable", "true"),
 )

@@ -23,8 +23,8 @@ class Socket:
         host, port = bootstrap.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
 
-    def send(self, request: Message, version: int) -> None:
-        self.socket.sendall(frame(encode_request(request, version, 1, "me")))
+    def send(self, request: Message, version: int, client_id: str | None = "me") -> None:
+        self.socket.sendall(frame(encode_request(request, version, 1, client_id)))
 
     def receive(self, size: int) -> bytes:
         data = b""

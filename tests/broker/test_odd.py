@@ -271,7 +271,7 @@ def test_an_unknown_operation_fails_all_that_is_changed_with_it(stage: Stage, cl
 
 def test_configs_are_described_as_they_were_read(client: Client) -> None:
     given = {"min.cleanable.dirty.ratio": " 1d ", "retention.ms": "+5", "preallocate": "TRUE"}
-    given["cleanup.policy"] = "compact , delete"
+    given["cleanup.policy"] = "compact , delete,compact"
     assert altered(client, altering("t", *((name, 0, value) for name, value in given.items()))) == [0]
     resource = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=list(given))
     (told,) = client.ask(DescribeConfigsRequest(resources=[resource])).results

@@ -32,11 +32,6 @@ from kproto.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequestCursor,
     TopicRequest,
 )
-from kproto.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.stage import Client, Stage, batch_of
 
@@ -184,7 +179,10 @@ def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: 
         ({"name": "one.two_three"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
         ({"count": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"count": -2}, ErrorCode.INVALID_PARTITIONS),
-        ({"count": 2**31 - 1}, ErrorCode.INVALID_PARTITIONS),
+        ({"count": 10_000}, ErrorCode.POLICY_VIOLATION),  # and a record for the topic
+        ({"count": 9_999, "configs": {"retention.ms": "5"}}, ErrorCode.POLICY_VIOLATION),
+        ({"count": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
+        ({"name": "__cluster_metadata"}, ErrorCode.INVALID_REQUEST),
         ({"factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"configs": {"no.such.config": "1"}}, ErrorCode.INVALID_CONFIG),
@@ -195,6 +193,10 @@ def test_a_topic_that_is_only_validated_doesnt_come_to_be(stage: Stage, client: 
         ({"configs": {"preallocate": "maybe"}}, ErrorCode.INVALID_CONFIG),
         ({"configs": {"min.cleanable.dirty.ratio": "2"}}, ErrorCode.INVALID_CONFIG),
         ({"configs": {"cleanup.policy": "shred"}}, ErrorCode.INVALID_CONFIG),
+        (
+            {"configs": {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}},
+            ErrorCode.INVALID_CONFIG,
+        ),
         ({"count": -1, "factor": -1, "assignments": [[1], [2]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ({"count": 2, "factor": -1, "assignments": [[1], [1]]}, ErrorCode.INVALID_REQUEST),
     ],
@@ -213,6 +215,36 @@ def test_names_that_are_alike_may_follow_each_other(stage: Stage, client: Client
     assert created(client, name="a.b").error_code == 0
     deleted(client, 6, name="a.b")
     assert created(client, name="a_b").error_code == 0
+
+
+def test_two_new_names_that_are_alike_collide_with_later_ones_alone(stage: Stage, client: Client) -> None:
+    answer = client.ask(CreateTopicsRequest(topics=[creating("a.b"), creating("a_b")]))
+    assert [result.error_code for result in answer.topics] == [0, 0]
+    deleted(client, 6, name="a.b")
+    assert created(client, name="a.b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_too_many_partitions_fail_all_topics_of_a_request(stage: Stage, client: Client) -> None:
+    topics = [creating("one", count=5_000), creating("..", count=5_000), creating("two", count=1)]
+    twice = [creating("twice", count=9_000)] * 2  # which count nothing, and are told of twice
+    answer = client.ask(CreateTopicsRequest(topics=[*topics, *twice]))
+    assert [result.error_code for result in answer.topics] == [ErrorCode.POLICY_VIOLATION] * 5
+    assert len(stage.broker.topics) == 2
+    answer = client.ask(CreateTopicsRequest(topics=[*topics[:2], *twice], validate_only=True))
+    codes = [0, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.INVALID_REQUEST]
+    assert [result.error_code for result in answer.topics] == codes
+
+
+def test_a_topic_grows_by_ten_thousand_partitions_at_once_and_by_no_more(
+    stage: Stage, client: Client
+) -> None:
+    topics = [CreatePartitionsTopic(name="t", count=10_003, assignments=None)]
+    answer = client.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1_000, validate_only=False))
+    assert answer.results[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(stage.topic("t").partitions) == 2
+    topics[0].count = 10_002
+    answer = client.ask(CreatePartitionsRequest(topics=topics, timeout_ms=1_000, validate_only=True))
+    assert answer.results[0].error_code == 0
 
 
 def test_a_manual_assignment_gives_the_number_of_partitions(stage: Stage, client: Client) -> None:
@@ -362,57 +394,6 @@ def test_what_is_not_there_cant_be_described(client: Client) -> None:
     assert configs_of(client, 2, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert configs_of(client, 4, "7").error_code == ErrorCode.INVALID_REQUEST
     assert configs_of(client, 99, "").error_code == ErrorCode.INVALID_REQUEST
-
-
-def altered(client: Client, operation: int, name: str, value: str | None, topic: str = "t") -> int:
-    change = AlterableConfig(name=name, config_operation=operation, value=value)
-    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
-    [result] = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)).responses
-    code: int = result.error_code
-    return code
-
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
-def test_a_config_is_set_and_deleted(stage: Stage, client: Client) -> None:
-    assert altered(client, SET, "retention.ms", "9") == 0
-    assert stage.topic("t").config("retention.ms", stage.broker.settings) == "9"
-    assert altered(client, DELETE, "retention.ms", None) == 0
-    assert stage.topic("t").config("retention.ms", stage.broker.settings) == TOPIC_DEFAULTS["retention.ms"]
-
-
-def test_a_list_can_be_appended_to_and_subtracted_from(stage: Stage, client: Client) -> None:
-    altered(client, APPEND, "cleanup.policy", "compact")
-    assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "delete,compact"
-    altered(client, SUBTRACT, "cleanup.policy", "delete")
-    assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "compact"
-
-
-def test_what_cant_be_altered_is_refused(client: Client) -> None:
-    assert altered(client, SET, "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
-    assert altered(client, SET, "none.such", "1") == ErrorCode.INVALID_CONFIG
-    assert altered(client, APPEND, "retention.ms", "1") == ErrorCode.INVALID_CONFIG
-    assert altered(client, SET, "retention.ms", "1", "none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert altered(client, SET, "retention.ms", "1", "a b") == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert altered(client, SET, "retention.ms", None) == ErrorCode.INVALID_REQUEST
-
-
-def test_a_config_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
-    changes = [AlterableConfig(name="retention.ms", config_operation=SET, value=value) for value in "12"]
-    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=changes)
-    answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
-    assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
-    assert stage.topic("t").configs == {}
-
-
-def test_a_topic_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
-    change = AlterableConfig(name="retention.ms", config_operation=SET, value="1")
-    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
-    request = IncrementalAlterConfigsRequest(resources=[resource, resource], validate_only=False)
-    codes = {one.error_code for one in client.ask(request).responses}
-    assert codes == {ErrorCode.INVALID_REQUEST}
-    assert stage.topic("t").configs == {}
 
 
 def test_an_empty_list_asks_for_all_configs(client: Client) -> None:

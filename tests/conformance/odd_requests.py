@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from kproto.broker.topic_configs import TOPIC_DEFAULTS
 from kproto.records import Record, encode_batch
 from kproto.wire.message import FRESH, Array, Field, Message, Struct
 from kproto.wire.types import Primitive
@@ -127,6 +128,7 @@ def pools(scene: Scene) -> dict[str, Pool]:
     # No small ones: a broker counts them up.
     strangers = [-2, -1, 9_000_000, 2**63 - 1, -(2**63)]
     configs = ["retention.ms", "cleanup.policy", "segment.bytes", "min.cleanable.dirty.ratio"]
+    odd_configs = ["", "no.such", *sorted(TOPIC_DEFAULTS)]
     values = ["1", "100000000", "compact", "delete", "0.5"]
     odd_values = [
         "",
@@ -141,6 +143,13 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "true",
         "1_0",
         "compact,delete",
+        "compact,compact",
+        "compact,,",
+        ",",
+        "gzip",
+        "LogAppendTime",
+        "0:1,1:1",
+        "*",
         "0x10",
     ]
     acl_types, acl_ops = [2, 3, 1], [0, 1, 2, 3, 4, 7, 12]
@@ -201,14 +210,17 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "committed_metadata": ([None, "", "m"], ["x" * 4096, "x" * 4097]),
         "states_filter": (["Stable", "Empty", "stable"], ["", "none"]),
         "types_filter": (["classic", "consumer", "Classic"], ["", "none"]),
-        "CreatableTopic.name": (fresh, [name("t"), *odd_topics]),
-        "num_partitions": ([1, 2, -1], [-2, 0]),
+        "CreatableTopic.name": (
+            fresh,
+            [name("t"), name("t.t"), name("t_t"), "__cluster_metadata", *odd_topics],
+        ),
+        "num_partitions": ([1, 2, -1], [-2, 0, 10_000, 10_001]),
         "replication_factor": ([1, -1], [-2, 0, 2, 32767]),
         "count": ([3, 4], [-2, -1, 0, 1, 2]),
         "broker_ids": ([1], [0, 2, -1]),
-        "CreatableTopicConfig.name": (configs, ["", "no.such"]),
-        "AlterableConfig.name": (configs, ["", "no.such"]),
-        "configuration_keys": (configs, ["", "no.such"]),
+        "CreatableTopicConfig.name": (configs, odd_configs),
+        "AlterableConfig.name": (configs, odd_configs),
+        "configuration_keys": (configs, odd_configs),
         "CreatableTopicConfig.value": (values, odd_values),
         "AlterableConfig.value": (values, odd_values),
         "config_operation": ([0, 1, 2, 3], []),
@@ -308,6 +320,8 @@ class Drawing:
         values = {
             one.name: self._value(kind, one) for one in kind.__fields__ if self._version in one.versions
         }
+        if values.get("assignments") and kind.__name__ == "CreatableTopic" and not self._is_odd():
+            values |= {"num_partitions": -1, "replication_factor": -1}  # as who assigns has to say
         return kind(**values)
 
     def _is_odd(self) -> bool:
@@ -334,6 +348,10 @@ class Drawing:
             made = [self._one(owner, one, element) for _ in range(size)]
             if one.name in _TWICE_ALIKE:
                 made = list({_names(each): each for each in made}.values())
+            if one.name == "assignments" and not odd:
+                for index, each in enumerate(made):
+                    if hasattr(each, "partition_index"):
+                        each.partition_index = index
             if made and self._is_odd():  # the same twice
                 made.append(self._dice.choice(made))
             return made

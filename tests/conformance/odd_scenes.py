@@ -42,6 +42,10 @@ PATIENCE = 30.0
 SILENCE = 4.0
 """Seconds after which a request is taken for one that waits."""
 
+CLIENT_IDS: Final = (None, "", "é /=\0", "x" * 32_767)
+STRANGE_TAGS: Final = (99, 2**31 - 1)
+"""Numbers of tagged fields that nobody declares; what is in them is passed over."""
+
 NOT_READY: Final = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -277,8 +281,13 @@ class Pair:
         asked = requests[0]
         if listing_everything(api, asked):
             return
+        client_id = dice.choice(CLIENT_IDS) if dice.random() < odd else "me"
+        if version in kind.__flexible__ and dice.random() < odd:
+            strange = {dice.choice(STRANGE_TAGS): b"?"}
+            for request in requests:
+                request.__unknown_tags__ = strange
         for side, request in zip(self.sides, requests, strict=True):
-            side.socket.send(request, version)
+            side.socket.send(request, version, client_id)
         end = time.monotonic() + SILENCE
         for side, request in zip(self.sides, requests, strict=True):
             answer = side.answer(request, version, end)

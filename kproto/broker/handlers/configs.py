@@ -25,7 +25,7 @@ from ...messages.incremental_alter_configs import (
 from ..broker import Broker
 from ..call import Call, Result
 from ..dynamic import DYNAMIC
-from ..topic_configs import ACTED_ON, TOPIC_DEFAULTS, check_topic_config, shown
+from ..topic_configs import ACTED_ON, TOPIC_DEFAULTS, check_topic_configs, shown
 from ..topics import OF_THE_BROKER, Topic, bad_name, broker_default
 from .broker_configs import altered_broker, described_broker, sources, wrong_broker
 from .config_kinds import LISTS, Operation, Refusal, Source, config_type
@@ -187,7 +187,7 @@ def _altered(broker: Broker, resource: AlterConfigsResource, *, validate_only: b
         if change.config_operation == Operation.DELETE:
             configs.pop(change.name, None)
             continue
-        value = _changed(broker, topic, change)
+        value = _changed(topic, change)
         if value is None:
             return ErrorCode.INVALID_CONFIG, f"{change.name} is no list"
         configs[change.name] = value
@@ -195,9 +195,8 @@ def _altered(broker: Broker, resource: AlterConfigsResource, *, validate_only: b
         return ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."
     if (why := bad_name(resource.resource_name)) is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, why
-    for name, value in configs.items():
-        if (why := check_topic_config(name, value)) is not None:
-            return ErrorCode.INVALID_CONFIG, why
+    if (why := check_topic_configs(configs)) is not None:
+        return ErrorCode.INVALID_CONFIG, why
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.resource_name}' does not exist."
     if not validate_only:
@@ -205,19 +204,26 @@ def _altered(broker: Broker, resource: AlterConfigsResource, *, validate_only: b
     return ErrorCode.NONE, None
 
 
-def _changed(broker: Broker, topic: Topic | None, change: AlterableConfig) -> str | None:
+def _changed(topic: Topic | None, change: AlterableConfig) -> str | None:
     """The new value; None when this can't be done to this config."""
     if change.config_operation == Operation.SET:
         return change.value
     if change.name not in LISTS or change.value is None:
         return None
-    before = TOPIC_DEFAULTS[change.name] if topic is None else topic.config(change.name, broker.settings)
-    now = [item for item in before.split(",") if item]
-    items = change.value.split(",")
-    if change.config_operation == Operation.APPEND:
-        return ",".join([*now, *(item for item in items if item not in now)])
-    return (
-        ",".join(item for item in now if item not in items)
-        if change.config_operation == Operation.SUBTRACT
-        else None
-    )
+    # What isn't set on the topic is Kafka's own default, whatever its broker says.
+    before = topic.configs.get(change.name) if topic is not None else None
+    now = [item for item in _split(TOPIC_DEFAULTS[change.name] if before is None else before) if item]
+    for item in _split(change.value):
+        if change.config_operation == Operation.SUBTRACT and item in now:
+            now.remove(item)
+        elif change.config_operation == Operation.APPEND and item not in now:
+            now.append(item)
+    return ",".join(now)
+
+
+def _split(value: str) -> list[str]:
+    """As Java's String.split: without what is empty at the end, but where there is no comma at all."""
+    items = value.split(",")
+    while len(items) > 1 and not items[-1]:
+        items.pop()
+    return [] if items == [""] and value else items

@@ -36,13 +36,15 @@ from ...messages.delete_topics import (
 )
 from ..broker import Broker
 from ..call import Call, Result
-from ..topic_configs import check_topic_config
-from ..topics import MAX_PARTITIONS, NO_ID, Topic, count_refusal, grow
+from ..topic_configs import check_topic_configs
+from ..topics import CLUSTER_METADATA, MAX_PARTITIONS, NO_ID, Topic, count_refusal, grow
 from .configs import described_topic
 from .lookup import find_partition, missing_topic
 
 DEFAULT: Final = -1  # let the broker choose
 HIGH_WATERMARK: Final = -1
+# Partitions of a request, and records that Kafka's controller writes for it (MAX_PARTITIONS_PER_BATCH).
+MOST_AT_ONCE: Final = 10_000
 
 Refusal = tuple[ErrorCode, str]
 
@@ -51,47 +53,72 @@ def create_topics(broker: Broker, call: Call) -> Result:
     request = call.envelope.request
     assert isinstance(request, CreateTopicsRequest)
     times = Counter(topic.name for topic in request.topics)
-    results: list[CreatableTopicResult] = []
-    for wanted in {topic.name: topic for topic in request.topics}.values():
-        count = _count(broker, wanted)
-        refused: Refusal | None = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-        if times[wanted.name] == 1:
-            refused = _refusal(broker, wanted, count)
-        if refused is not None:
-            results.append(
-                CreatableTopicResult(
-                    name=wanted.name, error_code=refused[0], error_message=refused[1], configs=[]
-                )
+    asked = {topic.name: topic for topic in request.topics}
+    # Each is judged by what there was before the request: two new names that are alike don't collide.
+    refused: dict[str, Refusal | None] = {
+        name: (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        if times[name] > 1
+        else _refusal(broker, wanted, _count(broker, wanted))
+        for name, wanted in asked.items()
+    }
+    counted = [one for name, one in asked.items() if times[name] == 1 and name != CLUSTER_METADATA]
+    made = [one for one in counted if refused[one.name] is None]
+    if (why := _too_large(broker, counted, made)) is not None:  # all, each as often as it was asked for
+        refusals = [_refused(one.name, ErrorCode.POLICY_VIOLATION, why) for one in request.topics]
+        return CreateTopicsResponse(throttle_time_ms=0, topics=refusals)
+    return CreateTopicsResponse(
+        throttle_time_ms=0,
+        topics=[
+            _refused(name, *no)
+            if (no := refused[name]) is not None
+            else _created(broker, call, wanted, only_checked=request.validate_only)
+            for name, wanted in asked.items()
+        ],
+    )
+
+
+def _refused(name: str, code: ErrorCode, why: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=why, configs=[])
+
+
+def _too_large(broker: Broker, asked: Sequence[CreatableTopic], made: Sequence[CreatableTopic]) -> str | None:
+    """Why all of it is refused; None when it isn't (ReplicationControlManager, QuorumController)."""
+    if sum(max(_count(broker, one), 0) for one in asked) > MOST_AT_ONCE:
+        return "Excessively large number of partitions per request."
+    # A record for the topic, one for each config, and one for each partition.
+    if sum(1 + len({it.name for it in one.configs}) + _count(broker, one) for one in made) > MOST_AT_ONCE:
+        return "Unable to perform excessively large batch operation."
+    return None
+
+
+def _created(
+    broker: Broker, call: Call, wanted: CreatableTopic, *, only_checked: bool
+) -> CreatableTopicResult:
+    count, factor = _count(broker, wanted), _factor(wanted)
+    configs = {config.name: config.value or "" for config in wanted.configs}
+    if only_checked:
+        topic = Topic(wanted.name, uuid5(call.random_id, wanted.name), 0, configs)
+    else:
+        topic = broker.create_topic(wanted.name, count, call.random_id, configs)
+        _place(broker, topic, wanted, factor)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.id,
+        error_code=0,
+        error_message=None,
+        num_partitions=count,
+        replication_factor=factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                read_only=config.read_only,
+                config_source=config.config_source,
+                is_sensitive=False,
             )
-            continue
-        factor = _factor(wanted)
-        configs = {config.name: config.value or "" for config in wanted.configs}
-        if request.validate_only:
-            topic = Topic(wanted.name, uuid5(call.random_id, wanted.name), 0, configs)
-        else:
-            topic = broker.create_topic(wanted.name, count, call.random_id, configs)
-            _place(broker, topic, wanted, factor)
-        results.append(
-            CreatableTopicResult(
-                name=topic.name,
-                topic_id=topic.id,
-                error_code=0,
-                error_message=None,
-                num_partitions=count,
-                replication_factor=factor,
-                configs=[
-                    CreatableTopicConfigs(
-                        name=config.name,
-                        value=config.value,
-                        read_only=config.read_only,
-                        config_source=config.config_source,
-                        is_sensitive=False,
-                    )
-                    for config in described_topic(broker, topic)
-                ],
-            )
-        )
-    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+            for config in described_topic(broker, topic)
+        ],
+    )
 
 
 def _count(broker: Broker, wanted: CreatableTopic) -> int:
@@ -122,10 +149,9 @@ def _refusal(broker: Broker, wanted: CreatableTopic, count: int) -> Refusal | No
     if missing := [config.name for config in wanted.configs if config.value is None]:
         # Each counts, also one that is said again with a value.
         return ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(missing)}"
-    for config in {config.name: config for config in wanted.configs}.values():
-        why = check_topic_config(config.name, config.value)
-        if why is not None:
-            return ErrorCode.INVALID_CONFIG, why
+    why = check_topic_configs({config.name: config.value or "" for config in wanted.configs})
+    if why is not None:
+        return ErrorCode.INVALID_CONFIG, why
     if wanted.assignments:
         if wanted.num_partitions != DEFAULT or wanted.replication_factor != DEFAULT:
             return (
@@ -246,6 +272,9 @@ def _growth_refusal(broker: Broker, topic: Topic | None, wanted: CreatePartition
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {topic.name} has {has} partition(s) now; {wanted.count} would not be an increase.",
         )
+    if wanted.count - has > MOST_AT_ONCE:
+        # Kafka says so and has added as many as it could; here it adds none.
+        return ErrorCode.UNKNOWN_SERVER_ERROR, f"No more than {MOST_AT_ONCE} partitions can be added at once."
     if wanted.count > MAX_PARTITIONS:
         return ErrorCode.INVALID_PARTITIONS, f"No topic may have more than {MAX_PARTITIONS} partitions."
     if wanted.assignments is not None:

@@ -1,0 +1,102 @@
+"""Configs of topics while they are there: IncrementalAlterConfigs sets, deletes, appends and subtracts."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.broker.topic_configs import TOPIC_DEFAULTS
+from kproto.error_codes import ErrorCode
+from kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.broker.stage import Client, Stage
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 2})
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    return stage.client()
+
+
+def altered(client: Client, operation: int, name: str, value: str | None, topic: str = "t") -> int:
+    change = AlterableConfig(name=name, config_operation=operation, value=value)
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[change])
+    [result] = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)).responses
+    code: int = result.error_code
+    return code
+
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def test_a_config_is_set_and_deleted(stage: Stage, client: Client) -> None:
+    assert altered(client, SET, "retention.ms", "9") == 0
+    assert stage.topic("t").config("retention.ms", stage.broker.settings) == "9"
+    assert altered(client, DELETE, "retention.ms", None) == 0
+    assert stage.topic("t").config("retention.ms", stage.broker.settings) == TOPIC_DEFAULTS["retention.ms"]
+
+
+def test_a_list_can_be_appended_to_and_subtracted_from(stage: Stage, client: Client) -> None:
+    altered(client, APPEND, "cleanup.policy", "compact")
+    assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "delete,compact"
+    altered(client, SUBTRACT, "cleanup.policy", "delete")
+    assert stage.topic("t").config("cleanup.policy", stage.broker.settings) == "compact"
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "value", "after"),
+    [
+        ("", APPEND, "compact", "compact"),  # the default counts only where nothing is set
+        ("", APPEND, "", ""),
+        ("", APPEND, ",", ""),
+        ("", APPEND, "compact,,", "compact"),
+        ("delete", APPEND, "compact,compact,delete", "delete,compact"),
+        ("delete,delete", SUBTRACT, "delete", "delete"),
+        ("delete,delete", SUBTRACT, "delete,delete", ""),
+        ("delete", SUBTRACT, "compact", "delete"),
+    ],
+)
+def test_lists_are_changed_item_by_item_as_kafka_does(
+    stage: Stage, client: Client, before: str, operation: int, value: str, after: str
+) -> None:
+    assert altered(client, SET, "cleanup.policy", before) == 0
+    assert altered(client, operation, "cleanup.policy", value) == 0
+    assert stage.topic("t").configs == {"cleanup.policy": after}
+
+
+def test_the_least_lag_of_compaction_is_no_more_than_the_most(stage: Stage, client: Client) -> None:
+    assert altered(client, SET, "max.compaction.lag.ms", "5") == 0
+    assert altered(client, SET, "min.compaction.lag.ms", "6") == ErrorCode.INVALID_CONFIG
+    assert altered(client, SET, "min.compaction.lag.ms", " 5") == 0
+
+
+def test_what_cant_be_altered_is_refused(client: Client) -> None:
+    assert altered(client, SET, "retention.ms", "soon") == ErrorCode.INVALID_CONFIG
+    assert altered(client, SET, "none.such", "1") == ErrorCode.INVALID_CONFIG
+    assert altered(client, APPEND, "retention.ms", "1") == ErrorCode.INVALID_CONFIG
+    assert altered(client, SET, "retention.ms", "1", "none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert altered(client, SET, "retention.ms", "1", "a b") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert altered(client, SET, "retention.ms", None) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_config_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
+    changes = [AlterableConfig(name="retention.ms", config_operation=SET, value=value) for value in "12"]
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=changes)
+    answer = client.ask(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False))
+    assert answer.responses[0].error_code == ErrorCode.INVALID_REQUEST
+    assert stage.topic("t").configs == {}
+
+
+def test_a_topic_is_not_altered_twice_in_one_request(stage: Stage, client: Client) -> None:
+    change = AlterableConfig(name="retention.ms", config_operation=SET, value="1")
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    request = IncrementalAlterConfigsRequest(resources=[resource, resource], validate_only=False)
+    codes = {one.error_code for one in client.ask(request).responses}
+    assert codes == {ErrorCode.INVALID_REQUEST}
+    assert stage.topic("t").configs == {}
