@@ -74,6 +74,21 @@ def with_modules(name: str, *, module: str = "") -> str:
     return str(made)
 
 
+def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
+    """The tests that a module of `secured` brings of itself: an executable, and the folder of their source."""
+    secured()  # brings the module along
+    place = _cache() / "go"
+    order = [compiler, "list", "-m", "-f", "{{.Dir}}", module]
+    listed = subprocess.run(order, cwd=place, capture_output=True, text=True)
+    if listed.returncode:
+        judges.missing(f"go list failed: {listed.stderr[-500:]}")
+    source = Path(listed.stdout.strip())
+    made = place / "bin" / f"{source.name}-{package.replace('/', '-')}.test"
+    if not made.exists():  # its name has the version
+        _run([compiler, "test", "-c", "-o", str(made), f"./{package}"], source)
+    return made, source / package
+
+
 def _cache() -> Path:
     found = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", "originals")
     found.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,92 @@
+"""franz-go's own tests of its client, run against the embedded broker: who wrote them never heard of it.
+
+A real Kafka 4.3.1 passes them all. They read and write through groups that come and go, and exactly once
+through transactions, while other tests make topics, delete them and stop partitions beside. A run draws half
+of them by KPROTO_SEED, with fewer records; KPROTO_ALL_PLAYS=1 takes all (tox -e soak).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from kproto.broker.server import running
+from tests.conformance import judges, originals
+from tests.conformance.plays import SEED
+
+pytestmark = pytest.mark.originals
+
+LACKS: Final = {
+    "TestConsumeRegex": "there is no __consumer_offsets to be skipped",
+    "TestConsumeRegexShareSkipsInternal": "share groups",
+    "TestShareGroup": "share groups",
+    "TestShareGroupETL": "share groups",
+    "TestShareGroupAckOnClose": "share groups",
+    "TestShareGroupOffsetsAdmin": "share groups",
+    "Test848RegexBrokerResolves": "KIP-848",
+}
+"""What needs what `help(kproto.broker)` says is not there. Parts of others with 848 in their name skip
+themselves."""
+TOO_NEW: Final = "TestIssueProduceBrokerTooOldFailsRecords"  # skips itself on Kafka 4, too
+ALWAYS: Final = frozenset({"TestGroupETL", "TestTxnEtl"})
+"""Every assignor, with and without static members; and the same exactly once."""
+
+
+def suite() -> tuple[Path, Path]:
+    """franz-go's tests as a program, and the folder that they want to run in."""
+    compiler = shutil.which("go") or judges.missing("go")
+    return originals.own_tests(compiler, "github.com/twmb/franz-go", "pkg/kgo")
+
+
+def test_franz_gos_own_tests_pass_on_the_embedded_broker() -> None:
+    program, folder = suite()
+    listed = subprocess.run(
+        [program, "-test.list", "^Test"], cwd=folder, capture_output=True, text=True, check=True, timeout=60
+    )
+    names = sorted({*listed.stdout.split()} - {*LACKS})
+    assert {*listed.stdout.split()} > {*LACKS}
+    assert {*names} > ALWAYS
+    drawn, records = names, 50_000
+    if not os.environ.get("KPROTO_ALL_PLAYS"):
+        records = 10_000
+        drawn = sorted({*Random(SEED).sample(names, len(names) // 2)} | ALWAYS)
+    listen = ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
+    with running(listen=listen, users={"alice": "tea for two"}) as server:
+        said = subprocess.run(
+            [program, "-test.v", "-test.timeout", "400s", "-test.run", f"^({'|'.join(drawn)})$"],
+            cwd=folder,
+            env={
+                **os.environ,
+                "KGO_SEEDS": server.places["PLAINTEXT"],
+                "KGO_TEST_RF": "1",
+                "KGO_TEST_RECORDS": str(records),
+                "KGO_TEST_SCRAM": "alice:tea for two",
+                "KGO_TEST_SCRAM_SEEDS": server.places["SASL_PLAINTEXT"],
+                "KGO_LOG_LEVEL": "none",
+            },
+            capture_output=True,
+            text=True,
+            timeout=420,
+        )
+    ended = {name: word for word, name in re.findall(r"^ *--- (PASS|FAIL|SKIP): (\S+)", said.stdout, re.M)}
+    assert said.returncode == 0, f"KPROTO_SEED={SEED}\n{_complaints(said.stdout)}\n{said.stderr[-500:]}"
+    assert {*drawn} <= {*ended}
+    assert {name for name, word in ended.items() if word == "SKIP" and "848" not in name} <= {TOO_NEW}
+    for name in ALWAYS:
+        parts = {one for one in ended if one.startswith(f"{name}/") and "848" not in one}
+        assert len(parts) >= 3
+        assert {ended[one] for one in parts} == {"PASS"}
+
+
+def _complaints(text: str) -> str:
+    """What is said before a test fails, and what ends the whole: a record twice, or lost, is a panic."""
+    lines = text.splitlines()
+    ends = [number for number, line in enumerate(lines) if re.match(r" *--- FAIL|panic:", line)]
+    return "\n".join(line for end in ends for line in lines[max(0, end - 10) : end + 1])
