@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 import kproto
+from kproto.broker.server import running
 from kproto.cli import main
+from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.messages.headers import encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.records import Record, encode_batch
@@ -358,3 +360,33 @@ def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
         main(["--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "2 the words of the call are off, 130 Ctrl-C." in told
+
+
+@pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0 --trace", "watch {} --listen 127.0.0.1:0"])
+def test_what_nobody_reads_on_ends_and_does_not_take_the_clients_for_wrong(command: str) -> None:
+    with running() as server:
+        words = [sys.executable, "-m", "kproto", *command.format(server.bootstrap).split()]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            found = re.search(rb"127\.0\.0\.1:(\d+)", process.stdout.readline())
+            assert found is not None
+            process.stdout.close()  # as `| head -1` does
+            try:
+                with socket.create_connection(("127.0.0.1", int(found[1])), timeout=30) as client:
+                    asked = encode_request(ApiVersionsRequest(), 0, 1, "me")
+                    client.sendall(len(asked).to_bytes(4, "big") + asked)
+                    assert process.wait(timeout=30) == 1
+                assert process.stderr.read() == b""
+            finally:
+                process.kill()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0", "watch {} --listen 127.0.0.1:0"])
+def test_an_output_that_is_full_is_not_taken_for_the_address(command: str) -> None:
+    with running() as server, open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "kproto", *command.format(server.bootstrap).split()]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == f"kproto {command.split()[0]}: No space left on device\n"

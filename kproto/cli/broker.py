@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from .arguments import Commands, setting, topic, user
 from .getting_in import how_to
-from .watch import Teller, add_shown, ended_by_signals, refuse_shown
+from .watch import Teller, Told, add_shown, ended_by_signals, refuse_shown
 
 if TYPE_CHECKING:
     import ssl
@@ -96,18 +96,22 @@ def _broker(options: argparse.Namespace) -> int:
                 tokens=None if settings.get(_JWKS) else unsecured(lambda: time.time_ns() // 1_000_000),
                 tls=tls,
             )
-            await stack.enter_async_context(server)
-            bootstrap = server.bootstrap
-            if teller is not None:
-                proxy = Proxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=teller.tell)
-                bootstrap = (await stack.enter_async_context(proxy)).bootstrap
-            places = server.places if teller is None else {listeners[0].protocol: bootstrap}
+            told = None if teller is None else Told(teller)
+            try:
+                await stack.enter_async_context(server)
+                bootstrap = server.bootstrap
+                if told is not None:
+                    proxy = Proxy(bootstrap, listen=(listeners[0].host, listeners[0].port), tell=told)
+                    bootstrap = (await stack.enter_async_context(proxy)).bootstrap
+            except OSError as error:
+                raise ConfigError("--listen", options.listen, not_listening(error)) from None
+            places = server.places if told is None else {listeners[0].protocol: bootstrap}
             if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
             print(f"listening on {bootstrap}; Ctrl-C ends it", flush=True)
             if made is not None:
                 print(how_to(places, made, dict(options.user), _client_auth(settings)), flush=True)
-            await asyncio.Event().wait()
+            await (asyncio.Event().wait() if told is None else told.in_vain())
 
     listeners = [Listener.read(text) for text in options.listen.split(",")]
     settings = dict(options.set)
@@ -127,8 +131,6 @@ def _broker(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if teller is not None:
             teller.end()
-    except OSError as error:
-        raise ConfigError("--listen", options.listen, not_listening(error)) from None
     return 0
 
 

@@ -115,17 +115,22 @@ def _watch(options: argparse.Namespace) -> int:
     host, port = options.bootstrap
 
     async def serve() -> None:
-        with contextlib.ExitStack() as open_:
+        async with contextlib.AsyncExitStack() as open_:
             frames = None if options.pcap is None else open_.enter_context(captured(options.pcap))
-            async with Proxy(
-                f"{host}:{port}",
-                listen=options.listen,
-                tell=teller.tell,
-                frames=frames,
-                tls=_context(options),
-            ) as proxy:
-                teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
-                await asyncio.Event().wait()
+            told = Told(teller)
+            proxy = Proxy(
+                f"{host}:{port}", listen=options.listen, tell=told, frames=frames, tls=_context(options)
+            )
+            try:
+                await open_.enter_async_context(proxy)
+            except ConnectionFailed:  # of the cluster; it is an OSError, too
+                raise
+            except OSError as error:
+                where = "{}:{}".format(*options.listen)
+                allowed = f"an address to listen on ({error.strerror or error})"
+                raise ConfigError("--listen", where, allowed) from None
+            teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
+            await told.in_vain()
 
     try:
         with ended_by_signals():
@@ -135,11 +140,6 @@ def _watch(options: argparse.Namespace) -> int:
         if options.pcap is not None:
             known = "" if port == 9092 else f" (for the dissector of port {port}: -d tcp.port=={port},kafka)"
             teller.say(f"the frames: {options.pcap}{known}")
-    except ConnectionFailed:  # of the cluster; it is an OSError, too
-        raise
-    except OSError as error:
-        where = "{}:{}".format(*options.listen)
-        raise ConfigError("--listen", where, f"an address to listen on ({error.strerror or error})") from None
     return 0
 
 
@@ -231,6 +231,30 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
         return ssl.create_default_context(cafile=options.tls_ca)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError("--tls-ca", str(options.tls_ca), f"a file of PEM certificates ({error})") from None
+
+
+class Told:
+    """What a proxy tells its exchanges to, made in its event loop. Where nobody reads on, that ends the
+    command: the clients' connections must not break of it, one after the other, as if it were the broker.
+    """
+
+    def __init__(self, teller: Teller) -> None:
+        import asyncio
+
+        self._teller = teller
+        self._over = asyncio.get_running_loop().create_future()
+
+    def __call__(self, exchange: Exchange) -> None:
+        if self._over.done():
+            return
+        try:
+            self._teller.tell(exchange)
+        except OSError as error:
+            self._over.set_exception(error)
+
+    async def in_vain(self) -> None:
+        """Waits until something can't be told, and raises why."""
+        await self._over
 
 
 class Teller:
