@@ -235,17 +235,20 @@ class ConsumerCalls(Polling):
         Safe at any time: during a rebalance it waits, and fails with CommitFailed only if a partition went
         to somebody else. Raises Fenced, NotAuthorized, RequestTimedOut.
         """
-        await self._result(self._commit(offsets, timeout))
+        await self._result(self._commit(offsets, timeout, waits=True))
         self._tell()
 
-    def _commit(self, offsets: Mapping[TopicPartition, Offset] | None, timeout: float | None) -> Any:
+    def _commit(
+        self, offsets: Mapping[TopicPartition, Offset] | None, timeout: float | None, *, waits: bool = False
+    ) -> Any:
         if self._rows and offsets is None and not self._mine():
             raise IllegalState("an iteration is under way in another thread: say which offsets to commit")
         future, limit = self._future(), self._milliseconds(timeout)
+        once = self.options.as_java and not waits
         if offsets is None:
-            self._do(ev.Commit(future, None, limit, self._held()))
+            self._do(ev.Commit(future, None, limit, self._held(), once))
         else:
-            self._do(ev.Commit(future, triples(offsets), limit))
+            self._do(ev.Commit(future, triples(offsets), limit, once=once))
         return future
 
     @waits

@@ -84,6 +84,8 @@ class _Commit(msgspec.Struct, eq=False):
     only_as: Identity | None = None
     # It saves the starts of partitions of which nothing was read: close doesn't wait for its second try.
     start: bool = False
+    # What an application of Java's doesn't wait for is not sent twice (M130).
+    once: bool = False
     retry_at: int = 0
     failures: int = 0
     why: str = ""
@@ -156,16 +158,18 @@ class Committer:
 
     # ---- asking
 
-    def commit(self, offsets: Offsets, timeout_ms: int, then: Then) -> None:
+    def commit(self, offsets: Offsets, timeout_ms: int, then: Then, once: bool = False) -> None:
         """Commits; `then` gets None, or the error that ended it."""
         if (over := self._standing.hopeless) is not None:
             then(over)
         elif offsets:
-            self._enqueue(offsets, timeout_ms, then)
+            self._enqueue(offsets, timeout_ms, then, once=once)
         else:
             then(None)
 
-    def commit_all(self, timeout_ms: int, then: Then, held: Mapping[TopicPartition, int]) -> None:
+    def commit_all(
+        self, timeout_ms: int, then: Then, held: Mapping[TopicPartition, int], once: bool = False
+    ) -> None:
         """Commits everything that was handed out, below `held`. Fails when some of it was lost meanwhile
         (M95)."""
         if self._lost:
@@ -180,7 +184,7 @@ class Committer:
             then(broker_error(ErrorCode.UNKNOWN_MEMBER_ID, "OffsetCommit", detail))
             return
         self._core.partitions.mark_processed(held)
-        self.commit(offsets_of(self.consumed()), timeout_ms, then)
+        self.commit(offsets_of(self.consumed()), timeout_ms, then, once)
 
     def consumed(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -235,13 +239,23 @@ class Committer:
         trim: bool = False,
         only_as: Identity | None = None,
         start: bool = False,
+        once: bool = False,
     ) -> None:
         deadline = self._core.now + timeout_ms
         in_group = self._standing.in_group
         positions = self._core.partitions
         held = {p: state for p in offsets if in_group and (state := positions.get(p)) is not None}
         commit = _Commit(
-            offsets, deadline, timeout_ms, then, in_group, held, trim=trim, only_as=only_as, start=start
+            offsets,
+            deadline,
+            timeout_ms,
+            then,
+            in_group,
+            held,
+            trim=trim,
+            only_as=only_as,
+            start=start,
+            once=once,
         )
         if only_as is None:
             self._queue.append(commit)
@@ -275,7 +289,11 @@ class Committer:
         if commit is None or commit.call is None or node is None or node == commit.call.node:
             return
         self._open, commit.call = None, None
-        self._queue.appendleft(commit)
+        if commit.once:
+            detail = f"node {node} is the coordinator now, and the one before it has not answered"
+            self._end(commit, broker_error(ErrorCode.NOT_COORDINATOR, "OffsetCommit", detail))
+        else:
+            self._queue.appendleft(commit)
 
     def _ready(self, head: _Commit) -> bool:
         """Sends or ends the oldest commit; False when it has to wait."""
@@ -428,7 +446,7 @@ class Committer:
             if call.how is How.silent:
                 self._in_vain(commit.offsets, str(call.error))
                 self._coordinator.lost(call.node, str(call.error))
-                self._again(commit, str(call.error))
+                self._again(commit, str(call.error), call.error)
             else:
                 self._end(commit, call.error)
             return
@@ -449,7 +467,8 @@ class Committer:
         if first and sent_as is not None and not overtaken and not self._doubts(first):
             self._answered(first, sent_as)
         if overtaken and self._standing.in_group and commit.only_as is None:
-            self._again(commit, REBALANCING)
+            error = broker_error(ErrorCode.REBALANCE_IN_PROGRESS, "OffsetCommit", REBALANCING)
+            self._again(commit, REBALANCING, error)
         elif not bad and (unsaid := commit.offsets.keys() - codes.keys()):
             self._again(commit, f"the coordinator's answer doesn't mention {min(unsaid)}")
         elif not bad:
@@ -463,21 +482,24 @@ class Committer:
         partition, code = next(iter(bad.items()))
         why = f"{partition} was answered with {describe(code)}"
         do = to_do(OFFSET_COMMIT, code)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._as_java(commit):
+            do = Do.retry
+        group = self._core.options.group_id
+        error = broker_error(code, "OffsetCommit", f"group {group!r}, {partition}")
         if do in (Do.find, Do.retry, Do.refresh):
             self._in_vain([one for one in bad if bad[one] == code], describe(code))
         match do:
             case Do.find:
                 (self._coordinator.doubted if self._doubts(code) else self._coordinator.lost)(call.node, why)
-                self._again(commit, why)
+                self._again(commit, why, error)
             case Do.rejoin if self._standing.in_group and not (commit.only_as or self._as_java(commit)):
                 self._again(commit, REBALANCING)
             case Do.retry | Do.refresh:
                 if do is Do.refresh:  # by which ids, or names, it goes out
                     self._need_metadata()
-                self._again(commit, why)
+                self._again(commit, why, error)
             case _:
-                group = self._core.options.group_id
-                self._end(commit, broker_error(code, "OffsetCommit", f"group {group!r}, {partition}"))
+                self._end(commit, error)
 
     def _in_vain(self, partitions: Iterable[TopicPartition], why: str) -> None:
         for partition in partitions:
@@ -492,8 +514,12 @@ class Committer:
         """An application's commit fails in Java while the group rebalances (RebalanceInProgressException)."""
         return self._core.options.as_java and not commit.trim
 
-    def _again(self, commit: _Commit, why: str) -> None:
+    def _again(self, commit: _Commit, why: str, error: KprotoError | None = None) -> None:
+        """Once more, after a backoff; one that is not sent twice ends with `error`."""
         if commit.ended:
+            return
+        if commit.once and error is not None:
+            self._end(commit, error)
             return
         commit.why = why
         commit.retry_at = self._core.now + self._core.backoff.after(commit.failures)

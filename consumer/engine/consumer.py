@@ -313,9 +313,9 @@ class Engine:
             self.core.actions.append(Done(event.token, None, error))
 
         if event.offsets is None:
-            self.committer.commit_all(event.timeout_ms, done, event.held)
+            self.committer.commit_all(event.timeout_ms, done, event.held, event.once)
         else:
-            self.committer.commit(event.offsets, event.timeout_ms, done)
+            self.committer.commit(event.offsets, event.timeout_ms, done, event.once)
 
     def run(self, event: ev.Run) -> None:
         self.runner.start(event.token, event.plan, event.timeout_ms)

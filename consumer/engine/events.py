@@ -115,12 +115,13 @@ class Resume(msgspec.Struct, frozen=True):
 
 class Commit(msgspec.Struct, frozen=True):
     """Commit these offsets, or (None) everything that was handed out, below what is `held`: an iteration has
-    not come to it yet. Done with None or an error."""
+    not come to it yet. Done with None or an error; `once`: with what the first try ended in."""
 
     token: object
     offsets: Mapping[TopicPartition, tuple[int, int | None, str]] | None
     timeout_ms: int
     held: Mapping[TopicPartition, int] = {}
+    once: bool = False
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 from consumer import Consumer, RebalanceListener
 
 from ..clients.contract import OURS
-from ..error_codes import ErrorCode
+from ..error_codes import RETRIABLE, ErrorCode
 from ..errors import (
     AuthenticationFailed,
     BrokerError,
@@ -147,11 +147,12 @@ class Driven(RebalanceListener):
             case _:
                 return lambda: _offsets(one.list_offsets(offsets))
 
-    def _told(self, work: Callable[[], object]) -> None:
+    def _told(self, work: Callable[[], object], *, waits: bool = True) -> None:
         try:
             work()
         except KprotoError as error:
-            say("commit", java_name(error), error)
+            again = not waits and isinstance(error, BrokerError) and error.code in RETRIABLE
+            say("commit", "RetriableCommitFailedException" if again else java_name(error), error)
         else:
             say("commit", "ok")
 
@@ -190,7 +191,7 @@ class Driven(RebalanceListener):
                 self._commit({where: at or 0 for where, at in map(partition, rest)})
             case "commit-async":
                 future = self.consumer.commit_async()
-                future.add_done_callback(lambda done: self._told(done.result))
+                future.add_done_callback(lambda done: self._told(done.result, waits=False))
             case "rebalance":
                 self.consumer.rejoin(" ".join(rest))
             case "assignment":

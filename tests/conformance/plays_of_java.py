@@ -294,6 +294,39 @@ def a_commit_for_what_another_one_has(stage: Stage) -> None:
     a.close()
 
 
+def refused_commits(stage: Stage, *codes: int) -> None:
+    """Each code twice: for a commit that is waited for, and for one that isn't, which is not sent again."""
+    a = by_hand(stage)
+    ask(a, "pause", f"seek {stage.topic}:0:3", f"seek {stage.topic}:1:3")
+    for number, code in enumerate(codes, 1):
+        stage.inject("A", "OffsetCommit", code)
+        ask(a, "commit")
+        stage.inject("A", "OffsetCommit", code)
+        ask(a, "commit-async")
+        polled(a, "commit ", times=2 * number)
+    ask(a, "commit")
+    a.close()
+
+
+def commits_whose_coordinator_moves(stage: Stage) -> None:
+    refused_commits(stage, 15, 16)
+
+
+def commits_that_may_pass_later(stage: Stage) -> None:
+    refused_commits(stage, 3, 7, 14)
+
+
+def commits_that_are_refused_for_good(stage: Stage) -> None:
+    refused_commits(stage, 28, 29, 30)
+
+
+def a_commit_for_no_partition_of_the_topic(stage: Stage) -> None:
+    """It may be there soon."""
+    a = by_hand(stage)
+    ask(a, f"commit-at {stage.topic}:9:5")
+    a.close()
+
+
 PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
     one.__name__.replace("_", "-"): one
     for one in (
@@ -320,5 +353,9 @@ PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
         out_of_range_none,
         a_rebalance_that_is_asked_for,
         a_commit_for_what_another_one_has,
+        commits_whose_coordinator_moves,
+        commits_that_may_pass_later,
+        commits_that_are_refused_for_good,
+        a_commit_for_no_partition_of_the_topic,
     )
 }

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from consumer.engine import events as ev
 from consumer.engine import plans
 from consumer.options import consumer_options
 from kproto.error_codes import ErrorCode
-from kproto.errors import CommitFailed, Fenced
+from kproto.errors import CommitFailed, Fenced, Retriable, UnknownTopic
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest
@@ -283,19 +284,68 @@ def test_a_commit_during_a_rebalance_fails_as_javas_and_ours_is_sent_again(
     """RebalanceInProgressException: the group was already rebalancing when the commit came."""
     world = World({"t": 2})
     story = reading(world, **options)
+    refuse_one_commit(world, ErrorCode.REBALANCE_IN_PROGRESS)
+    token = story.member.commit({tp("t", 0): 4})
+    world.run(3_000)
+    assert isinstance(story.member.done[token][1], CommitFailed if fails else type(None))
+
+
+@pytest.mark.parametrize(("options", "once", "sent"), [(JAVA, True, 1), (JAVA, False, 2), (OURS, False, 2)])
+@pytest.mark.parametrize("code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_a_commit_that_nobody_waits_for_is_not_sent_twice_as_java(
+    options: dict[str, Any], once: bool, sent: int, code: ErrorCode
+) -> None:
+    """M130. A client of ours sends it again, and those behind it wait."""
+    world = World({"t": 2})
+    story = reading(world, **options)
+    refuse_one_commit(world, code)
+    before = len(world.asked(story.member, OffsetCommitRequest))
+    story.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=once))
+    world.run(3_000)
+    assert isinstance(story.member.done["c"][1], Retriable if once else type(None))
+    assert len(world.asked(story.member, OffsetCommitRequest)) - before == sent
+
+
+def test_a_commit_that_nobody_waits_for_ends_with_its_connection_as_java() -> None:
+    world = World({"t": 2})
+    story = reading(world, **JAVA)
+    before = world.tamper
+
+    def silent(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest) and client is story.member:
+            world.cut(client)
+        return before(client, request, version) if before is not None else None
+
+    world.tamper = silent
+    story.member.do(ev.Commit("c", {tp("t", 0): (4, None, "")}, 5_000, once=True))
+    world.run(3_000)
+    assert story.member.done["c"][1] is not None
+    assert len(world.asked(story.member, OffsetCommitRequest)) == 1
+
+
+@pytest.mark.parametrize(("options", "fails"), [(JAVA, False), (OURS, True)])
+def test_a_commit_of_a_topic_that_the_coordinator_does_not_know_is_sent_again_as_java(
+    options: dict[str, Any], fails: bool
+) -> None:
+    world = World({"t": 2})
+    story = reading(world, **options)
+    refuse_one_commit(world, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    token = story.member.commit({tp("t", 0): 4})
+    world.run(3_000)
+    assert isinstance(story.member.done[token][1], UnknownTopic if fails else type(None))
+
+
+def refuse_one_commit(world: World, code: ErrorCode) -> None:
     before, refused = world.tamper, []
 
     def once(client: Client, request: Any, version: int) -> Any:
         answer = before(client, request, version) if before is not None else None
         if isinstance(request, OffsetCommitRequest) and not refused:
             refused.append(request)
-            return offset_commit_refusal(request, ErrorCode.REBALANCE_IN_PROGRESS)
+            return offset_commit_refusal(request, code)
         return answer
 
     world.tamper = once
-    token = story.member.commit({tp("t", 0): 4})
-    world.run(3_000)
-    assert isinstance(story.member.done[token][1], CommitFailed if fails else type(None))
 
 
 def offset_commit_refusal(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
