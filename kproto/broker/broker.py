@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
 from ..deadlines import Deadlines
 from ..error_codes import ErrorCode
+from ..errors import EncodeError
 from ..group import classic, coordinator
 from ..messages.api_versions import ApiVersion
 from ..messages.headers import encode_response
@@ -72,6 +73,7 @@ class Connection:
     current: Call | None = None  # the request that is being answered
     sending: bool = False  # its answer went out, `Sent` did not come yet
     unsent: int = 0  # and that is how many bytes it has
+    unsayable: Call | None = None  # the request whose answer is too long to be written
     listener: str = "PLAINTEXT"
     named: str = ANONYMOUS  # whom the client's certificate names
     door: Door | None = None  # where the listener wants SASL
@@ -155,7 +157,14 @@ class Broker:
         if wait:
             throttle(response, call.envelope.request, call.version, wait)
             self.quiet.set(conn, self.now + wait)
-        frame = encode_response(response, call.version, header.correlation_id)
+        try:
+            frame = encode_response(response, call.version, header.correlation_id)
+        except EncodeError:  # a message or a member id about long names is itself too long
+            if call.failing is not None:
+                raise
+            connection.unsayable = replace(call, failing=ErrorCode.UNKNOWN_SERVER_ERROR)
+            self.ready.append(connection)
+            return
         connection.unsent = len(frame)
         self.cluster.unsent += len(frame)
         self.actions.append(Reply(conn, frame))

@@ -343,6 +343,9 @@ def _partition(broker: Broker, topic: str, index: int) -> Partition:
 
 def _take(broker: Broker, connection: Connection, now: int) -> None:
     """Serve a connection's next requests, up to the first with an answer to send or to wait for."""
+    if connection.unsayable is not None:
+        call, connection.unsayable, connection.sending = connection.unsayable, None, False
+        _ask(broker, connection, call)  # which is told no
     while connection.waiting and connection.current is None and not connection.sending:
         if (broker.quiet.of(connection.conn) or 0) > now:
             return
@@ -385,10 +388,15 @@ def _serve(broker: Broker, connection: Connection, frame: bytes, random_id: UUID
         connection.listener,
         failing=_next_failure(broker, key),
     )
+    return _ask(broker, connection, call)
+
+
+def _ask(broker: Broker, connection: Connection, call: Call) -> str | None:
+    """Let its handler answer a request; the reason when the connection is to be closed instead."""
     gated = gate(broker, call)
     if isinstance(gated, Call):
         connection.current = gated
-        result = handler(broker, gated)
+        result = HANDLERS[call.envelope.header.request_api_key](broker, gated)
     else:
         connection.current = call
         result = gated

@@ -18,7 +18,12 @@ from kproto.messages.delete_topics import DeleteTopicsRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.heartbeat import HeartbeatRequest
-from kproto.messages.index import API_NAMES, request_class
+from kproto.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kproto.messages.index import API_NAMES, request_class, response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import MetadataRequest
@@ -340,3 +345,36 @@ def test_a_cut_request_closes_the_connection(key: int, data: st.DataObject) -> N
     client = stage.client()
     client.send_bytes(frame[: data.draw(st.integers(0, len(frame) - 1))])
     assert client.conn in stage.closed or key == index.API_VERSIONS or client.answers
+
+
+# Answers that would be too long
+
+
+def test_an_answer_too_long_to_be_written_is_an_error_and_the_next_request_is_served(client: Client) -> None:
+    """As at Kafka: the id that it makes for a member begins with the client's own."""
+    join, list_groups = joining(), ListGroupsRequest(states_filter=[], types_filter=[])
+    client.send_bytes(encode_request(join, 5, 1, "x" * 32_767))
+    client.send_bytes(encode_request(list_groups, 5, 2, "me"))
+    for frame, request, version in zip(client.answers, (join, list_groups), (5, 5), strict=True):
+        assert request.__api_key__ is not None
+        _, answer = decode_response(frame, response_class(request.__api_key__), version)
+        expected = ErrorCode.UNKNOWN_SERVER_ERROR if request is join else ErrorCode.NONE
+        assert answer.error_code == expected
+
+
+def test_a_join_too_long_to_be_answered_does_not_break_what_others_wait_for(stage: Stage) -> None:
+    long, other = stage.client(), stage.client()
+    long.send_bytes(encode_request(joining(), 3, 1, "x" * 32_767))  # it becomes a member
+    other.send(joining(), 3)
+    stage.wait(120_000)
+    assert stage.closed == {}
+    assert other.answer().error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_message_about_too_long_a_name_is_left_out_with_the_answer(client: Client, version: int) -> None:
+    config = AlterableConfig(name="x" * 32_767, config_operation=0, value="1")
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    assert client.ask(request, version).responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert client.ask(hello()).error_code == 0
