@@ -487,6 +487,7 @@ def _network(engine: Engine, event: NetworkEvent) -> None:
 
 def _tick(engine: Engine, event: ev.Tick) -> None:
     engine.core.network.tick(engine.core.now)
+    engine.metadata.tick()
 
 
 TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {

@@ -257,11 +257,15 @@ class MetadataKeeper:
         self._core.view.brokers = {}
         self._core.network.metadata_changed(self._core.now)
 
+    def tick(self) -> None:
+        """Time has passed, and the sockets were looked at since: in a process that stood still an answer may
+        have waited in one of those that would be given up."""
+        again_at = self._begins_again_at()
+        if again_at is not None and again_at <= self._core.now:
+            self._begin_again()
+
     def pump(self) -> None:
         core = self._core
-        again_at = self._begins_again_at()
-        if again_at is not None and again_at <= core.now:
-            self._begin_again()
         if self._call is not None:
             return
         self._whole = self._next_at is not None and self._next_at <= core.now

@@ -404,6 +404,7 @@ class ProducerEngine:
         self._hear()
         self._answer()
         if look:
+            self.metadata.tick()
             for lane, late in self.schedule.ripe():
                 if late:
                     self._expire(lane)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from consumer.engine.connection import Call
+from consumer.engine.events import Tick
 from consumer.engine.metadata import BrokerAddress, ClusterView
 from consumer.engine.plans import read_metadata
 from consumer.engine.plans.plan import Ask, Rest
-from consumer.engine.transport import Broken
+from consumer.engine.producing import step
+from consumer.engine.transport import Broken, Shut
 from kproto.errors import ConnectionFailed
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from tests.consumer.stage import Stage
@@ -136,6 +138,21 @@ def test_a_producer_begins_again_too() -> None:
     assert world.run(10_000, until=lambda: len(told) == 2)
     producer.deliver("t", "y", partition=0)
     assert world.run(10_000, until=lambda: world.log(tp("t", 0)).end_offset == 2)
+
+
+def test_who_stood_still_looks_at_its_sockets_before_it_forgets_whom_it_knew() -> None:
+    """It was asking for metadata, and the answer may be there."""
+    world = one_home()
+    producer = world.producer()
+    producer.deliver("t", "x", partition=0)
+    assert world.run(5_000, until=lambda: world.log(tp("t", 0)).end_offset == 1)
+    engine, later = producer.engine, world.now + 600_000
+    engine.metadata.need()
+    step(engine, None, world.now)
+    assert not [action for action in step(engine, None, later) if isinstance(action, Shut)]
+    assert engine.core.view.brokers
+    assert [action for action in step(engine, Tick(), later) if isinstance(action, Shut)]
+    assert not engine.core.view.brokers
 
 
 def test_without_recovery_nobody_asks_at_a_bootstrap_address_once_brokers_are_known() -> None:
