@@ -52,6 +52,18 @@ def test_what_comes_within_is_heard_at_the_end() -> None:
     assert HEARD == ["went on"]
 
 
+@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGPROF", "SIGXCPU", "SIGCHLD", "SIGRTMIN"])
+def test_so_is_every_other_that_programs_use(name: str) -> None:
+    number = getattr(signal, name)
+    before = signal.signal(number, on_alarm)
+    try:
+        with pytest.raises(TimeoutError):
+            held(number, "went on")
+        assert HEARD == ["went on", "alarm"]
+    finally:
+        signal.signal(number, before)
+
+
 def test_each_is_heard_in_the_order_in_which_it_came_though_the_first_one_raises() -> None:
     with pytest.raises(TimeoutError) as told:
         held(signal.SIGTERM, signal.SIGALRM, "went on")
