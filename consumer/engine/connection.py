@@ -330,13 +330,16 @@ class Connection:
             detail = f"the broker answers error {response.error_code}"
             raise DecodeError("ApiVersions", version, "error_code", 4, detail)
         # What no broker can mean would be believed for as long as the connection lasts.
+        versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
         mad = [one for one in response.api_keys if not 0 <= one.min_version <= one.max_version]
-        if mad or not response.api_keys:
-            detail = (
-                f"these versions can't be: {mad[0]}" if mad else "the broker answers that it knows no request"
-            )
+        detail = f"these versions can't be: {mad[0]}" if mad else ""
+        if not versions:
+            detail = "the broker answers that it knows no request"
+        elif len(versions) < len(response.api_keys):
+            detail = "the broker names a request twice"
+        if detail:
             raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
-        self.versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+        self.versions = versions
         self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
         self._negotiating = -1
         self._look_at_quota(response, version, "ApiVersions")

@@ -19,7 +19,7 @@ from .answers import METADATA, Do, to_do
 from .backoff import Backoff
 from .connection import Call, How, Prepared
 from .events import Action, Report, Wake
-from .metadata import ClusterView, metadata_request
+from .metadata import ClusterView, metadata_request, oddity
 from .network import MAIN, Network
 from .positions import Positions
 from .refusals import Gaps, Refusals
@@ -182,6 +182,7 @@ class MetadataKeeper:
         self._single_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
         self._looks: dict[str, int] = {}  # how often in a row looks at it alone told nothing new
+        self._odd: set[str] = set()  # whose partitions were not all told of
         self._whole = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
@@ -222,6 +223,7 @@ class MetadataKeeper:
         self.topics -= {topic}
         for known in (self._single, self._single_at, self._leaderless, self._looks, self.refusals):
             known.pop(topic, None)
+        self._odd.discard(topic)
 
     def need(self) -> None:
         """Something is missing (a leader, a partition): ask again, but not too often."""
@@ -370,7 +372,13 @@ class MetadataKeeper:
             code = topic.error_code
             if code == ErrorCode.NONE:
                 self.refusals.pop(name, None)
-                if not any(entry.leader_id < 0 for entry in topic.partitions):
+                odd = oddity(topic)
+                if odd:
+                    core.refused("Metadata", f"topic {name!r}: {odd}", again=name in self._odd)
+                    self._odd.add(name)
+                else:
+                    self._odd.discard(name)
+                if not odd and not any(entry.leader_id < 0 for entry in topic.partitions):
                     self._leaderless.pop(name, None)
                 elif name in self._single_at:
                     looks = self._leaderless[name] = self._leaderless.get(name, 0) + 1

@@ -307,7 +307,6 @@ class Fetcher:
                 self._metadata.need()
             self._leave_alone(lane)
             return
-        lane.failures = 0
         mates: list[Chunk] = []
         brought = False
         for topic in response.responses:
@@ -324,6 +323,8 @@ class Fetcher:
                     and (not state.beside or session is not lane.session)
                 ):
                     self._take_in(node, state, entry, mates)
+        if brought or (session is lane.session and session.proven):
+            lane.failures = 0
         if not brought and session is lane.session:
             lane.rich.clear()  # whatever was believed: nothing is there
 

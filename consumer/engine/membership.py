@@ -460,7 +460,7 @@ class Membership:
             code = call.response.error_code
             endless = self.member is not None and self.member.joins > machine.JOINS_AT_ONCE
             why = describe(code) if code in REFUSED or (code and endless) else ""
-        elif isinstance(call.message, JoinGroupRequest | SyncGroupRequest) and call.how is How.silent:
+        elif call.message in (JoinGroupRequest, SyncGroupRequest) and call.how is How.silent:
             why = str(call.error)
         else:
             return

@@ -8,6 +8,7 @@ Rules that hold here:
   was restored): without that nobody would ever read the partition again.
 * A topic that the broker says doesn't exist is kept as an error, not as absent: "not asked yet" and "not
   there" are two things.
+* A topic whose partitions are not those from 0 on is read as far as it is told, and asked for again soon.
 * Nothing is ever guessed: an unknown leader is None.
 """
 
@@ -19,7 +20,12 @@ from uuid import UUID
 import msgspec
 
 from kproto.group.subscription import TopicPartition
-from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 
 from .connection import Prepared
 
@@ -188,6 +194,19 @@ class ClusterView:
             for name in topics
             if (view := self.topics.get(name)) and view.partitions
         }
+
+
+def oddity(topic: MetadataResponseTopic) -> str:
+    """What is wrong with a topic's partitions, which are numbered from 0; "" where nothing is. Brokers that
+    just begin, or that are out of their minds, tell of some of them only."""
+    indexes = sorted(entry.partition_index for entry in topic.partitions)
+    if indexes and indexes == list(range(len(indexes))):
+        return ""
+    for expected, index in enumerate(indexes):
+        if index != expected:
+            twice = index in indexes[:expected]
+            return f"partition {index} is there twice" if twice else f"partition {expected} is not there"
+    return "it has no partitions"
 
 
 def _moved(old: PartitionView, new: PartitionView) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from kproto.error_codes import ErrorCode
 from kproto.errors import ConfigError
 from kproto.group.subscription import TopicPartition
 from kproto.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -77,14 +78,14 @@ def coordinator_request(key: str, key_type: int = 0) -> Prepared:
 
 def coordinator_of(response: FindCoordinatorResponse, version: int) -> int | tuple[int, str]:
     """The node id, or (error code, the broker's words)."""
-    if version >= 4:
-        if not response.coordinators:
-            return 15, "the broker answers with no coordinator at all"
-        first = response.coordinators[0]
-        return (first.error_code, first.error_message or "") if first.error_code else first.node_id
-    if response.error_code:
-        return response.error_code, response.error_message or ""
-    return response.node_id
+    if version >= 4 and not response.coordinators:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the broker answers with no coordinator at all"
+    first = response.coordinators[0] if version >= 4 else response
+    if first.error_code:
+        return first.error_code, first.error_message or ""
+    if first.node_id < 0:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the broker names node {first.node_id}, which can't be one"
+    return first.node_id
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:

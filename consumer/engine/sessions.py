@@ -27,6 +27,7 @@ from .metadata import NO_TOPIC_ID
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
+FIRST_EPOCH = 1
 FINAL_EPOCH = -1
 LAST_EPOCH = 2**31 - 1
 TOPIC_IDS_FROM = 13
@@ -121,6 +122,11 @@ class FetchSession:
         """Whether some topic is known by its name only."""
         return bool(self._nameless)
 
+    @property
+    def proven(self) -> bool:
+        """Whether the broker has known its session again; also where it keeps none."""
+        return self.epoch != FIRST_EPOCH
+
     # ---- asking
 
     def plan(self) -> Plan:
@@ -188,7 +194,7 @@ class FetchSession:
             if response.session_id == NO_SESSION:
                 self._reset()
                 return True
-            self.id, self.epoch = response.session_id, 1
+            self.id, self.epoch = response.session_id, FIRST_EPOCH
             return True
         if not fits:
             self.epoch = INITIAL_EPOCH
@@ -196,7 +202,7 @@ class FetchSession:
         if response.session_id == NO_SESSION:
             self._reset()
             return True
-        self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
+        self.epoch = FIRST_EPOCH if self.epoch == LAST_EPOCH else self.epoch + 1
         return True
 
     def failed(self) -> None:

@@ -41,6 +41,31 @@ PLACES = [
     "Fetch error_code",
     "Fetch responses.partitions.error_code",
 ]
+# What an answer counts or names, in place of what it means.
+NUMBERS = [
+    "ApiVersions api_keys.api_key",
+    "ApiVersions api_keys.max_version",
+    "FindCoordinator coordinators.node_id",
+    "FindCoordinator coordinators.port",
+    "Metadata brokers.node_id",
+    "Metadata brokers.port",
+    "Metadata topics.partitions.partition_index",
+    "Metadata topics.partitions.leader_id",
+    "Metadata topics.partitions.leader_epoch",
+    "JoinGroup generation_id",
+    "OffsetFetch groups.topics.partitions.partition_index",
+    "OffsetFetch groups.topics.partitions.committed_leader_epoch",
+    "OffsetCommit topics.partitions.partition_index",
+    "ListOffsets topics.partitions.partition_index",
+    "ListOffsets topics.partitions.leader_epoch",
+    "Fetch session_id",
+    "Fetch responses.partitions.partition_index",
+    "Fetch responses.partitions.high_watermark",
+    "Fetch responses.partitions.last_stable_offset",
+    "Fetch responses.partitions.log_start_offset",
+    "Fetch responses.partitions.preferred_read_replica",
+]
+WILD = [0, -1, 1, 7, 2**15 - 1, -(2**15)]
 CODES = [*(code for code in ErrorCode if code), 9999, -32768]
 TELLS = {"lost", "missing", "refused", "reset", "truncated", "uncommitted", "unreachable"}
 # In ten seconds: what a client that waits between its tries asks at most of one kind, of two brokers.
@@ -94,6 +119,20 @@ def final(a: Consumer) -> bool:
 @example(place="SyncGroup error_code", late=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
 @example(place="SyncGroup error_code", late=False, code=ErrorCode.REBALANCE_IN_PROGRESS)
 def test_any_error_in_any_place_is_waited_out_and_told(place: str, late: bool, code: int) -> None:
+    waited_out(place, late, code)
+
+
+@given(place=st.sampled_from(NUMBERS), late=st.booleans(), code=st.sampled_from(WILD))
+@example(place="Fetch session_id", late=False, code=7)
+@example(place="Metadata topics.partitions.partition_index", late=False, code=0)
+@example(place="FindCoordinator coordinators.node_id", late=False, code=-1)
+@example(place="FindCoordinator coordinators.port", late=False, code=7)
+@example(place="ApiVersions api_keys.api_key", late=False, code=7)
+def test_any_number_in_any_place_is_waited_out_and_told(place: str, late: bool, code: int) -> None:
+    waited_out(place, late, code)
+
+
+def waited_out(place: str, late: bool, code: int) -> None:
     world = Hostile(place, code)
     world.put()
     a = world.consumer(group_id="g", auto_offset_reset="earliest", session_timeout_ms=20_000)
