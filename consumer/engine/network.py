@@ -260,7 +260,7 @@ class Network:
         known = [(broker.host, broker.port) for broker in self.view.brokers.values()]
         places = [address for address in self._addresses() if address not in call.tried]
         if not places:
-            places = [*(self.bootstrap if self._recovers else known)]
+            places = self.bootstrap if self._recovers else self._addresses()
         ready = [
             (len(connection.in_flight), address)
             for address in places

@@ -12,10 +12,11 @@ from consumer.engine.metadata import BrokerAddress, ClusterView
 from consumer.engine.plans import read_metadata
 from consumer.engine.plans.plan import Ask, Rest
 from consumer.engine.producing import step
+from consumer.engine.silence import ANSWER_PATIENCE_MS
 from consumer.engine.transport import Broken, Shut
 from kproto.errors import ConnectionFailed
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
-from tests.consumer.stage import Stage
+from tests.consumer.stage import Stage, question
 from tests.consumer.test_metadata import answer
 from tests.consumer.world import World, tp
 
@@ -162,6 +163,20 @@ def test_without_recovery_nobody_asks_at_a_bootstrap_address_once_brokers_are_kn
         stage.happened(Broken(stage.opened[-1].key, "connection refused"))
     assert {(opened.host, opened.port) for opened in stage.opened} == {("old", 9), ("old", 8)}
     assert isinstance(call.error, ConnectionFailed)
+
+
+def test_without_recovery_a_broker_that_is_silent_at_the_start_is_asked_again() -> None:
+    """No other address is known, and no broker yet."""
+    stage = Stage(("home", 1), recovers=False)
+    call = question(stage)
+    stage.connect(1)
+    stage.tick(ANSWER_PATIENCE_MS)
+    assert stage.shut == [1]
+    assert not call.done
+    stage.tick(stage.network.next_deadline() or 0)
+    assert [(opened.host, opened.port) for opened in stage.opened] == [("home", 1), ("home", 1)]
+    stage.connect(2)
+    assert [key for key, *_ in stage.requests] == [1, 2]
 
 
 def test_a_plan_asks_at_the_bootstrap_addresses_next() -> None:
