@@ -145,9 +145,13 @@ class Checker:
             for partition, state in states.items():
                 if call.how is How.refused:
                     state.checked(current[partition])
+                elif call.how is How.denied:
+                    state.rest(core.now + core.options.retry_backoff_max_ms)
                 else:
                     core.view.forget_leader(partition)
                     self._refused(state, str(call.error))
+            if call.how is How.denied and call.error is not None:
+                core.fail(call.error)
             self._metadata.need()
             return
         for topic in call.response.topics:

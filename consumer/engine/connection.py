@@ -72,7 +72,8 @@ class How(Enum):
 
     answered = "answered"
     silent = "silent"  # no answer: the connection broke, or the time was over
-    refused = "refused"  # by us: no version that both sides know can say it; or nobody lets us in
+    refused = "refused"  # by us: no version that both sides know can say it
+    denied = "denied"  # nobody lets us in
     garbled = "garbled"  # the answer can't be read
 
 
@@ -140,7 +141,9 @@ class Call:
         """How the call ended; only to be asked when it is done."""
         if self.error is None:
             return How.answered
-        if isinstance(self.error, (UnsupportedVersion, EncodeError, AuthenticationFailed)):
+        if isinstance(self.error, AuthenticationFailed):
+            return How.denied
+        if isinstance(self.error, (UnsupportedVersion, EncodeError)):
             return How.refused
         return How.garbled if isinstance(self.error.__cause__, DecodeError) else How.silent
 

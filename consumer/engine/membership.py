@@ -32,6 +32,7 @@ from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.member_state import STABLE
 from kproto.group.reasons import NOT_OUR_SUBSCRIPTION
 from kproto.group.subscription import TopicPartition
+from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.patterns import compiled
@@ -450,6 +451,9 @@ class Membership:
         if call.response is not None:
             self.feed(machine.Received(action.request, call.response))
         elif call.how is How.silent or call.error is None:
+            self.feed(machine.Failed(action.request, str(call.error)))
+        elif call.message is HeartbeatRequest:  # which ends no membership; the next one may be answered
+            self._core.fail(call.error)
             self.feed(machine.Failed(action.request, str(call.error)))
         else:
             self.feed(machine.Refused(action.request, call.error))

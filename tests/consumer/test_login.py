@@ -157,7 +157,7 @@ class Stage:
 
     def denied(self, call: Call) -> str:
         assert isinstance(call.error, AuthenticationFailed)
-        assert call.how is How.refused
+        assert call.how is How.denied
         return call.error.detail
 
 
@@ -202,7 +202,7 @@ def test_who_is_refused_hears_why(options: Any, words: str | None) -> None:
     else:
         with pytest.raises(AuthenticationFailed, match=words):
             raise call.error or AssertionError
-        assert call.how is How.refused
+        assert call.how is How.denied
 
 
 def test_who_is_refused_by_one_address_is_not_tried_at_the_next() -> None:

@@ -1,0 +1,59 @@
+"""Who is let in no more, or gets an answer that nobody can read, in the middle of its life: it is told, loses
+nothing, and goes on when it is let in again. A broker that has just started may not know the passwords yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consumer.engine.transport import Broken, Data
+from kproto.errors import AuthenticationFailed, ConnectionFailed
+from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kproto.wire.frame import frame
+from tests.consumer.test_checking import GROUP, again, committed_world, cut
+from tests.consumer.world import Consumer, World, tp
+
+T0 = tp("t", 0)
+
+
+def asking(world: World, client: Consumer, request: Any) -> int:
+    """The connection on which such a request is under way, as soon as one is."""
+    network = client.engine.core.network
+
+    def keys() -> list[int]:
+        return [
+            connection.key
+            for connection in network._connections.values()
+            if any(isinstance(call.request, request) for _, call in connection.in_flight)
+        ]
+
+    assert world.run(until=lambda: bool(keys()))
+    return keys()[0]
+
+
+@pytest.mark.parametrize("error", [AuthenticationFailed, ConnectionFailed])
+def test_a_heartbeat_is_followed_by_the_next_one(error: type[Exception]) -> None:
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: a.owned == {T0})
+    key = asking(world, a, HeartbeatRequest)
+    denied = Broken(key, "the password is another one", denied=True)
+    a.do(denied if error is AuthenticationFailed else Data(key, frame(bytes(8))))
+    world.run(10_000)
+    assert a.heard("lost") == []
+    assert a.owned == {T0}
+    assert [type(one) for one in a.errors] == [error]
+
+
+def test_a_position_is_checked_later_and_not_believed() -> None:
+    world = committed_world()
+    cut(world, 5)
+    world.write("t", 0, *(f"new {number}" for number in range(8)))
+    b = again(world)
+    b.do(Broken(asking(world, b, OffsetForLeaderEpochRequest), "the password is another one", denied=True))
+    assert world.run(5_000, until=lambda: len(b.records) == 8)
+    assert [change.offset for change in b.heard("truncated")] == [5]
+    assert [type(one) for one in b.errors] == [AuthenticationFailed]
