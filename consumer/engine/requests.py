@@ -84,7 +84,7 @@ def coordinator_of(response: FindCoordinatorResponse, version: int) -> int | tup
     if first.error_code:
         return first.error_code, first.error_message or ""
     if first.node_id < 0:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the broker names node {first.node_id}, which can't be one"
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the broker names node {first.node_id}"
     return first.node_id
 
 

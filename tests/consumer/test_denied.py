@@ -1,5 +1,5 @@
-"""Who is let in no more, or gets an answer that nobody can read, in the middle of its life: it is told, loses
-nothing, and goes on when it is let in again. A broker that has just started may not know the passwords yet."""
+"""Who is let in no more, or gets an answer that nobody can read, in the middle of its life: it is told,
+loses nothing, and goes on when it is let in again. One that has just started may not know passwords yet."""
 
 from __future__ import annotations
 
