@@ -6,12 +6,15 @@ import random
 
 import pytest
 
+from kproto.broker.machine import Fail
 from kproto.clients import contract as c
 from kproto.clients import librdkafka
 from kproto.clients.librdkafka import committing, rebalancing, toppars
 from kproto.clients.librdkafka.names import BEGINNING, END, INVALID, STORED, name_of_offset
 from kproto.clients.librdkafka.state import FetchState, JoinState, Partition, Position
+from kproto.error_codes import ErrorCode
 from kproto.group.subscription import TopicPartition
+from kproto.messages.fetch import FetchRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.testing.world import World
 
@@ -572,6 +575,30 @@ def test_connections_that_break_at_any_moment_are_ridden_out(at: int) -> None:
     stage.run(at + 1)
     a.drop()
     assert stage.run(8000, until=lambda: {(one.partition, one.offset) for one in a.records} >= ALL)
+
+
+@pytest.mark.parametrize(
+    ("code", "most", "errors"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 4, ["TOPIC_AUTHORIZATION_FAILED"]),
+        (ErrorCode.OFFSET_NOT_AVAILABLE, 40, []),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, 40, []),
+    ],
+)
+def test_who_may_not_read_asks_ten_times_as_seldom_and_errors_of_the_leader_are_not_told(
+    code: ErrorCode, most: int, errors: list[str]
+) -> None:
+    """rd_kafka_toppar_fetch_backoff and rd_kafka_fetch_reply_handle_partition_error."""
+    world = World({"t": 1})
+    a = world.join("a", librdkafka, topics=["t"], group_id="g", reset="earliest", fetch_wait_ms=1)
+    assert world.run(until=lambda: bool(a.owned))
+    world.run(2_000)
+    world.step(1, Fail(FetchRequest.__api_key__ or 0, code, 10**6))
+    world.run(100)
+    before = len(world.asked(a, FetchRequest))
+    world.run(20_000)
+    assert most - 2 <= len(world.asked(a, FetchRequest)) - before <= most
+    assert [one.name for one in a.reports if one.kind == "error"] == errors
 
 
 ALL = {(TopicPartition("t", partition), offset) for partition in range(2) for offset in range(10)}

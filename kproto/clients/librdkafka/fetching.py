@@ -3,7 +3,8 @@
 * No fetch sessions. A partition is asked for while fewer than queued.min.messages of it wait in the queue.
 * What comes goes into the queue under the partition's version, and the next fetch goes out at once.
 * The end of a partition is an event, each time it is reached (enable.partition.eof).
-* OFFSET_OUT_OF_RANGE resets; an error of the leader asks for metadata and waits fetch.error.backoff.ms.
+* OFFSET_OUT_OF_RANGE resets; an error of the leader asks for metadata and waits fetch.error.backoff.ms. Who may
+  not read waits ten times as long.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from .requests import broker, send, some_broker
 from .state import ACTIVE, Eof, Messages, Open, Out, Partition, Position, State, Trouble, partition
 
 ERROR_BACKOFF_MS = 500
+FORBIDDEN_BACKOFF_MS = 10 * ERROR_BACKOFF_MS  # rd_kafka_toppar_fetch_backoff
 QUEUED_MIN = 100_000
 _LEADER_ERRORS = {
+    E.OFFSET_NOT_AVAILABLE,
     E.NOT_LEADER_OR_FOLLOWER,
     E.LEADER_NOT_AVAILABLE,
     E.UNKNOWN_TOPIC_OR_PARTITION,
@@ -123,12 +126,13 @@ def _failed(state: State, one: Partition, data: PartitionData, wrong: list[Topic
             out,
         )
         return
-    one.retry_at = state.now + ERROR_BACKOFF_MS
+    forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
+    one.retry_at = state.now + (FORBIDDEN_BACKOFF_MS if forbidden else ERROR_BACKOFF_MS)
     state.waiting[one.tp] = one
     if code in _LEADER_ERRORS:
         wrong.append(one.tp)
     elif not one.forbidden:
-        one.forbidden = code == E.TOPIC_AUTHORIZATION_FAILED
+        one.forbidden = forbidden
         name = name_of_error(code)
         state.queue.append(Trouble(name, f"Fetch from broker failed: {one.tp}: {name}"))
 
