@@ -30,8 +30,10 @@ import msgspec
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import (
+    AuthenticationFailed,
     BrokerError,
     CommitFailed,
+    ConnectionFailed,
     Fenced,
     IllegalState,
     KprotoError,
@@ -60,6 +62,8 @@ LAST_WITH_NAMES = 9
 
 # What coordinators answer that can't write offsets now: of NOT_ENOUGH_REPLICAS and the like.
 CANT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+# Who ends so has no answer of the coordinator: no time, no word that can be read, or not let in just now.
+UNSAID = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 REBALANCING = "a rebalance is under way"
 
 # Coordinators forget what a group without members committed, offsets.retention.minutes after that; before
@@ -420,7 +424,7 @@ class Committer:
                 state.saved()
             elif self._closing:
                 left.append(state.partition)
-            elif isinstance(error, RequestTimedOut) or _by_another_generation(error):
+            elif isinstance(error, UNSAID) or _by_another_generation(error):
                 again.append(state)  # still owned: the start must be safe before anything is read
             else:
                 state.saved()
@@ -428,6 +432,8 @@ class Committer:
         if left:
             core.report("uncommitted", left, reason=f"where they start was not saved: {error}")
         if again:
+            if error is not None and not isinstance(error, (RequestTimedOut, BrokerError)):
+                core.fail(error)
             self._starts_at = core.now + core.backoff.after(self._starts_failed)
             self._starts_failed += 1
             self._starts.update({state.partition: state for state in again})

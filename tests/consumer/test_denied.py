@@ -10,6 +10,7 @@ import pytest
 from consumer.engine.transport import Broken, Data
 from kproto.errors import AuthenticationFailed, ConnectionFailed
 from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.wire.frame import frame
 from tests.consumer.test_checking import GROUP, again, committed_world, cut
@@ -57,3 +58,14 @@ def test_a_position_is_checked_later_and_not_believed() -> None:
     assert world.run(5_000, until=lambda: len(b.records) == 8)
     assert [change.offset for change in b.heard("truncated")] == [5]
     assert [type(one) for one in b.errors] == [AuthenticationFailed]
+
+
+def test_a_start_is_saved_later_and_nothing_is_handed_out_before() -> None:
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(**{**GROUP, "enable_auto_commit": False})
+    a.subscribe("t")
+    a.do(Broken(asking(world, a, OffsetCommitRequest), "the password is another one", denied=True))
+    assert world.run(5_000, until=lambda: len(a.records) == 1)
+    assert len(world.asked(a, OffsetCommitRequest)) == 2
+    assert [type(one) for one in a.errors] == [AuthenticationFailed]
