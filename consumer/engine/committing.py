@@ -16,8 +16,7 @@ Rules that hold here:
 * Automatic commits say what was *processed*: what was handed out before the last poll. Nothing new, no
   request, but for one in an hour that keeps what was committed from being forgotten. One that is refused for
   good is told once by the next poll, and tried again at the next interval.
-* The start offset of a partition without a commit is saved here before its first record is handed out: those
-  that are found together are saved together.
+* The starts of partitions without a commit stand in the same queue (`starts`).
 """
 
 from __future__ import annotations
@@ -30,10 +29,8 @@ import msgspec
 
 from kproto.error_codes import ErrorCode, describe
 from kproto.errors import (
-    AuthenticationFailed,
     BrokerError,
     CommitFailed,
-    ConnectionFailed,
     Fenced,
     IllegalState,
     KprotoError,
@@ -53,17 +50,13 @@ from .coordinator import Coordinator
 from .core import Core
 from .positions import PartitionState
 from .requests import most_for_ids, offset_commit_codes, offset_commit_request
-
-Offsets = Mapping[TopicPartition, tuple[int, int | None, str]]
-Then = Callable[[KprotoError | None], None]
+from .starts import Offsets, Starts, Then
 
 # Java's classic consumer speaks no version of OffsetCommit and OffsetFetch that names topics by id.
 LAST_WITH_NAMES = 9
 
 # What coordinators answer that can't write offsets now: of NOT_ENOUGH_REPLICAS and the like.
 CANT_WRITE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
-# Who ends so has no answer of the coordinator: no time, no word that can be read, or not let in just now.
-UNSAID = (RequestTimedOut, ConnectionFailed, AuthenticationFailed)
 REBALANCING = "a rebalance is under way"
 
 # Coordinators forget what a group without members committed, offsets.retention.minutes after that; before
@@ -125,12 +118,8 @@ class Committer:
         self._auto_open = False
         self._auto_told: str | None = None
         self._again_at: int | None = None
-        self._starts: dict[TopicPartition, PartitionState] = {}
-        self._starts_at = 0
-        self._starts_open = False
-        self._starts_failed = 0
         self._refused_before = False
-        self._closing = False
+        self.starts = Starts(core, self._commit_starts)
         # Lost with something to commit, and the application doesn't know it yet.
         self._lost: dict[TopicPartition, tuple[int, int | None]] = {}
 
@@ -152,8 +141,8 @@ class Committer:
             times.append(self._queue[0].retry_at)
         if self._auto_at is not None and not self._auto_open:
             times.append(self._auto_at)
-        if self._starts and not self._starts_open:
-            times.append(self._starts_at)
+        if (starts_at := self.starts.due()) is not None:
+            times.append(starts_at)
         return min(times, default=None)
 
     @property
@@ -213,17 +202,14 @@ class Committer:
 
     def hurry(self) -> None:
         """The consumer closes: what nobody has read of needs no more than one try."""
-        self._closing = True
+        self.starts.closing = True
 
     def commit_as(self, identity: Identity, offsets: Offsets, timeout_ms: int, then: Then) -> None:
         """Commits with this identity, before anything else is done with it."""
         self._enqueue(offsets, timeout_ms, then, only_as=identity, trim=True)
 
-    def save(self, state: PartitionState) -> None:
-        """Commits the start of a partition that had no commit; it delivers when that is done."""
-        state.unsaved = True
-        self._starts[state.partition] = state
-        state.touch()
+    def _commit_starts(self, offsets: Offsets, then: Then) -> None:
+        self._enqueue(offsets, self._core.options.request_timeout_ms, then, trim=True, start=True)
 
     def forget_lost(self) -> None:
         """The application was told of what was lost, or has it again."""
@@ -278,8 +264,7 @@ class Committer:
         if self._open is not None:
             self._leave_old_coordinator()
         self._commit_in_time()
-        if self._starts:
-            self._save_starts()
+        self.starts.pump()
         while self._open is None and self._queue:
             head = self._queue[0]
             if head.ended:
@@ -305,7 +290,7 @@ class Committer:
         if head.deadline <= core.now:
             self._end(head, RequestTimedOut("OffsetCommit", head.timeout_ms, head.why))
             return True
-        if head.start and self._closing and (head.failures or self._coordinator.node is None):
+        if head.start and self.starts.closing and (head.failures or self._coordinator.node is None):
             self._end(
                 head, RequestTimedOut("OffsetCommit", core.now - head.deadline + head.timeout_ms, head.why)
             )
@@ -389,57 +374,6 @@ class Committer:
             self._core.report("uncommitted", reason=str(error))
             if isinstance(error, BrokerError) and not isinstance(error, (CommitFailed, Fenced, Retriable)):
                 self._core.fail(error)
-
-    def _save_starts(self) -> None:
-        core = self._core
-        if self._starts_open or self._starts_at > core.now:
-            return
-        starts, self._starts = self._starts, {}
-        live = {p: s for p, s in starts.items() if s.unsaved and not s.gone}
-        if not live:
-            return
-        epochs = {p: s.epoch for p, s in live.items()}
-        self._starts_open = True
-        deadline_ms = core.options.request_timeout_ms
-
-        def saved(error: KprotoError | None) -> None:
-            self._starts_open = False
-            still = [s for p, s in live.items() if s.epoch == epochs[p] and not s.gone]
-            self._saved(still, error)
-
-        self._enqueue(
-            {p: (s.position, s.leader_epoch, "") for p, s in live.items()},
-            deadline_ms,
-            saved,
-            trim=True,
-            start=True,
-        )
-
-    def _saved(self, states: Iterable[PartitionState], error: KprotoError | None) -> None:
-        core = self._core
-        again: list[PartitionState] = []
-        left: list[TopicPartition] = []  # to whoever reads them next, who decides anew
-        for state in states:
-            if error is None or state.committed == state.position:
-                state.saved()
-            elif self._closing:
-                left.append(state.partition)
-            elif isinstance(error, UNSAID) or _by_another_generation(error):
-                again.append(state)  # still owned: the start must be safe before anything is read
-            else:
-                state.saved()
-                core.fail(error)
-        if left:
-            core.report("uncommitted", left, reason=f"where they start was not saved: {error}")
-        if again:
-            if error is not None and not isinstance(error, (RequestTimedOut, BrokerError)):
-                core.fail(error)
-            self._starts_at = core.now + core.backoff.after(self._starts_failed)
-            self._starts_failed += 1
-            self._starts.update({state.partition: state for state in again})
-        else:
-            self._starts_failed = 0
-        core.wake()
 
     # ---- answers
 
@@ -553,7 +487,7 @@ class Committer:
         """Nothing is sent any more: what is left fails."""
         left = [*([self._open] if self._open is not None else []), *self._queue]
         self._queue.clear()
-        self._starts.clear()
+        self.starts.clear()
         self._auto_at = None
         for commit in left:
             detail = f" ({commit.why})" if commit.why else ""
@@ -563,8 +497,3 @@ class Committer:
 def offsets_of(states: Mapping[TopicPartition, PartitionState]) -> Offsets:
     """What an OffsetCommit says of what was processed."""
     return {p: (s.processed or 0, s.leader_epoch, "") for p, s in states.items()}
-
-
-def _by_another_generation(error: KprotoError) -> bool:
-    code = getattr(error, "code", None)
-    return code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)

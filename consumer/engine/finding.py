@@ -8,8 +8,7 @@ Rules that hold here:
   (M206). What counts as new: the member knows how many partitions the topic had at that first assignment;
   where nobody remembers, other partitions of the topic have commits and this one has none.
 * The decision is made once for each partition; retries ask for the same point in time.
-* The start that a policy chose for a partition without a commit is committed before its first record is
-  handed out, so that a crash between can't turn "the end then" into "the end now" (M203 c).
+* The start that a policy chose for a partition without a commit is saved before anything is read (`starts`).
 * Out of range is another question, with another policy, on_out_of_range.
 * Every reset is reported, with the reason.
 """
@@ -325,5 +324,5 @@ class Finder:
                 "reset", [state.partition], reason=reset.reason, offset=offset, before=reset.before
             )
         if reset.save:
-            self._committer.save(state)
+            self._committer.starts.save(state)
         self._core.wake()
