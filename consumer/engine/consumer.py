@@ -8,9 +8,10 @@ tick.
     actions = step(engine, Data(key, received), now)
 
 The parts, each with its rules in its own file: `network` (connections), `core` (metadata), `coordinator`,
-`membership` (the group), `finding` (start positions), `checking` (truncation), `fetching`, `deliveries`,
-`committing`, `leaving` (unsubscribe and close). They share `Core`, know each other by their constructors, and
-never read a clock.
+`membership` (the group), `interests` (which topics), `finding` (start positions), `starts` (which are saved),
+`checking` (truncation), `fetching`, `deliveries`, `committing`, `topics` (made anew, or without leaders),
+`leaving` (unsubscribe and close). They share `Core`, know each other by their constructors, and never read a
+clock.
 
 * What is wrong with a call is said before anything changed.
 * Time passes before anything else happens: after a pause (SIGSTOP, a laptop's lid) the member loses what ran
@@ -26,7 +27,6 @@ from math import inf
 from random import Random
 from typing import Any
 
-from kproto.error_codes import describe
 from kproto.errors import ConfigError, IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.patterns import compiled
@@ -48,6 +48,7 @@ from .positions import PartitionState, Reset
 from .requests import timestamp_of
 from .runner import Runner
 from .standing import Place
+from .topics import Topics
 from .transport import Answer, Broken, Data, GotToken, NetworkEvent, Opened, Reached
 
 NO_GROUP = "this consumer has no group_id: give one, or use assign()"
@@ -87,6 +88,7 @@ class Engine:
         self.finder = Finder(self.core, self.metadata, self.coordinator, self.committer)
         self.checker = Checker(self.core, self.metadata, self.finder)
         self.fetcher = Fetcher(self.core, self.metadata, self.finder)
+        self._topics = Topics(self.core, self.finder)
         self.deliveries = Deliveries()
         self.group = Membership(
             self.core, self.metadata, self.coordinator, self.finder, self.committer, self._group_left
@@ -95,10 +97,6 @@ class Engine:
         self.leaving = Leaving(
             self.core, self.metadata, self.group, self.committer, self.fetcher, self.runner
         )
-        # Of each topic the newest id, and all that were one before: a broker that is behind may still say so.
-        self._topic_ids: dict[str, object] = {}
-        self._past_ids: set[object] = set()
-        self._leaderless: set[TopicPartition] = set()
         self._raised = False  # the last poll that brought something raised
         # Before this moment nothing is to be done unless something happens; 0 when that isn't known.
         self.calm_until: float = 0
@@ -116,7 +114,7 @@ class Engine:
 
     @property
     def topics(self) -> frozenset[str]:
-        return self.group.topics
+        return self.group.interests.topics
 
     def ours_until(self) -> int | None:
         """Before this moment (ms) no partition is lost unless `step` says so; None for never."""
@@ -341,46 +339,9 @@ class Engine:
         self.group.commit_answered(code, identity)
 
     def _metadata_changed(self, asked: frozenset[str] | None) -> None:
-        view, positions = self.core.view, self.core.partitions
-        anew: set[str] = set()
-        topics = self.metadata.topics | self.group.topics
-        for name in topics:
-            known, old = view.topic_id(name), self._topic_ids.get(name)
-            if known is None or known == old or known in self._past_ids:
-                continue
-            self._topic_ids[name] = known
-            if old is not None:
-                anew.add(name)
-                self._past_ids.add(old)
-        if anew:
-            for partition, state in list(positions.states.items()):
-                if partition.topic in anew:
-                    self.finder.created_anew(state)
-        self._look_for_leaders(asked)
-        positions.touch_all()
-        self.group.metadata_changed(asked)
-
-    def _look_for_leaders(self, asked: frozenset[str] | None) -> None:
-        """Tells of partitions that nobody leads, and of those that there are not."""
-        core, view, before = self.core, self.core.view, self._leaderless
-        leaderless = {one for one in before if asked is not None and one.topic not in asked}
-        missing: list[TopicPartition] = []
-        for partition in core.partitions:
-            topic = view.topics.get(partition.topic)
-            if (asked is not None and partition.topic not in asked) or topic is None or topic.error_code:
-                continue
-            if view.leader(partition) is None:
-                leaderless.add(partition)
-                known = topic.partitions.get(partition.partition)
-                why = describe(known.error_code) if known and known.error_code else "no leader is known"
-                core.refused("Metadata", why, partition, again=partition in before)
-                if known is None and partition not in before:
-                    missing.append(partition)
-        self._leaderless = leaderless
-        for name in sorted({partition.topic for partition in missing}):
-            count = len(view.topics[name].partitions)
-            has = f"topic {name!r} has {count} partition{'' if count == 1 else 's'} (yet)"
-            core.report("missing", [one for one in missing if one.topic == name], reason=has)
+        self._topics.changed(asked, self.metadata.topics | self.group.interests.topics)
+        self.core.partitions.touch_all()
+        self.group.interests.metadata_changed(asked)
 
     # ---- settling
 

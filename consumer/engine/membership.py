@@ -35,7 +35,6 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kproto.patterns import compiled
 
 from ..errors import helpful
 from ..options import ConsumerOptions
@@ -45,6 +44,7 @@ from .coordinator import Coordinator
 from .core import Core, MetadataKeeper
 from .events import CallListener
 from .finding import Finder
+from .interests import Interests
 from .network import GROUP, MAIN
 from .positions import PartitionState
 from .seeks import Apply, Seeks
@@ -92,8 +92,7 @@ class Membership:
         self._finder = finder
         self._committer = committer
         self._left = left
-        self.pattern: str | None = None
-        self.topics: frozenset[str] = frozenset()
+        self.interests = Interests(core, metadata, self.feed)
         # Why the last commit before a revocation or the end failed; told by close.
         self.uncommitted: KprotoError | None = None
         self._callbacks: deque[_Callback] = deque()
@@ -117,17 +116,11 @@ class Membership:
         if self.member is None:
             self._standing.member = self._made()
         self._standing.place = Place.group
-        self.pattern = pattern
-        self.topics = topics
+        self.interests.become(topics, pattern)
         self._committer.start_timer()
         if self._in_poll:
             self._alive()
-        if pattern is None:
-            self.feed(machine.Subscribe(topics))
-            self._watch()
-        else:
-            self._metadata.watch(frozenset(), everything=True)
-            self._match()
+        self.interests.tell()
 
     def _made(self) -> Member:
         options = self._core.options
@@ -152,8 +145,7 @@ class Membership:
     def unsubscribe(self) -> None:
         """Starts letting go; `settled` says when it is over."""
         self._seeks.clear()
-        self.pattern = None
-        self.topics = frozenset()
+        self.interests.become(frozenset(), None)
         self.feed(machine.Unsubscribe())
 
     @property
@@ -168,7 +160,7 @@ class Membership:
     @property
     def wanted(self) -> bool:
         """True when topics are subscribed (again)."""
-        return bool(self.topics) or self.pattern is not None
+        return self.interests.any
 
     def close(self, leave: bool, timeout_ms: int) -> None:
         self.feed(machine.Close(leave, timeout_ms))
@@ -338,7 +330,7 @@ class Membership:
         for action in actions:
             self._do(action)
         if actions:
-            self._watch()
+            self.interests.watch()
 
     def tick(self) -> None:
         at = self.due()
@@ -375,7 +367,7 @@ class Membership:
             case machine.Assign():
                 self._assign(action)
             case machine.WantMetadata():
-                self._watch()
+                self.interests.watch()
                 self._metadata.need()
             case machine.Rejoining(reason=reason):
                 if reason == NOT_OUR_SUBSCRIPTION:
@@ -483,59 +475,3 @@ class Membership:
 
     def coordinator_lost(self, why: str) -> None:
         self.feed(machine.CoordinatorLost(why))
-
-    # ---- metadata
-
-    def _watch(self) -> None:
-        if self.member is not None and self._standing.in_group and self.pattern is None:
-            self._metadata.watch(self.member.topics_of_interest | self.topics)
-
-    def metadata_changed(self, asked: frozenset[str] | None) -> None:
-        core = self._core
-        if self.member is None or not self._standing.in_group:
-            return
-        known = core.view.topics
-        names = frozenset(known) if asked is None else asked
-        racks: dict[str, tuple[frozenset[str], ...]] = {}
-        if core.options.client_rack:
-            racks = {name: self._racks(name) for name in names if name in known}
-        self._match()
-        self.feed(
-            machine.Metadata(
-                core.view.counts(names),
-                asked=asked,
-                complete=asked is None,
-                ids={name: known[name].id for name in names if name in known and known[name].id is not None},
-                racks=racks,
-            )
-        )
-
-    def _racks(self, topic: str) -> tuple[frozenset[str], ...]:
-        view = self._core.view
-        partitions = view.topics[topic].partitions
-        return tuple(
-            frozenset(
-                broker.rack
-                for replica in partitions[index].replicas
-                if (broker := view.brokers.get(replica)) is not None and broker.rack
-            )
-            for index in sorted(partitions)
-        )
-
-    def _match(self) -> None:
-        """Which topics the pattern means now: whole names, without Kafka's own."""
-        view = self._core.view
-        if self.pattern is None or not self._metadata.complete:
-            return
-        wanted = compiled(self.pattern)
-        hide = self._core.options.exclude_internal_topics
-        topics = frozenset(
-            name
-            for name, topic in view.topics.items()
-            if topic.partitions and not (hide and topic.internal) and wanted.fullmatch(name)
-        )
-        assert self.member is not None
-        known = (topics, self.pattern) == (self.topics, self.member.pattern)
-        if not known or self.member.state is MemberState.idle:
-            self.topics = topics
-            self.feed(machine.Subscribe(topics, self.pattern))

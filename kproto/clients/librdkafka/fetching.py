@@ -3,8 +3,8 @@
 * No fetch sessions. A partition is asked for while fewer than queued.min.messages of it wait in the queue.
 * What comes goes into the queue under the partition's version, and the next fetch goes out at once.
 * The end of a partition is an event, each time it is reached (enable.partition.eof).
-* OFFSET_OUT_OF_RANGE resets; an error of the leader asks for metadata and waits fetch.error.backoff.ms. Who may
-  not read waits ten times as long.
+* OFFSET_OUT_OF_RANGE resets; an error of the leader asks for metadata and waits fetch.error.backoff.ms. Who
+  may not read waits ten times as long.
 """
 
 from __future__ import annotations

@@ -1,0 +1,71 @@
+"""What new metadata mean for the partitions: their topic was deleted and made anew, nobody leads them, or
+there is no such partition.
+
+Rules that hold here:
+
+* Of each topic the newest id is known, and all that were one before: a broker that is behind may still say
+  those.
+* A topic with a new id is another topic of the same name: no position in it means anything any more.
+* A partition that nobody leads is told as `refused` when that lasts, one that there is not as `missing`.
+"""
+
+from __future__ import annotations
+
+from kproto.error_codes import describe
+from kproto.group.subscription import TopicPartition
+
+from ..options import ConsumerOptions
+from .core import Core
+from .finding import Finder
+
+
+class Topics:
+    """To be told after each answer of metadata."""
+
+    def __init__(self, core: Core[ConsumerOptions], finder: Finder) -> None:
+        self._core = core
+        self._finder = finder
+        self._ids: dict[str, object] = {}
+        self._past_ids: set[object] = set()
+        self._leaderless: set[TopicPartition] = set()
+
+    def changed(self, asked: frozenset[str] | None, topics: frozenset[str]) -> None:
+        """`asked` for these (None: for all); `topics` are those that matter."""
+        self._look_for_new_ids(topics)
+        self._look_for_leaders(asked)
+
+    def _look_for_new_ids(self, topics: frozenset[str]) -> None:
+        view, anew = self._core.view, set[str]()
+        for name in topics:
+            known, old = view.topic_id(name), self._ids.get(name)
+            if known is None or known == old or known in self._past_ids:
+                continue
+            self._ids[name] = known
+            if old is not None:
+                anew.add(name)
+                self._past_ids.add(old)
+        if anew:
+            for partition, state in list(self._core.partitions.states.items()):
+                if partition.topic in anew:
+                    self._finder.created_anew(state)
+
+    def _look_for_leaders(self, asked: frozenset[str] | None) -> None:
+        core, view, before = self._core, self._core.view, self._leaderless
+        leaderless = {one for one in before if asked is not None and one.topic not in asked}
+        missing: list[TopicPartition] = []
+        for partition in core.partitions:
+            topic = view.topics.get(partition.topic)
+            if (asked is not None and partition.topic not in asked) or topic is None or topic.error_code:
+                continue
+            if view.leader(partition) is None:
+                leaderless.add(partition)
+                known = topic.partitions.get(partition.partition)
+                why = describe(known.error_code) if known and known.error_code else "no leader is known"
+                core.refused("Metadata", why, partition, again=partition in before)
+                if known is None and partition not in before:
+                    missing.append(partition)
+        self._leaderless = leaderless
+        for name in sorted({partition.topic for partition in missing}):
+            count = len(view.topics[name].partitions)
+            has = f"topic {name!r} has {count} partition{'' if count == 1 else 's'} (yet)"
+            core.report("missing", [one for one in missing if one.topic == name], reason=has)
