@@ -24,13 +24,15 @@ from ..block import AsyncBlock
 from ..calls import call
 from ..cluster import ClusterCalls
 from ..consuming import ConsumerCalls
+from ..described import with_options
 from ..elsewhere import one_address
 from ..engine.requests import Offset
-from ..options import ConsumerConfig
+from ..options import ConsumerConfig, ConsumerOptions
 from ..records import ConsumerRecord
 from .loops import Looped
 
 
+@with_options(ConsumerConfig, ConsumerOptions)
 class AsyncConsumer(ConsumerCalls, Looped):
     """The asyncio twin of `Consumer`: same options, same methods, awaited where they wait.
 
@@ -70,6 +72,7 @@ class AsyncConsumer(ConsumerCalls, Looped):
         await self._leave_block(error)
 
 
+@with_options()
 class AsyncCluster(ClusterCalls, Looped, AsyncBlock):
     """The asyncio twin of `Cluster`, method by method. Belongs to one running event loop, whose tasks may all
     use it."""

@@ -26,6 +26,7 @@ from ..block import AsyncBlock, AsyncTransaction
 from ..callbacks import guarded
 from ..clock import now
 from ..delivery import Delivery
+from ..described import with_options
 from ..door import (
     LAST_TIMESTAMP,
     NO_HEADERS,
@@ -43,7 +44,7 @@ from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.producing import step
 from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
-from ..options import ProducerConfig
+from ..options import ProducerConfig, ProducerOptions
 from ..producing import CLOSED, ProducerCalls
 from ..shell import log
 from .loops import abandon
@@ -51,6 +52,7 @@ from .streams import Streams
 from .waiting import InTasks
 
 
+@with_options(ProducerConfig, ProducerOptions)
 class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
     """The asyncio twin of `Producer`: same options. Belongs to one running event loop."""
 

@@ -22,17 +22,19 @@ from kproto.group.subscription import TopicPartition
 
 from ..calls import call
 from ..consuming import ConsumerCalls
+from ..described import with_options
 from ..elsewhere import one_address
 from ..engine.requests import Offset
 from ..listener import RebalanceListener
-from ..options import ConsumerConfig
+from ..options import ConsumerConfig, ConsumerOptions
 from ..records import ConsumerRecord
 from .cluster import Cluster as Cluster
 from .threads import Threaded
 
 
+@with_options(ConsumerConfig, ConsumerOptions)
 class Consumer(ConsumerCalls, Threaded):
-    """Reads records, alone (`assign`) or in a group (`subscribe`). Options: see `ConsumerConfig`.
+    """Reads records, alone (`assign`) or in a group (`subscribe`). Its options are below.
 
     Raises ConfigError for wrong options, at once; connects in the background from the first subscribe on.
     One thread at a time may use it; any thread may `close` it.

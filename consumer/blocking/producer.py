@@ -32,6 +32,7 @@ from ..callbacks import Callbacks
 from ..calls import finished
 from ..clock import now
 from ..delivery import Delivery
+from ..described import with_options
 from ..door import (
     LAST_TIMESTAMP,
     NO_HEADERS,
@@ -50,7 +51,7 @@ from ..engine import events as ev
 from ..engine.batches import fate
 from ..engine.producing import step
 from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
-from ..options import ProducerConfig
+from ..options import ProducerConfig, ProducerOptions
 from ..producing import ProducerCalls
 from ..sending import EXIT_SECONDS
 from ..shell import log
@@ -60,8 +61,9 @@ from .waiting import InThreads
 _JOIN_SECONDS = 5.0
 
 
+@with_options(ProducerConfig, ProducerOptions)
 class Producer(ProducerCalls, InThreads, Block):
-    """Writes records. Options: see `ProducerConfig`; wrong ones raise ConfigError at once.
+    """Writes records. Its options are below; wrong ones raise ConfigError at once.
 
     May be used by several threads. When the interpreter ends before `close`, a warning tells how many records
     were not delivered yet, and they get five more seconds. A fork leaves it to the parent process.

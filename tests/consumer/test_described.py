@@ -1,0 +1,84 @@
+"""help() of a client tells each of its options: there is no other place to look for them at a prompt."""
+
+from __future__ import annotations
+
+import pydoc
+from typing import Any
+
+import pytest
+
+from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer
+from consumer.described import with_options
+from consumer.options import ConsumerConfig, ConsumerOptions, ProducerConfig
+from consumer.security.names import SecurityConfig
+from kproto.wire import notes
+
+CLIENTS = {
+    Consumer: ConsumerConfig,
+    AsyncConsumer: ConsumerConfig,
+    Producer: ProducerConfig,
+    AsyncProducer: ProducerConfig,
+    Cluster: SecurityConfig,
+    AsyncCluster: SecurityConfig,
+}
+
+
+def shown(client: type) -> str:
+    return pydoc.plain(pydoc.render_doc(client))
+
+
+def told(client: type) -> dict[str, str]:
+    """Option -> what stands below it."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in (client.__doc__ or "").splitlines():
+        if line.startswith(8 * " "):
+            found[name] += line.strip() + " "
+        elif line.startswith(4 * " "):
+            name = line.strip().partition(":")[0]
+            found[name] = ""
+    return found
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+def test_every_option_is_told_with_what_it_means(client: Any) -> None:
+    assert set(told(client)) == set(CLIENTS[client].__annotations__)
+    assert all(told(client).values()), [name for name, text in told(client).items() if not text]
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.__name__)
+def test_help_shows_it(client: Any) -> None:
+    text = shown(client)
+    for name in CLIENTS[client].__annotations__:
+        assert f"     {name}: " in text
+
+
+def test_defaults_and_types_are_those_of_the_code() -> None:
+    text = shown(Consumer)
+    assert "max_poll_interval_ms: int = 300_000\n" in text
+    assert "auto_offset_reset: str = 'latest'\n" in text
+    assert "group_id: str | None = None\n" in text
+    assert "Its options are below" in text
+
+
+def test_without_the_source_names_and_defaults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "comments", lambda module: {})
+    assert "linger_ms: int = 5" in (Producer.__doc__ or "")
+
+
+def test_making_a_client_s_class_reads_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def comments(module: str) -> dict[str, dict[str, str]]:
+        read.append(module)
+        return {}
+
+    monkeypatch.setattr(notes, "comments", comments)
+
+    @with_options(ConsumerConfig, ConsumerOptions)
+    class Client:
+        """One."""
+
+    assert read == []
+    assert "One." in (Client.__doc__ or "")
+    assert read
