@@ -161,14 +161,15 @@ def _partition(name: str, value: Any) -> TopicPartition:
 
 def _commit(name: str, value: Any) -> Any:
     allowed = 'an offset, a pair (offset, "metadata") or a CommittedOffset'
-    offset: Any = value
+    said: tuple[Any, ...] = (value, "")
     if isinstance(value, CommittedOffset):
-        offset = value.offset
+        said = (value.offset, value.metadata)
     elif isinstance(value, tuple):
-        pair: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType]
-        if len(pair) != 2 or not isinstance(pair[1], str):
-            raise ConfigError(name, pair, allowed)
-        offset = pair[0]
+        said = value  # pyright: ignore[reportUnknownVariableType]
+    if len(said) != 2 or not isinstance(said[1], str):
+        raise ConfigError(name, cast("object", value), allowed)
+    offset, metadata = said
+    sayable("metadata", metadata)
     if not whole(offset) or not 0 <= offset <= MOST:
         raise ConfigError(name, offset, f"{allowed}; offsets are not negative")
     return cast("Any", value)
