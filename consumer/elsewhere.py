@@ -212,6 +212,11 @@ def too_few(method: str, given: Collection[str], needed: tuple[str, ...]) -> Typ
     return TypeError(f"{method}() misses {missing}: {method}({', '.join(needed)})")
 
 
+# Where what people give beside the addresses goes: sarama's groups are given their name there.
+_OF_A_GROUP: Final = 'the group is group_id="name", topics are for consume([topic, ...], handler)'
+_OF_OTHERS: Final = "topics are for subscribe([topic, ...]) and send(topic, value)"
+
+
 def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
     """For a client's `__init__`: who gives it a topic first, as kafka-python wants it, reads what to do.
 
@@ -222,10 +227,10 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
     @functools.wraps(init)
     def checked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if len(args) > 1 or (args and "bootstrap_servers" in kwargs):
-            name = type(self).__name__
+            kind = type(self)
             raise TypeError(
-                f'{name}("host:9092", option=value, ...) takes addresses, and all else by name; topics are '
-                "for subscribe([topic, ...]) and send(topic, value)"
+                f'{kind.__name__}("host:9092", option=value, ...) takes addresses, and all else by name; '
+                + (_OF_A_GROUP if hasattr(kind, "consume") else _OF_OTHERS)
             )
         try:
             init(self, *args, **kwargs)

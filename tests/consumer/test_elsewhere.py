@@ -15,9 +15,11 @@ import kproto
 from consumer import (
     AsyncCluster,
     AsyncConsumer,
+    AsyncConsumerGroup,
     AsyncProducer,
     Cluster,
     Consumer,
+    ConsumerGroup,
     Delivery,
     Group,
     GroupMetadata,
@@ -143,6 +145,12 @@ def test_who_gives_a_topic_first_reads_where_topics_go(client: Any) -> None:
     with pytest.raises(TypeError, match=rf'{client.__name__}\("host:9092", option=value'):
         client("t", NOWHERE)
     assert next(iter(inspect.signature(client).parameters)) == "bootstrap_servers"
+
+
+@pytest.mark.parametrize("group", [ConsumerGroup, AsyncConsumerGroup])
+def test_who_gives_a_group_its_name_as_sarama_does_reads_how_it_is_given_here(group: Any) -> None:
+    with pytest.raises(TypeError, match=r'the group is group_id="name", topics are for consume\('):
+        group([NOWHERE], "billing")
 
 
 def test_a_name_that_nobody_has_is_an_attribute_error_as_ever() -> None:
