@@ -208,7 +208,7 @@ class Checker:
         self._again(state)
 
     def _again(self, state: PartitionState) -> None:
-        state.rest(self._core.now + self._core.backoff.after(state.failures))
+        state.rest(self._core.again_at(state.failures))
         state.failures += 1
 
 

@@ -72,6 +72,7 @@ class Core(Generic[Options]):
         self.now = 0
         self.random = random or Random()
         self.backoff = Backoff(options.retry_backoff_ms, options.retry_backoff_max_ms, self.random)
+        self._moments: tuple[int, dict[int, int]] = (0, {})
         self.partitions = Positions()
         self.standing = Standing()
         self.actions: list[Action] = []
@@ -89,6 +90,16 @@ class Core(Generic[Options]):
 
     def clock(self) -> int:
         return self.now
+
+    def again_at(self, failures: int) -> int:
+        """When partitions try again that failed so often: one moment for those that failed together, so that
+        they ask together."""
+        at, moments = self._moments
+        if at != self.now:
+            self._moments = self.now, (moments := {})
+        if failures not in moments:
+            moments[failures] = self.now + self.backoff.after(failures)
+        return moments[failures]
 
     def ask(
         self,

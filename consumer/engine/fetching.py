@@ -391,7 +391,7 @@ class Fetcher:
             self._rest(state)  # nothing of it is new
 
     def _rest(self, state: PartitionState) -> None:
-        state.rest(self._core.now + self._core.backoff.after(state.failures))
+        state.rest(self._core.again_at(state.failures))
         state.failures += 1
 
     def _refused(self, node: int, state: PartitionState, entry: PartitionData) -> None:
@@ -406,24 +406,24 @@ class Fetcher:
             self._metadata.need()
             state.touch()
             return
-        wait = core.backoff.after(state.failures)
+        at = core.again_at(state.failures)
         state.failures += 1
         match do:
             case Do.reset:
                 if state.chunks:
-                    state.rest(core.now + wait)
+                    state.rest(at)
                 else:
                     self._finder.out_of_range(state)
             case Do.refresh:
-                self._led_by_another(node, state, entry, wait)
+                self._led_by_another(node, state, entry, at)
             case Do.told:
                 state.rest(core.now + core.options.retry_backoff_max_ms)
                 core.fail(broker_error(code, "Fetch", str(state.partition)))
             case _:
-                state.rest(core.now + wait)
+                state.rest(at)
                 self._metadata.need()
 
-    def _led_by_another(self, node: int, state: PartitionState, entry: PartitionData, wait: int) -> None:
+    def _led_by_another(self, node: int, state: PartitionState, entry: PartitionData, at: int) -> None:
         view = self._core.view
         leader = entry.current_leader
         if leader.leader_id >= 0:
@@ -432,7 +432,7 @@ class Fetcher:
             # The broker is behind, for a moment; or there is no such epoch.
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > BELIEVED:
                 view.forget_leader(state.partition)
-            state.rest(self._core.now + wait)
+            state.rest(at)
         else:
             state.touch()
         self._metadata.need()

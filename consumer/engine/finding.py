@@ -182,12 +182,10 @@ class Finder:
         self._again(states)
 
     def _again(self, states: Iterable[PartitionState]) -> None:
-        now, backoff = self._core.now, self._core.backoff
-        waits: dict[int, int] = {}  # one moment for those that failed together, so that they ask together
         for state in states:
-            wait = waits.setdefault(state.failures, backoff.after(state.failures))
+            at = self._core.again_at(state.failures)
             state.failures += 1
-            state.rest(now + wait)
+            state.rest(at)
 
     def _seldom(self, states: Iterable[PartitionState]) -> None:
         """The application was told; nobody expects that it works soon."""
@@ -243,7 +241,7 @@ class Finder:
         reason = f"{why or f'offset {state.position} is out of range'}: {policy}"
         state.find_out(Reset(self._timestamp(policy), reason, before=state.position))
         if state.resets:
-            state.rest(self._core.now + self._core.backoff.after(state.resets - 1))
+            state.rest(self._core.again_at(state.resets - 1))
         state.resets += 1
 
     def created_anew(self, state: PartitionState) -> None:
