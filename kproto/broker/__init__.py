@@ -6,11 +6,11 @@ the transaction coordinator `kproto.txn.coordinator`.
 
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with
 sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,
-DeleteRecords, DescribeConfigs, IncrementalAlterConfigs (topics, brokers), DescribeCluster,
-DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with
-authorizer.class.name set); all requests of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup,
-OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of transactions, in
-both versions (transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+DeleteRecords, DescribeConfigs, IncrementalAlterConfigs and AlterConfigs (topics, brokers),
+DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials,
+ACLs (with authorizer.class.name set); all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
+LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of
+transactions, in both versions (transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
 TxnOffsetCommit, DescribeTransactions, ListTransactions, DescribeProducers.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:
@@ -22,7 +22,7 @@ Where it is simpler than Kafka, on purpose:
     those act that are in `topic_configs.ACTED_ON`, and DescribeConfigs with documentation says of each
     whether it does; the others are accepted and shown. A topic that doesn't say `retention.ms` keeps its
     records, which Kafka deletes after a week;
-  * what IncrementalAlterConfigs sets on brokers is refused unless it takes effect (`dynamic.DYNAMIC`), where
+  * what is set on brokers while they run is refused unless it takes effect (`dynamic.DYNAMIC`), where
     Kafka takes any name;
   * the markers of a transaction are in the logs when EndTxn is answered, where Kafka writes them a little
     later, and a transaction is aborted when its time is over, where Kafka looks every ten seconds;

@@ -75,7 +75,7 @@ def with_modules(name: str, *, module: str = "") -> str:
 
 
 def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
-    """The tests that a module of `secured` brings of itself: an executable, and the folder of their source."""
+    """The tests that a module of `secured` brings of itself: an executable, and their folder."""
     secured()  # brings the module along
     place = _cache() / "go"
     order = [compiler, "list", "-m", "-f", "{{.Dir}}", module]

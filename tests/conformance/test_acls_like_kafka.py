@@ -23,6 +23,9 @@ from kproto.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from kproto.messages.alter_configs import AlterableConfig as WholeConfig
+from kproto.messages.alter_configs import AlterConfigsRequest
+from kproto.messages.alter_configs import AlterConfigsResource as WholeConfigs
 from kproto.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -437,6 +440,17 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
         "DescribeUserScramCredentials": DescribeUserScramCredentialsRequest(users=[UserName(name="nobody")]),
         "AlterUserScramCredentials": AlterUserScramCredentialsRequest(
             deletions=[ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]
+        ),
+        "AlterConfigs": AlterConfigsRequest(
+            resources=[
+                WholeConfigs(
+                    resource_type=2,
+                    resource_name=name,
+                    configs=[WholeConfig(name="retention.ms", value="1")],
+                )
+                for name in ASKED
+            ],
+            validate_only=True,
         ),
         "IncrementalAlterConfigs": IncrementalAlterConfigsRequest(
             resources=[

@@ -1,12 +1,15 @@
-"""DescribeConfigs (32) and IncrementalAlterConfigs (44): settings of topics and of the broker."""
+"""DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44): settings of topics and brokers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ...error_codes import ErrorCode
+from ...messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ...messages.alter_configs import AlterConfigsResource as Whole
+from ...messages.alter_configs import AlterConfigsResourceResponse as WholeAltered
 from ...messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -129,26 +132,72 @@ def incremental_alter_configs(broker: Broker, call: Call) -> Result:
     """Change configs of topics, and what brokers take up while they run."""
     request = call.envelope.request
     assert isinstance(request, IncrementalAlterConfigsRequest)
-    refused = _refused_first(request.resources)
-    rest = [resource for resource in request.resources if _key(resource) not in refused]
+    responses = [
+        AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, (error, message) in _all_altered(broker, request.resources, request.validate_only)
+    ]
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def alter_configs(broker: Broker, call: Call) -> Result:
+    """Let these be all configs of a resource: what was set and is not named is taken back."""
+    request = call.envelope.request
+    assert isinstance(request, AlterConfigsRequest)
+    changes = [
+        AlterConfigsResource(
+            resource_type=whole.resource_type,
+            resource_name=whole.resource_name,
+            configs=[
+                *(_change(one.name, Operation.SET, one.value) for one in whole.configs),
+                *(_change(name, Operation.DELETE, None) for name in _not_named(broker, whole)),
+            ],
+        )
+        for whole in request.resources
+    ]
+    responses = [
+        WholeAltered(
+            error_code=error,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource, (error, message) in _all_altered(broker, changes, request.validate_only)
+    ]
+    return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _change(name: str, operation: Operation, value: str | None) -> AlterableConfig:
+    return AlterableConfig(name=name, config_operation=operation, value=value)
+
+
+def _not_named(broker: Broker, whole: Whole) -> list[str]:
+    if whole.resource_type == BROKER:
+        now: Iterable[str] = broker.cluster.dynamic.given(whole.resource_name)
+    else:
+        topic = broker.topics.named(whole.resource_name)
+        now = topic.configs if topic is not None else ()
+    return sorted({*now} - {one.name for one in whole.configs})
+
+
+def _all_altered(
+    broker: Broker, resources: Sequence[AlterConfigsResource], validate_only: bool
+) -> Iterator[tuple[AlterConfigsResource, Refusal]]:
+    refused = _refused_first(resources)
+    rest = [resource for resource in resources if _key(resource) not in refused]
     if any(change.config_operation not in {*Operation} for one in rest for change in one.configs):
         # The controller fails over the whole.
         refused |= {_key(one): (ErrorCode.UNKNOWN_SERVER_ERROR, "Unknown operation") for one in rest}
-    responses: list[AlterConfigsResourceResponse] = []
-    for resource in request.resources:
+    for resource in resources:
         alter = altered_broker if resource.resource_type == BROKER else _altered
-        error, message = refused.get(_key(resource)) or alter(
-            broker, resource, validate_only=request.validate_only
+        yield (
+            resource,
+            refused.get(_key(resource)) or alter(broker, resource, validate_only=validate_only),
         )
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=error,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-        )
-    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
 def _key(resource: AlterConfigsResource) -> tuple[int, str]:

@@ -63,6 +63,7 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     30: acls.create_acls,
     31: acls.delete_acls,
     32: configs.describe_configs,
+    33: configs.alter_configs,
     36: sasl.sasl_authenticate,
     37: topics.create_partitions,
     42: coordinated,  # DeleteGroups

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ....error_codes import ErrorCode
+from ....messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigs
 from ....messages.create_partitions import CreatePartitionsTopicResult
 from ....messages.create_topics import CreatableTopicResult
 from ....messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
@@ -176,6 +177,15 @@ def described_configs(resource: Any, code: ErrorCode) -> DescribeConfigsResult:
 
 def altered_configs(resource: Any, code: ErrorCode) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=SAID,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def replaced_configs(resource: Any, code: ErrorCode) -> ReplacedConfigs:
+    return ReplacedConfigs(
         error_code=code,
         error_message=SAID,
         resource_type=resource.resource_type,

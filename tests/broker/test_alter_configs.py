@@ -1,0 +1,88 @@
+"""AlterConfigs, the older way: what a request names is then all that a resource has of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproto.error_codes import ErrorCode as E
+from kproto.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.broker.stage import Client, Stage, batch_of
+
+TOPIC, BROKER = 2, 4
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage({"t": 1}, message_max_bytes=5000)
+
+
+@pytest.fixture
+def client(stage: Stage) -> Client:
+    return stage.client()
+
+
+def replaced(
+    client: Client,
+    configs: dict[str, str | None],
+    kind: int = TOPIC,
+    name: str = "t",
+    *,
+    only: bool = False,
+    version: int = 2,
+) -> tuple[int, str | None]:
+    resource = AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[AlterableConfig(name=one, value=value) for one, value in configs.items()],
+    )
+    request = AlterConfigsRequest(resources=[resource], validate_only=only)
+    [result] = client.ask(request, version).responses
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result.error_code, result.error_message
+
+
+def own(client: Client, kind: int = TOPIC, name: str = "t") -> dict[str, str | None]:
+    """What was set for this topic or this broker."""
+    source = {TOPIC: 1, BROKER: 2}[kind]
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+    configs = client.ask(DescribeConfigsRequest(resources=[resource])).results[0].configs
+    return {one.name: one.value for one in configs if one.config_source == source}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_is_named_is_then_all_that_a_topic_has_of_its_own(client: Client, version: int) -> None:
+    assert replaced(client, {"retention.ms": "1000", "retention.bytes": "5"}, version=version) == (0, None)
+    assert own(client) == {"retention.ms": "1000", "retention.bytes": "5"}
+    assert replaced(client, {"retention.bytes": "7"}, version=version) == (0, None)
+    assert own(client) == {"retention.bytes": "7"}
+    assert replaced(client, {}, version=version) == (0, None)
+    assert own(client) == {}
+
+
+def test_what_is_only_validated_changes_nothing(client: Client) -> None:
+    assert replaced(client, {"retention.ms": "1000"})[0] == 0
+    assert replaced(client, {"retention.bytes": "7"}, only=True) == (0, None)
+    assert own(client) == {"retention.ms": "1000"}
+
+
+def test_what_is_refused_takes_nothing_back(client: Client) -> None:
+    assert replaced(client, {"retention.ms": "1000"})[0] == 0
+    assert replaced(client, {"retention.bytes": "many"})[0] == E.INVALID_CONFIG
+    assert replaced(client, {"retention.bytes": None})[0] == E.INVALID_REQUEST
+    assert own(client) == {"retention.ms": "1000"}
+
+
+def test_one_resource_twice_is_refused_both_times(client: Client) -> None:
+    twice = [AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[]) for _ in range(2)]
+    answer = client.ask(AlterConfigsRequest(resources=twice, validate_only=False))
+    assert [one.error_code for one in answer.responses] == [E.INVALID_REQUEST] * 2
+
+
+def test_brokers_act_by_what_is_named_and_no_longer_by_what_is_not(client: Client) -> None:
+    large = batch_of(b"x" * 6000)
+    assert replaced(client, {"message.max.bytes": "9000", "log.retention.bytes": "5"}, BROKER, "1")[0] == 0
+    assert client.produce(large).error_code == 0
+    assert replaced(client, {"log.retention.bytes": "5"}, BROKER, "1")[0] == 0
+    assert own(client, BROKER, "1") == {"log.retention.bytes": "5"}
+    assert client.produce(large).error_code == E.MESSAGE_TOO_LARGE
