@@ -77,6 +77,15 @@ _NEEDED: dict[str, dict[int, str]] = {
 }
 
 
+# What a code means in the answer to one request, where its name doesn't say what happened or what to do.
+_MEANT: dict[tuple[str, int], str] = {
+    ("EndTxn", ErrorCode.INVALID_TXN_STATE): (
+        "the broker has ended this transaction by itself, as it does after transaction_timeout_ms, and takes "
+        "no more from this producer; make a new one"
+    ),
+}
+
+
 def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     """The exception for an error code that `request` was answered with."""
     needed = _NEEDED.get(request, {}).get(code)
@@ -84,6 +93,8 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
         needed = needed if " on " in needed else f"{needed} on {_ON[code]}"
         cure = f"whom the broker takes this client for needs an ACL that allows {needed}"
         detail = f"{detail.rstrip('.')}: {cure}" if detail else cure
+    if (meant := _MEANT.get((request, code))) is not None:
+        detail = f"{detail}: {meant}" if detail else meant
     kind = CommitFailed if request == "OffsetCommit" and code in _MOVED_ON else _SUBCLASSES.get(code)
     if kind is None:
         kind = Retriable if is_retriable(code) else BrokerError

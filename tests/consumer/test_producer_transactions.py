@@ -11,6 +11,7 @@ import pytest
 
 from consumer import AsyncProducer, TopicPartition
 from consumer.engine.transaction_states import State
+from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, IllegalState, RequestTimedOut
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.init_producer_id import InitProducerIdRequest
@@ -53,6 +54,18 @@ def test_a_block_whose_commit_fails_aborts_and_raises_why(
     with producer.transaction():
         producer.send("t", b"b", partition=0)
     assert broker.ends() == [False, True]
+
+
+def test_a_transaction_that_the_broker_ended_first_tells_so_and_is_the_producers_last(
+    broker: Coordinator, make: Callable[..., Any]
+) -> None:
+    producer = make()
+    broker.refusals[EndTxnRequest] = [ErrorCode.INVALID_TXN_STATE]
+    told = "the broker has ended this transaction by itself, as it does after transaction_timeout_ms"
+    with pytest.raises(BrokerError, match=told), producer.transaction():
+        producer.send("t", b"a", partition=0)
+    with pytest.raises(BrokerError, match="make a new one"):
+        producer.begin()
 
 
 # ---- who stops waiting
