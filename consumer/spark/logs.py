@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from itertools import count
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import (
@@ -54,6 +54,13 @@ _RETRIES = "see fetchOffset.numRetries and fetchOffset.retryIntervalMs"
 
 # Java's default.api.timeout.ms.
 API_TIMEOUT_MS = 60_000
+
+
+class Resolved(NamedTuple):
+    """What a bound means now, and of which partitions it is an edge of the log, which moves."""
+
+    positions: dict[TopicPartition, int]
+    edges: Set[TopicPartition]
 
 
 class Logs:
@@ -176,24 +183,23 @@ class Logs:
         """The start of each log."""
         return self._offsets(dict.fromkeys(partitions, "earliest"))
 
-    def resolve(
-        self, bound: Bound, end: Literal["starting", "ending"], ends: Positions
-    ) -> dict[TopicPartition, int]:
+    def resolve(self, bound: Bound, end: Literal["starting", "ending"], ends: Positions) -> Resolved:
         """The offsets that `bound` means for the partitions of `ends`, which says where their logs end now.
 
         Raises ConfigError if the option doesn't name exactly these partitions, or a time has no record at or
         after it. Explicit offsets are as given, also outside of the log.
         """
         if isinstance(bound, Everywhere):
-            return dict(ends) if bound.edge == "latest" else self.starts(ends)
+            return Resolved(dict(ends) if bound.edge == "latest" else self.starts(ends), set(ends))
         if isinstance(bound, Each):
             each = bound.of(ends)
             exactly(f"{end}Offsets", each, ends, bound.topics)
             first = self.starts(p for p, where in each.items() if where == "earliest")
-            return {
+            found = {
                 p: where if isinstance(where, int) else first[p] if where == "earliest" else ends[p]
                 for p, where in each.items()
             }
+            return Resolved(found, {p for p, where in each.items() if not isinstance(where, int)})
         if isinstance(bound, Since):
             option, times = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
         else:
@@ -203,22 +209,25 @@ class Logs:
 
     def _since(
         self, option: str, times: Mapping[TopicPartition, int], ends: Positions, *, strict: bool
-    ) -> dict[TopicPartition, int]:
+    ) -> Resolved:
         answers = self._retried(
             lambda: self.cluster.list_offsets(times, isolation=self.isolation, timeout=self._timeout)
         )
         found: dict[TopicPartition, int] = {}
+        edges: set[TopicPartition] = set()
         for partition, at in answers.items():
             if at.offset is None and strict and self.options.starting_without_match == "error":
                 name = f"{partition.topic}-{partition.partition}"
                 why = f'{name} has no record so young; startingOffsetsByTimestampStrategy="latest" allows it'
                 raise ConfigError(option, times[partition], why)
             found[partition] = ends[partition] if at.offset is None else at.offset
-        return found
+            if at.offset is None and not strict:
+                edges.add(partition)
+        return Resolved(found, edges)
 
     def begin(self, bound: Bound, view: View) -> dict[TopicPartition, int]:
         """Where a new query begins."""
-        starts = self.resolve(bound, "starting", view.ends)
+        starts = self.resolve(bound, "starting", view.ends).positions
         if isinstance(bound, Each):
             given = {p: starts[p] for p, where in bound.of(view.ends).items() if isinstance(where, int)}
             fail = self.options.fail_on_data_loss

@@ -38,8 +38,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import cast
 
@@ -142,13 +142,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Records of one partition from `start` up to, and without, `end`."""
+    """Records of one partition from `start` up to, and without, `end`. Where these are its log's own and
+    `open`, the log's count when it is read, as it may have moved.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
     topic_id: str | None = None
+    open_start: bool = False
+    open_end: bool = False
 
     @property
     def size(self) -> int:
@@ -272,29 +276,11 @@ def trimmed(new: Positions) -> list[str]:
 
 
 def share(limit: int, backlog: Positions) -> dict[TopicPartition, int]:
-    """`limit` offsets shared in proportion to each partition's backlog, and at least one to each, so that
-    none starves.
-
-    The sum is exactly `limit` (or the whole backlog, if that is less), but for a limit below the number of
-    partitions.
+    """`limit` offsets shared in proportion to each partition's backlog, rounded down, but for at least one
+    to each, so that none starves: number by number as Spark's own source does it.
     """
     total = sum(backlog.values())
-    if total <= limit:
-        return dict(backlog)
-    exact = {p: divmod(limit * waiting, total) for p, waiting in backlog.items()}
-    taken = {p: max(1, whole) for p, (whole, _) in exact.items()}
-    spare = limit - sum(taken.values())
-    # What rounding down left over goes to the largest remainders; what the minimum of one cost comes off
-    # the largest.
-    rounded = [p for p, (whole, rest) in exact.items() if whole and rest]
-    for p in sorted(rounded, key=lambda p: (-exact[p][1], p))[: max(0, spare)]:
-        taken[p] += 1
-    while spare < 0 and max(taken.values()) > 1:
-        largest = max(taken, key=lambda p: (taken[p], p))
-        cost = min(-spare, taken[largest] - 1)
-        taken[largest] -= cost
-        spare += cost
-    return taken
+    return {p: min(waiting, max(1, int(limit * (waiting / total)))) for p, waiting in backlog.items()}
 
 
 def waits(waiting: int, least: int | None, since_last_ms: int | None, longest_ms: int) -> bool:
@@ -340,8 +326,8 @@ def split(
     The longest pieces are cut first, into equal parts. A single offset can't be cut, so short ranges may
     give fewer.
     """
-    whole = [r for r in whole if r.size > 0]
-    parts = [1 if most_records is None else -(-r.size // most_records) for r in whole]
+    whole = [r for r in whole if r.size > 0 or r.open_end]
+    parts = [1 if most_records is None else max(1, -(-r.size // most_records)) for r in whole]
     missing = (least or 0) - sum(parts)
     longest = [(-r.size / n, i) for i, (r, n) in enumerate(zip(whole, parts, strict=True)) if n < r.size]
     heapq.heapify(longest)
@@ -399,6 +385,8 @@ def bounded(
     ids: Mapping[str, str],
     *,
     fail: bool,
+    open_starts: Collection[TopicPartition] = (),
+    open_ends: Collection[TopicPartition] = (),
 ) -> list[Range]:
     """What a batch query reads. A bound outside of the log is DataLoss, or, without `fail`, moved to the
     log's edge.
@@ -416,17 +404,22 @@ def bounded(
             losses.append(f"the log of {name} begins at {first}, after the start asked for, {start}")
         if end > last:
             losses.append(f"the log of {name} ends at {last}, before the end asked for, {end}")
-        found.append(Range(*partition, max(start, first), min(end, last), ids.get(partition.topic)))
+        moves = partition in open_starts, partition in open_ends
+        found.append(Range(*partition, max(start, first), min(end, last), ids.get(partition.topic), *moves))
     if losses and fail:
         raise DataLoss(tuple(losses))
-    return [r for r in found if r.size > 0]
+    return [r for r in found if r.size > 0 or r.open_end]
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:
     if parts == 1:
         return [whole]
     at = [whole.start + whole.size * i // parts for i in range(parts + 1)]
-    return [Range(whole.topic, whole.partition, a, b, whole.topic_id) for a, b in pairwise(at)]
+    first, last = whole.open_start, whole.open_end
+    return [
+        replace(whole, start=a, end=b, open_start=first and i == 0, open_end=last and i == parts - 1)
+        for i, (a, b) in enumerate(pairwise(at))
+    ]
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

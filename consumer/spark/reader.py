@@ -1,7 +1,9 @@
 """``spark.read.format("kproto")``: the records between two bounds, as one batch.
 
-Spark plans a batch once per ``load()``: a second action on the same DataFrame reads to the same end, where
-Spark's own source would look for a new one.
+Spark plans a batch once per ``load()``, at the first action, and keeps the plan for the others: the second
+`count`, or the next micro-batch of a stream that is joined with it. So where a batch begins or ends with the
+log itself it is left to who reads, and each action sees what there is by then, as with Spark's own source;
+but no partition that came since the first.
 """
 
 from __future__ import annotations
@@ -42,8 +44,16 @@ class KprotoReader(DataSourceReader):
                 first = logs.starts(view.ends)
             finally:
                 logs.close()
-            fail = self.options.fail_on_data_loss
-            whole = bounded(starts, ends, first, view.ends, view.ids, fail=fail)
+            whole = bounded(
+                starts.positions,
+                ends.positions,
+                first,
+                view.ends,
+                view.ids,
+                fail=self.options.fail_on_data_loss,
+                open_starts=starts.edges,
+                open_ends=ends.edges,
+            )
         most = self.options.max_records_per_partition
         return [Slice(r) for r in split(whole, least=self.options.min_partitions, most_records=most)]
 

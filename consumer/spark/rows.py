@@ -2,6 +2,7 @@
 
 Rules:
 
+* A range of a batch that ends with its log ends where that ends when its reading begins.
 * Reading stops by offset, not by count: compaction, transaction markers and aborted transactions leave
   gaps, and a slice may well hold fewer records than offsets. Brokers send whole batches, so both edges are
   trimmed here.
@@ -24,7 +25,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -63,9 +64,10 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
     if not isinstance(partition, Slice):
         return  # Spark makes a task also for a plan without slices
     check_crcs = options.client.get("check.crcs") is not False
-    builder = Builder(schema, partition.range, check_crcs=check_crcs, formats=options.formats)
     with said_in_kafkas_words():
-        for chunk in _chunks(partition.range, options):
+        range_ = _settled(partition.range, options)
+        builder = Builder(schema, range_, check_crcs=check_crcs, formats=options.formats)
+        for chunk in _chunks(range_, options):
             for piece, aborted in pieces(chunk.records, chunk.aborted):
                 yield from builder.batches(piece, aborted, chunk.position)
     _freeze()
@@ -189,8 +191,37 @@ class _Chunk:
     position: int
 
 
+def _settled(range_: Range, options: Options) -> Range:
+    """The range with its log's end of now, if it is open there."""
+    if not range_.open_end:
+        return range_
+    try:
+        end = _edge(range_, "latest", options)
+    except UnknownTopic:
+        return range_  # who fetches finds out what became of it
+    if end < range_.end:
+        name = f"{range_.topic}-{range_.partition}"
+        _lost(f"the log of {name} ends at {end}, and reached to {range_.end} before", options)
+    return replace(range_, end=end)
+
+
+def _edge(range_: Range, which: str, options: Options) -> int:
+    """Where the log of a range begins ("earliest") or ends ("latest")."""
+    timeout = options.poll_timeout_ms / 1000
+    cluster, partition = _worker(options).cluster, TopicPartition(range_.topic, range_.partition)
+    isolation = options.text("isolation.level", "read_uncommitted")
+    answer = ridden_out(
+        lambda: cluster.list_offsets({partition: which}, isolation=isolation, timeout=timeout),
+        timeout,
+        "kafkaConsumer.pollTimeoutMs",
+    )
+    return answer[partition].offset or 0
+
+
 def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
     """The record batches that hold a slice, in order."""
+    if range_.size <= 0:
+        return
     fetches = _Fetches(range_, options)
     position = range_.start
     under_way = fetches.ask(position)
@@ -220,17 +251,15 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
 
 def _outside(fetches: _Fetches, position: int) -> int:
     """Where to go on when `position` isn't in the log; the end of the slice if nothing of it is left."""
-    timeout = fetches.options.poll_timeout_ms / 1000
-    cluster, wanted = fetches.worker.cluster, {fetches.partition: "earliest"}
-    option = "kafkaConsumer.pollTimeoutMs"
-    answer = ridden_out(lambda: cluster.list_offsets(wanted, timeout=timeout), timeout, option)
-    first = answer[fetches.partition].offset or 0
+    range_ = fetches.range
+    first = _edge(range_, "earliest", fetches.options)
     if first <= position:
         _lost(f"the log of {fetches.name} ends before {position}, which was to be read", fetches.options)
-        return fetches.range.end
-    what = f"the log of {fetches.name} begins at {first}, after {position}, which was to be read"
-    _lost(what, fetches.options)
-    return min(first, fetches.range.end)
+        return range_.end
+    if not (range_.open_start and position == range_.start):
+        what = f"the log of {fetches.name} begins at {first}, after {position}, which was to be read"
+        _lost(what, fetches.options)
+    return min(first, range_.end)
 
 
 def _lost(what: str, options: Options) -> None:

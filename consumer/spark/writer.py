@@ -108,7 +108,7 @@ class Rows:
                 continue  # as another column
             if name in self.columns:
                 both = f"{schema.fields[self.columns[name]].name}, {column.name}"
-                raise ConfigError("schema", both, f"only one of them can be {name}")
+                raise ConfigError("schema", both, f"only one of them can be {name}: drop or rename")
             kinds = [kind.simpleString() for kind in allowed]
             if column.dataType.simpleString() not in kinds:
                 given = f"{column.name} {column.dataType.simpleString()}"

@@ -377,11 +377,43 @@ def a_sink_has_room_for_a_row_at_a_time(tell: Teller) -> Any:
     return tell.rows(tell.spark.read.format(tell.word).options(**tell.options("a", {})).load())
 
 
+def a_batch_is_looked_at_again(tell: Teller) -> Any:
+    """A batch begins and ends with its logs at every action, and whenever a stream joins it."""
+    tell.topic("a", 9, 0)
+    batch = tell.spark.read.format(tell.word).options(**tell.options("a", {})).load()
+    batch.createOrReplaceTempView("looked_at")
+    seen = [tell.rows(batch)]
+    tell.trim("a", 0, 4)
+    tell.put("a", 0, 2)
+    tell.put("a", 1, 1)
+    seen += [tell.rows(batch), batch.rdd.getNumPartitions()]
+    seen.append(tell.spark.sql("select count(*), max(offset) from looked_at").collect()[0])
+    tell.topic("b", 1)
+    joined = tell.stream("b", startingOffsets="earliest").selectExpr("offset o").join(batch)
+    found: list[list[str]] = []
+    writer = joined.writeStream.foreachBatch(lambda frame, _: found.append(tell.rows(frame)))
+    query = writer.option("checkpointLocation", str(tell.folder)).start()
+    try:
+        query.processAllAvailable()
+        tell.put("a", 0, 3)
+        tell.put("b", 0, 1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return [*seen, found]
+
+
+def limits_are_shared_and_rounded(tell: Teller) -> Any:
+    tell.topic("a", 17, 9, 1, 3)
+    return tell.run("a", startingOffsets="earliest", maxOffsetsPerTrigger=7)
+
+
 STORIES = [
     what_was_written_before_is_processed, topics_come_between_runs, others_are_assigned,
     newcomers_lost_records, starts_outside_of_the_log, the_other_word_goes_on, a_view_of_sql,
     the_other_word_goes_on_where_all_topics_are_gone, retention_comes_in_the_middle_of_a_batch,
     options_change_before_the_first_record, a_sink_has_room_for_a_row_at_a_time,
+    a_batch_is_looked_at_again, limits_are_shared_and_rounded,
 ]  # fmt: skip
 LONGER = [
     topics_come_when_all_are_gone, others_are_subscribed, a_failed_batch_and_new_partitions,

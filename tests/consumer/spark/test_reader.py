@@ -6,7 +6,7 @@ import gc
 import pickle
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -195,7 +195,7 @@ def test_records_deleted_since_the_plan_do_not_come_back(
 ) -> None:
     """One batch on the wire holds what was deleted and what was not."""
     filled.topic("t", 30)
-    planned = reader(filled, failOnDataLoss="false", minPartitions=pieces)
+    planned = reader(filled, failOnDataLoss="false", minPartitions=pieces, startingOffsets='{"t": {"0": 0}}')
     slices = planned.partitions()
     filled.delete_before(T0, 20)
     read = [n for slice_ in slices for batch in planned.read(slice_) for n in batch["offset"].to_pylist()]
@@ -205,11 +205,64 @@ def test_records_deleted_since_the_plan_do_not_come_back(
 
 def test_records_deleted_since_the_plan_are_data_loss(filled: Filled) -> None:
     filled.topic("t", 30)
-    planned = reader(filled)
+    planned = reader(filled, startingOffsets='{"t": {"0": 0}}')
     [slice_] = planned.partitions()
     filled.delete_before(T0, 20)
     with pytest.raises(DataLoss, match="the log of t-0 begins at 20, after 0"):
         list(planned.read(slice_))
+
+
+def again(planned: KprotoReader, slices: Sequence[InputPartition]) -> list[tuple[int, int]]:
+    """(partition, offset) of what an action reads by a plan that was made before."""
+    sent = pickle.loads(pickle.dumps(planned))
+    found = [batch.to_pydict() for slice_ in slices for batch in sent.read(slice_)]
+    return sorted(at for b in found for at in zip(b["partition"], b["offset"], strict=True))
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_what_begins_and_ends_with_its_log_does_so_at_every_action(filled: Filled, pieces: int) -> None:
+    """As the JVM's source binds them late: Spark keeps the plan for a second action, or a stream's next."""
+    filled.topic("t", 4, 0)
+    planned = reader(filled, minPartitions=pieces)
+    slices = planned.partitions()
+    assert again(planned, slices) == [(0, n) for n in range(4)]
+    filled.put("t", 0, 2)
+    filled.put("t", 1, 1)
+    filled.delete_before(T0, 1)
+    assert again(planned, slices) == [*((0, n) for n in range(1, 6)), (1, 0)]
+
+
+def test_what_has_an_end_of_its_own_keeps_it(filled: Filled) -> None:
+    filled.topic("t", 4, 0)
+    planned = reader(filled, endingOffsets='{"t": {"0": 4, "1": -1}}')
+    slices = planned.partitions()
+    filled.put("t", 0, 2)
+    filled.put("t", 1, 1)
+    assert again(planned, slices) == [*((0, n) for n in range(4)), (1, 0)]
+
+
+def test_an_ending_time_that_no_record_had_is_looked_up_by_every_action_as_the_logs_end(
+    filled: Filled,
+) -> None:
+    filled.topic("t", 4)
+    planned = reader(filled, endingTimestamp=HOUR + 700)
+    slices = planned.partitions()
+    filled.put("t", 0, 2)
+    assert again(planned, slices) == [(0, n) for n in range(6)]
+
+
+def test_a_log_that_is_shorter_than_when_it_was_planned_is_data_loss_and_else_read(filled: Filled) -> None:
+    for fail in ("true", "false"):
+        filled.topic(fail, 4)
+        planned = reader(filled, subscribe=fail, failOnDataLoss=fail)
+        slices = planned.partitions()
+        filled.cluster.delete_topics([fail])
+        filled.topic(fail, 0)
+        if fail == "false":
+            assert again(planned, slices) == []
+        else:
+            with pytest.raises(DataLoss, match="the log of true-0 ends at 0, and reached to 4 before"):
+                again(planned, slices)
 
 
 def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_with_a_way_out(filled: Filled) -> None:
