@@ -327,6 +327,81 @@ def a_commit_for_no_partition_of_the_topic(stage: Stage) -> None:
     a.close()
 
 
+def a_join_that_is_refused(stage: Stage) -> None:
+    """Each refusal is raised by one poll, and the next one joins again."""
+    stage.inject("A", "JoinGroup", 23, 24, 30, 81)
+    a = stage.member("A", **BY_HAND)
+    ask(a, f"subscribe {stage.topic}")
+    polled(a, "assigned")
+    a.close()
+
+
+def commits_of_callbacks(stage: Stage, assignors: str) -> None:
+    stage.produce(20)
+    conf = {"auto_commit": False, "commit_in_revoke": True, "assignors": [assignors]}
+    a = stage.subscribed("A", **conf)
+    a.until_read(20)
+    b = stage.member("B", **conf)
+    b.say(f"subscribe {stage.topic}")
+    b.until(f"assigned {stage.topic}")
+    stage.pause(0.6)
+    b.close()
+    a.until(f"assigned {stage.topic}")
+    stage.pause(0.3)
+    a.close()
+
+
+def commits_of_eager_callbacks(stage: Stage) -> None:
+    commits_of_callbacks(stage, "range")
+
+
+def commits_of_cooperative_callbacks(stage: Stage) -> None:
+    commits_of_callbacks(stage, "cooperative-sticky")
+
+
+def close_in_a_rebalance(stage: Stage) -> None:
+    """Another one joins, and this one is away from poll, and closes."""
+    stage.produce(10)
+    conf = {**LONG, "auto_commit": False}
+    a = stage.subscribed("A", **conf)
+    a.until_read(10)
+    ask(a, "poll off")
+    b = stage.member("B", **conf)
+    b.say(f"subscribe {stage.topic}")
+    stage.said("B", "JoinGroup")
+    stage.pause(1.0)
+    a.close()
+    b.until("assigned")
+    b.close()
+
+
+def another_assignment_by_hand(stage: Stage) -> None:
+    """With automatic commits whose interval is not over: what is left behind is not committed."""
+    stage.produce(20)
+    t = stage.topic
+    a = stage.member("A", manual_poll=True, auto_commit_ms=60_000, **LONG)
+    ask(a, f"assign {t}:0")
+    polled(a, f"R {t}:0 9")
+    ask(a, f"assign {t}:0 {t}:1")
+    polled(a, f"R {t}:1 9")
+    ask(a, f"position {t}:0", "assign")
+    a.close()
+
+
+def a_partition_that_comes_later(stage: Stage) -> None:
+    """It was assigned by hand before it was there."""
+    t = stage.topic
+    a = stage.member("A", **BY_HAND)
+    ask(a, f"assign {t}:3", "poll-once 300")
+    stage.grow(4)
+    for _ in range(4):
+        stage.producer.send(t, b"x", partition=3)
+    stage.producer.flush()
+    polled(a, f"R {t}:3 3")
+    ask(a, "commit")
+    a.close()
+
+
 PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
     one.__name__.replace("_", "-"): one
     for one in (
@@ -357,5 +432,11 @@ PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
         commits_that_may_pass_later,
         commits_that_are_refused_for_good,
         a_commit_for_no_partition_of_the_topic,
+        a_join_that_is_refused,
+        commits_of_eager_callbacks,
+        commits_of_cooperative_callbacks,
+        close_in_a_rebalance,
+        another_assignment_by_hand,
+        a_partition_that_comes_later,
     )
 }
