@@ -88,14 +88,14 @@ class TokenSource:
         found = self._ask() if here else await asyncio.to_thread(self._ask)
         if isinstance(found, Token):
             return found
-        with _telling():
-            try:
+        try:
+            with _telling(asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
                 token = await found
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                raise _failed(error) from None  # it cancelled itself, and nobody us
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise _failed(error) from None  # it cancelled itself, and nobody us
         return self._keep(token)
 
     def _ask(self) -> Token | Awaitable[Any]:
@@ -139,13 +139,15 @@ class TokenSource:
 
 
 @contextmanager
-def _telling() -> Generator[None]:
-    """What a provider raises, also to end its thread, is told by its kind."""
+def _telling(*others: type[BaseException]) -> Generator[None]:
+    """What a provider raises, also to end its thread or a test, is told by its kind; `others` are not."""
     try:
         yield
     except NoToken:
         raise
-    except (Exception, SystemExit) as error:
+    except others:
+        raise
+    except BaseException as error:
         raise _failed(error) from None
 
 

@@ -98,6 +98,14 @@ def fails() -> str:
     raise ValueError(SECRET)
 
 
+def ends_the_test() -> str:
+    pytest.fail(SECRET)  # which is no Exception
+
+
+def is_cancelled() -> str:
+    raise asyncio.CancelledError(SECRET)
+
+
 async def cancels_itself() -> str:
     raise asyncio.CancelledError(SECRET)
 
@@ -105,6 +113,8 @@ async def cancels_itself() -> str:
 JUNK: list[tuple[Callable[[], Any], str]] = [
     (leaves, r"failed \(SystemExit\)"),
     (fails, r"failed \(ValueError\)"),
+    (ends_the_test, r"failed \(Failed\)"),
+    (is_cancelled, r"failed \(CancelledError\)"),
     (lambda: None, "returned NoneType, not a text or"),
     (lambda: SECRET.encode(), "returned bytes, not a text or"),
     (lambda: "", "something that can be no bearer token"),
