@@ -30,7 +30,7 @@ from kproto.security.scram import HASHES, ScramClient, salted
 
 from .names import NAMES, PROTOCOLS, shown, unknown_hint
 from .secret import HIDDEN, Secret
-from .tls import Tls, context
+from .tls import Tls, context, is_pem
 from .tokens import Endpoint, Token, TokenSource
 
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
@@ -160,7 +160,7 @@ def _tls(values: Mapping[str, Any]) -> Tls:
     cafile = values.get("ssl_cafile")
     trusts = None
     if cafile is not None:
-        trusts = f"ssl_cafile={'PEM text' if '-----BEGIN ' in cafile else cafile!r}"
+        trusts = f"ssl_cafile={'PEM text' if is_pem(cafile) else cafile!r}"
     return Tls(
         context(
             cafile=cafile,
@@ -244,6 +244,12 @@ def _imported(name: str) -> Callable[[], Any]:
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value or "\0" in value:
         raise _wrong(name, value, "a text that is not empty")
+    if is_pem(value) or name not in _FILES:  # the name of a file may be any bytes
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            allowed = "a text of whole characters: in it are bytes that were no UTF-8, or half a character"
+            raise _wrong(name, value, allowed) from None
 
 
 def _flag(name: str, value: Any) -> None:

@@ -215,6 +215,11 @@ def _words(reason: str) -> str:
 # ---- contexts
 
 
+def is_pem(given: str) -> bool:
+    """Is it PEM text, and not the path of a file?"""
+    return _PEM in given
+
+
 def context(
     *,
     cafile: str | None = None,
@@ -243,14 +248,15 @@ def trust(made: ssl.SSLContext, option: str, cafile: str) -> None:
         allowed = "a file of PEM certificates, or their text; in this folder OpenSSL finds none"
         raise ConfigError(option, cafile, f"{allowed} (`openssl rehash` would name them)")
     try:
-        if _PEM in cafile:
-            made.load_verify_locations(cadata=cafile)
+        if is_pem(cafile):
+            # Bundles have the names of authorities in comments, which `ssl` wants to be ASCII in a text.
+            made.load_verify_locations(cadata=cafile.encode("ascii", "replace").decode())
         elif os.path.isdir(cafile):
             made.load_verify_locations(capath=cafile)
         else:
             made.load_verify_locations(cafile=cafile)
     except (OSError, ssl.SSLError, ValueError) as error:
-        what = "PEM text" if _PEM in cafile else cafile
+        what = "PEM text" if is_pem(cafile) else cafile
         raise ConfigError(
             option, what, f"a file of PEM certificates, or their text{_why(error, cafile)}"
         ) from None
@@ -260,7 +266,7 @@ def identify(
     made: ssl.SSLContext, option: str, certfile: str, keyfile: str | None, password: str | None
 ) -> None:
     """Gives a context its own certificate and key."""
-    shown = "PEM text" if _PEM in certfile else certfile
+    shown = "PEM text" if is_pem(certfile) else certfile
     with contextlib.ExitStack() as stack:
         secret = password
         if certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile):
@@ -315,7 +321,7 @@ def is_pkcs12(given: str) -> bool:
 
 
 def _begins(given: str, first: bytes, within: bytes = b"") -> bool:
-    if _PEM in given:
+    if is_pem(given):
         return False
     with contextlib.suppress(OSError, ValueError), open(given, "rb") as file:
         head = file.read(16)
@@ -326,12 +332,12 @@ def _begins(given: str, first: bytes, within: bytes = b"") -> bool:
 @contextlib.contextmanager
 def _as_file(given: str) -> Generator[str]:
     """PEM text as a file, for the moment that `ssl` needs to read it: only this user may."""
-    if _PEM not in given:
+    if not is_pem(given):
         yield given
         return
     handle, name = tempfile.mkstemp(prefix="kproto-", suffix=".pem")
     try:
-        with open(handle, "w") as file:
+        with open(handle, "w", encoding="utf-8") as file:
             file.write(given)
         yield name
     finally:

@@ -55,6 +55,29 @@ def test_wrong_options_are_refused_with_what_helps(given: Any, words: str) -> No
             options(given)
 
 
+@pytest.mark.parametrize("name", ["sasl_username", "sasl_password"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_half_a_character_is_refused_before_it_is_to_be_sent(name: str, mechanism: str) -> None:
+    given = {**SCRAM, "sasl_mechanism": mechanism, name: f"{SECRET}\udc80"}
+    with pytest.raises(ConfigError, match="a text of whole characters") as caught:
+        consumer_options(given)
+    assert caught.value.option == name
+    if name == "sasl_password":
+        assert SECRET not in repr(caught.value)
+
+
+def test_pem_text_may_have_any_comments(tmp_path: Path) -> None:
+    made = certificates(tmp_path)
+    text = "# Fő \N{GRINNING FACE}\n"
+    authority, own = (text + Path(file).read_text() for file in (made.ca, made.client))
+    options = consumer_options({"security_protocol": "SSL", "ssl_cafile": authority, "ssl_certfile": own})
+    assert options.security.tls is not None
+    assert len(options.security.tls.context.get_ca_certs()) == 1
+    with pytest.raises(ConfigError, match="a text of whole characters") as caught:
+        consumer_options({"security_protocol": "SSL", "ssl_certfile": f"# \udc80\n{own}"})
+    assert "BEGIN" not in repr(caught.value)
+
+
 def test_files_may_be_paths(tmp_path: Path) -> None:
     made = certificates(tmp_path)
     files = {"ssl_cafile": Path(made.ca), "ssl_certfile": Path(made.client)}
