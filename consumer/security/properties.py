@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
 
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
+from .jaas import read_jaas
 from .names import NAMES, SecurityConfig, shown, unknown_hint
 from .secret import HIDDEN
 from .tls import is_pkcs12
@@ -27,14 +28,8 @@ from .tls import is_pkcs12
 if TYPE_CHECKING:
     from ..options import ConsumerConfig, ProducerConfig
 
-_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_JAAS: Final = re.compile(
-    r"""\s*(?P<module>[\w.$]+)\s+(?P<flag>required|requisite|sufficient|optional)\b(?P<options>.*?);\s*""",
-    re.DOTALL | re.IGNORECASE,
-)
-_JAAS_OPTION: Final = re.compile(
-    r"""\s*([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s"';]+))""", re.DOTALL
-)
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _MODULES: Final = {
     "PlainLoginModule": ("PLAIN",),
     "ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
@@ -285,27 +280,9 @@ def _jaas(left: dict[str, str], found: dict[str, Any]) -> None:
         found[ours] = options[jaas]
 
 
-def read_jaas(line: str) -> tuple[str, dict[str, str]]:
-    """The login module and its options in `MODULE required name="value" ...;`."""
-    whole = _JAAS.fullmatch(line)
-    allowed = 'one module, as in `org...ScramLoginModule required username="alice" password="...";`'
-    if whole is None:
-        raise ConfigError("sasl.jaas.config", shown("password", line), allowed)
-    options: dict[str, str] = {}
-    at, text = 0, whole["options"]
-    while text[at:].strip():
-        option = _JAAS_OPTION.match(text, at)
-        if option is None:
-            raise ConfigError("sasl.jaas.config", shown("password", line), allowed)
-        name, double, single, bare = option.groups()
-        quoted = double if double is not None else single
-        options[name] = bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
-        at = option.end()
-    return whole["module"], options
-
-
 def read_properties(text: str) -> dict[str, str]:
-    """Java's properties: comments, lines that go on behind a backslash, `=`, `:` or a space in between."""
+    """Java's properties: comments, lines that go on behind a backslash, `=`, `:` or a space in between.
+    Raises ConfigError for a \\u without its four digits, as Java does."""
     found: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
     for line in lines:
@@ -313,21 +290,37 @@ def read_properties(text: str) -> dict[str, str]:
         if not line or line[0] in "#!":
             continue
         while (len(line) - len(line.rstrip("\\"))) % 2:
-            line = line[:-1] + next(lines, "").lstrip(" \t\f")
+            line, more = line[:-1], next(lines, "").lstrip(" \t\f")
+            if not line and more[:1] in ("", "#", "!"):
+                break  # nothing has begun yet
+            line += more
+        if not line:
+            continue
         at = 0
         while at < len(line) and line[at] not in "=: \t\f":
             at += 2 if line[at] == "\\" else 1
         value = line[at:].lstrip(" \t\f")
         if value[:1] in ("=", ":"):
             value = value[1:].lstrip(" \t\f")
-        found[_unescaped(line[:at])] = _unescaped(value)
+        name, meant = _unescaped(line[:at]), _unescaped(value)
+        if name is None or meant is None:
+            allowed = r"\u with four hexadecimal digits, and \\ for a backslash"
+            raise ConfigError(name or HIDDEN, HIDDEN, allowed)
+        found[name] = meant
     return found
 
 
-def _unescaped(text: str) -> str:
+def _unescaped(text: str) -> str | None:
+    """What Java makes of it; None for a \\u without its digits."""
+    if "\\" not in text:
+        return text
+    if any(found[2] == "u" for found in _ESCAPE.finditer(text)):
+        return None
+
     def one(found: re.Match[str]) -> str:
         if found[1] is not None:
             return chr(int(found[1], 16))
-        return _ESCAPES.get(found[2], found[2])
+        return _LETTERS.get(found[2], found[2])
 
-    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", one, text)
+    # Java writes what lies beyond \\uffff as two halves.
+    return _ESCAPE.sub(one, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

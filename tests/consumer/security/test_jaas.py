@@ -1,0 +1,51 @@
+"""JAAS lines, as Java reads them: `tests/conformance/test_jaas_like_java.py` asks Java itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer.security.jaas import read_jaas
+from kproto.errors import ConfigError
+
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (r""" username="al\"ice" password="s=3;," """, {"username": 'al"ice', "password": "s=3;,"}),
+        (" username='it\"s' password=\"it's\"", {"username": 'it"s', "password": "it's"}),
+        (r' password="a\tb\\c\101\u"', {"password": "a\tb\\cAu"}),
+        (' // of the team\n username=alice /* and */ password=/* this */"a//b"', None),
+        (" user.name-x_1=$a-b.c", {"user.name-x_1": "$a-b.c"}),
+        (' "username"="alice"', {"username": "alice"}),
+        (' username="a" username="b"', {"username": "b"}),
+        ("", {}),
+    ],
+)
+def test_a_line_is_read_as_java_reads_it(options: str, expected: dict[str, str] | None) -> None:
+    module, found = read_jaas(f"\n{MODULE} REQUIRED{options};\n")
+    assert module == MODULE
+    assert found == (expected if expected is not None else {"username": "alice", "password": "a//b"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        ";",
+        MODULE,
+        f"{MODULE} required",
+        f"{MODULE} needed;",
+        f"{MODULE} required username=1secret;",  # a number begins like that
+        f"{MODULE} required username=secret/secret;",  # a comment
+        f"{MODULE} required username=secret!;",
+        f"{MODULE} required username;",
+        f'{MODULE} required username="secret',
+        f'{MODULE} required username="secret"; {MODULE} required;',
+    ],
+)
+def test_what_java_refuses_is_refused_and_not_shown(line: str) -> None:
+    with pytest.raises(ConfigError, match=r"one module, as in .* with values in double quotes") as caught:
+        read_jaas(line)
+    assert "secret" not in repr(caught.value).replace('="..."', "")
