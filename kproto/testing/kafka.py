@@ -33,7 +33,7 @@ from consumer import ConsumerRecord, Group, RecordMetadata
 # isort: on
 
 from ..arguments import checked
-from ..errors import ConfigError, IllegalState, UnknownTopic
+from ..errors import ConfigError, IllegalState, RequestTimedOut, UnknownTopic
 from ..group.subscription import TopicPartition
 
 if TYPE_CHECKING:
@@ -124,28 +124,37 @@ class Kafka:
             return [delivery.result() for delivery in sent]
 
     @checked
-    def records(self, topic: str, *, isolation_level: str = "read_committed") -> list[ConsumerRecord]:
+    def records(
+        self, topic: str, *, isolation_level: str = "read_committed", timeout: float = 30.0
+    ) -> list[ConsumerRecord]:
         """Every record that is in the topic now and committed, partition by partition, in the order of
         offsets; with "read_uncommitted" also those of open and aborted transactions.
+
+        RequestTimedOut says how far it came, where nothing more comes for `timeout` seconds.
         """
-        partitions = self.cluster.partitions(topic)
-        isolation = isolation_level
-        ends = self.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=isolation)
-        open_ones = {partition: ends[partition].offset or 0 for partition in partitions}
-        found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in partitions}
+        end = _deadline(time.monotonic(), timeout)
         with Consumer(
             self._own,
             auto_offset_reset="earliest",
-            isolation_level=isolation,
+            isolation_level=isolation_level,
             fetch_max_wait_ms=50,
             **self._security,
         ) as consumer:
+            partitions = self.cluster.partitions(topic)
+            ends = self.cluster.list_offsets(dict.fromkeys(partitions, "latest"), isolation=isolation_level)
+            goals = {partition: ends[partition].offset or 0 for partition in partitions}
+            found: dict[TopicPartition, list[ConsumerRecord]] = {partition: [] for partition in partitions}
             consumer.assign(partitions)
-            while any(consumer.position(partition) < end for partition, end in open_ones.items()):
-                for record in consumer.poll(1.0):
+            while left := {one: at for one in partitions if (at := consumer.position(one)) < goals[one]}:
+                records = consumer.poll(max(0.0, min(1.0, end - time.monotonic())))
+                for record in records:
                     place = TopicPartition(record.topic, record.partition)
-                    if record.offset < open_ones[place]:
+                    if record.offset < goals[place]:
                         found[place].append(record)
+                if records:
+                    end = _deadline(time.monotonic(), timeout)
+                elif time.monotonic() >= end:
+                    raise RequestTimedOut("records", int(timeout * 1_000), _not_read(left, goals))
         return [record for partition in partitions for record in found[partition]]
 
     @checked
@@ -210,6 +219,10 @@ def _deadline(now: float, timeout: float) -> float:
     if math.isnan(timeout):
         raise ConfigError("timeout", timeout, "a number of seconds")
     return now + timeout
+
+
+def _not_read(left: Mapping[TopicPartition, int], goals: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"{one} is read up to {at} of {goals[one]}" for one, at in left.items())
 
 
 def _not_awaited(condition: object) -> ConfigError:
@@ -280,9 +293,11 @@ class AsyncKafka:
         return await asyncio.to_thread(produce, topic, *values, headers=headers)
 
     @checked
-    async def records(self, topic: str, *, isolation_level: str = "read_committed") -> list[ConsumerRecord]:
-        records = self._kafka.records
-        return await asyncio.to_thread(lambda: records(topic, isolation_level=isolation_level))
+    async def records(
+        self, topic: str, *, isolation_level: str = "read_committed", timeout: float = 30.0
+    ) -> list[ConsumerRecord]:
+        records = partial(self._kafka.records, isolation_level=isolation_level, timeout=timeout)
+        return await asyncio.to_thread(records, topic)
 
     @checked
     async def group(self, name: str) -> Group:

@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 
 TESTS = """
 import pytest
-from kproto.errors import ConfigError
+from kproto.errors import ConfigError, RequestTimedOut
 
 def test_a_group_reads_what_was_produced(kafka):
     kafka.create_topic("flights", 3)
@@ -102,9 +102,19 @@ def test_wrong_arguments_are_named(kafka):
         (lambda: kafka.wait_until(never), "condition=.*async_kafka awaits one"),
         (lambda: kafka.produce("flights", "\\ud800"), "value=.*UTF-8"),
         (lambda: kafka.produce("flights", "a", key="\\ud800"), "key=.*UTF-8"),
+        (lambda: kafka.records("flights", isolation_level="none"), "isolation_level='none'.*read_committed"),
+        (lambda: kafka.records("flights", timeout="1"), "timeout='1'.*a number"),
+        (lambda: kafka.records("flights", timeout=float("nan")), "timeout=nan.*seconds"),
     ):
         with pytest.raises(ConfigError, match=says):
             call()
+
+def test_records_that_nobody_gives_are_not_waited_for_without_end(kafka):
+    kafka.create_topic("flights")
+    kafka.produce("flights", "UA 100")
+    kafka.server.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", 1_000_000)
+    with pytest.raises(RequestTimedOut, match="records: .* 300 ms .*flights-0 is read up to 0 of 1"):
+        kafka.records("flights", timeout=0.3)
 
 def test_threads_have_one_cluster(kafka):
     from concurrent.futures import ThreadPoolExecutor
@@ -159,7 +169,7 @@ def _plugin(pytester: pytest.Pytester) -> list[str]:
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
-    run(pytester, "-q").assert_outcomes(passed=16)
+    run(pytester, "-q").assert_outcomes(passed=17)
 
 
 def test_a_broker_that_is_not_allowed_is_told(

@@ -10,6 +10,7 @@ import pytest
 import kproto.clients
 from kproto.errors import ConfigError, Fenced
 from kproto.group.assignors import Assignor
+from kproto.messages.join_group import JoinGroupRequest
 from kproto.scenarios.acts import counted
 from kproto.scenarios.frame import Moment
 from kproto.scenarios.life import page
@@ -107,3 +108,12 @@ def test_the_name_of_who_died_stays_its_own_and_another_one_is_offered() -> None
     world.kill(member)
     with pytest.raises(ConfigError, match="such as 'a-2'"):
         world.join("a", **STATIC)
+
+
+def test_what_a_client_asked_is_found_by_its_name_too() -> None:
+    world = World({"t": 1})
+    a = world.join("a", topics=["t"], group_id="g")
+    world.run()
+    assert world.asked("a", JoinGroupRequest) == world.asked(a, JoinGroupRequest) != []
+    with pytest.raises(ConfigError, match="client='nobody'"):
+        world.asked("nobody", JoinGroupRequest)

@@ -386,9 +386,10 @@ class World(Operator, Exchange):
                 raise ConfigError("invariant", invariant, "a function of a World, which raises")
         self.watching += invariants
 
-    def asked(self, client: Client, kind: type[Any]) -> list[Any]:
+    def asked(self, client: Client | str, kind: type[Any]) -> list[Any]:
         """The requests of one kind that a client sent so far."""
-        return [said for whose, said, _ in self.requests if whose is client and isinstance(said, kind)]
+        asker = self.client(client)
+        return [said for whose, said, _ in self.requests if whose is asker and isinstance(said, kind)]
 
     def is_stable(self, group: str) -> bool:
         found = self.cluster.coordinator.groups.get(group)
@@ -415,9 +416,11 @@ class World(Operator, Exchange):
     ) -> Fault:
         """Something goes wrong between a client (None: all) and a broker (None: all); see `network.Fault`.
 
-        It lasts for `lasts` ms, or until it is healed. Raises ConfigError for a kind that there isn't.
+        It lasts for `lasts` ms, or until it is healed. Raises ConfigError for a kind or broker that there isn't.
         """
         name = None if client is None else self.client(client).name
+        if node is not None:
+            self._node(node)
         made = fault(kind, name, node, ms, chance)
         self.troubled = True
         if kind == "cut":
