@@ -338,6 +338,5 @@ class Teller:
 
         events, asked = self.lives.all(), self.picker.picked()
         title = f"Groups: {', '.join(sorted(self.lives.events))}" if events else "No group was seen"
-        return page(
-            title, [], [*([section(events)] if events else []), *([conversation(asked)] if asked else [])]
-        )
+        parts = [*([section(events)] if events else []), *([conversation(asked)] if asked else [])]
+        return page(title, self.transactions.facts(), parts)

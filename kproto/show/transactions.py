@@ -58,6 +58,14 @@ class Transactions:
             rows.append(f"{name:<28}{told.committed:>10}{told.aborted:>8}{opened:>6}{told.longest:>9}")
         return ["", *rows]
 
+    def facts(self) -> list[str]:
+        """The same as sentences, for a page."""
+        return [
+            f"Transactions of {name}: {told.committed} committed, {told.aborted} aborted, "
+            f"{int(told.began is not None)} open; the longest took {told.longest} ms"
+            for name, told in sorted(self._told.items())
+        ]
+
 
 def _ended(told: _Told, exchange: Exchange) -> None:
     request: Any = exchange.request

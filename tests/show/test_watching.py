@@ -13,6 +13,7 @@ from kproto.cli import main
 from kproto.cli.watch import Teller, add_shown
 from kproto.errors import ConfigError
 from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.show.exchanges import Exchange
 from kproto.testing.certificates import certificates
@@ -39,6 +40,16 @@ def test_the_page_has_the_life_and_the_requests(tmp_path: Path) -> None:
     assert "t-0 owned by me" in page
     assert "SyncGroup: got t-0" in page
     assert "kafka:9092" in page
+
+
+def test_the_page_tells_what_became_of_transactions(tmp_path: Path) -> None:
+    watching = teller("--html", str(tmp_path / "life.html"))
+    request = EndTxnRequest(transactional_id="billing", producer_id=1, producer_epoch=0, committed=True)
+    response = EndTxnResponse(throttle_time_ms=0, error_code=0)
+    watching.tell(Exchange(1, "p:1", "me", "EndTxn", 4, 1, 0, request, 1, response, broker="kafka:9092"))
+    watching.end()
+    page = (tmp_path / "life.html").read_text()
+    assert "Transactions of billing: 1 committed, 0 aborted, 0 open" in page
 
 
 def test_the_filters_hold_for_the_requests_on_the_page(tmp_path: Path) -> None:

@@ -298,7 +298,8 @@ def test_a_half_closed_connection_is_found_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"), [("smash", {}), ("delay", {"ms": -1}), ("drop", {"chance": 2.0}), ("stall", {"node": 7})]
+    ("kind", "options"),
+    [("smash", {}), ("delay", {"ms": -1}), ("drop", {"chance": 2.0}), ("stall", {"node": 7})],
 )
 def test_a_fault_that_is_none_is_refused(kind: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

@@ -416,7 +416,7 @@ class World(Operator, Exchange):
     ) -> Fault:
         """Something goes wrong between a client (None: all) and a broker (None: all); see `network.Fault`.
 
-        It lasts for `lasts` ms, or until it is healed. Raises ConfigError for a kind or broker that there isn't.
+        It lasts for `lasts` ms, or until it is healed. Raises ConfigError for what there isn't.
         """
         name = None if client is None else self.client(client).name
         if node is not None:
