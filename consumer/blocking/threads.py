@@ -44,6 +44,7 @@ class Threaded(InThreads, Shell):
         self._using = threading.RLock()
         self._users: list[str] = []
         self._in_callback = ""
+        self._hanging: set[int] = set()  # the threads in which what hangs on a future runs
         self._todo: deque[NetworkAction] = deque()
         # When the engine's thread looks again by itself: 0 = it is awake, None = only when something happens.
         self._sleeps_until: int | None = 0
@@ -210,6 +211,9 @@ class Threaded(InThreads, Shell):
         return future
 
     def _resolve(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
+        me = threading.get_ident()
+        within = me in self._hanging
+        self._hanging.add(me)
         try:
             if error is not None:
                 future.set_exception(error)
@@ -221,6 +225,9 @@ class Threaded(InThreads, Shell):
             if threading.current_thread() is not self._thread:  # Ctrl-C: the application hears of it
                 raise
             log.exception("a callback of a future failed")  # raised more than an Exception
+        finally:
+            if not within:
+                self._hanging.discard(me)
 
     def _perform(self, action: NetworkAction) -> None:
         self._todo.append(action)
@@ -231,12 +238,13 @@ class Threaded(InThreads, Shell):
         if self._forked and name in ENDS:
             return False
         self._may_look()
-        if threading.current_thread() is self._thread:
-            # What hangs on a future runs here, while the application's own thread may be anywhere.
+        if threading.current_thread() is self._thread or threading.get_ident() in self._hanging:
+            # What hangs on a future runs here, while the application's own thread may be anywhere; or in the
+            # middle of the poll that heard of its end.
             if waits:
                 raise IllegalState(
-                    f"{name}() waits, and this callback runs on the client's own thread, for which it would "
-                    "wait; call it from another thread"
+                    f"{name}() waits, and this callback runs on the client's own thread, or in its place: it "
+                    "would wait for itself; call it from another thread"
                 )
             return False
         if not self._alone:

@@ -316,3 +316,24 @@ def test_who_waits_idles(kafka: SecuredKafka) -> None:
         seen = looks(reader)
         reader.poll(2)
         assert len(seen) < 60
+
+
+def test_what_hangs_on_a_future_never_polls_in_the_middle_of_a_poll(kafka: SecuredKafka) -> None:
+    said: list[str] = []
+    with Consumer(
+        kafka.bootstrap, group_id="hanging", auto_offset_reset="earliest", max_poll_records=10, **how(kafka)
+    ) as reader:
+
+        def hanging(future: Any) -> None:
+            try:
+                said.append(f"polled {len(reader.poll(0))}")
+            except IllegalState as error:
+                said.append("refused" if "own thread" in str(error) else str(error))
+
+        reader.subscribe(["some"])
+        read: list[int] = []
+        while len(read) < 1_000:
+            read += [record.offset for record in reader.poll(PATIENCE)]
+            reader.commit_async().add_done_callback(hanging)
+    assert read == list(range(1_000))
+    assert set(said) == {"refused"}
