@@ -31,7 +31,9 @@ from kproto.testing.strategies import (
 )
 from kproto.wire import ZERO_UUID
 
-ENOUGH = settings(max_examples=1000, database=None, deadline=None, phases=[Phase.generate, Phase.shrink])
+ENOUGH = settings(
+    max_examples=1000, database=None, derandomize=True, deadline=None, phases=[Phase.generate, Phase.shrink]
+)
 NO_SHRINKING = settings(ENOUGH, phases=[Phase.generate])
 
 
