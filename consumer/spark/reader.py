@@ -3,7 +3,7 @@
 Spark plans a batch once per ``load()``, at the first action, and keeps the plan for the others: the second
 `count`, or the next micro-batch of a stream that is joined with it. So where a batch begins or ends with the
 log itself it is left to who reads, and each action sees what there is by then, as with Spark's own source;
-but no partition that came since the first.
+but no partition that came since the first, and a task that is run again reads to the end of then.
 """
 
 from __future__ import annotations
