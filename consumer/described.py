@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping
 from inspect import cleandoc
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, NamedTuple, SupportsIndex, TypeVar
 
 import msgspec
 
@@ -59,21 +59,44 @@ def described(own: str, given: type[Any] | None, options: type[msgspec.Struct] |
     """The docstring `own`, and below it all options."""
     lines = [cleandoc(own)]
     if given is not None and options is not None:
-        defaults = msgspec.structs.asdict(options())
-        said = _comments(options)
-        types = {name: kind for name, kind in _types(given).items() if name in defaults}
         lines += ["", "Options, and what they are unless given:"]
-        for name, kind in types.items():
-            default = defaults[name]
-            number = isinstance(default, int) and not isinstance(default, bool)
-            lines += _option(
-                f"{name}: {kind} = {f'{default:_}' if number else repr(default)}", said.get(name, "")
-            )
-    said = _comments(SecurityConfig)
+        for one in options_of(given, options):
+            lines += _option(f"{one.name}: {one.kind} = {one.default}", one.text)
     lines += ["", "For TLS and SASL:"]
-    for name, kind in _types(SecurityConfig).items():
-        lines += _option(f"{name}: {kind}", said.get(name, ""))
+    for one in security_options():
+        lines += _option(f"{one.name}: {one.kind}", one.text)
     return "\n".join(lines)
+
+
+class Option(NamedTuple):
+    """An option as a person may read it."""
+
+    name: str
+    kind: str  # its type
+    default: str  # as Python; empty where the text says it
+    text: str
+
+
+def options_of(given: type[Any], options: type[msgspec.Struct]) -> list[Option]:
+    """What a client takes beside TLS and SASL; docs/reference/client-options.md has the same."""
+    defaults = msgspec.structs.asdict(options())
+    said = _comments(options)
+    return [
+        Option(name, kind, _shown(defaults[name]), said.get(name, ""))
+        for name, kind in _types(given).items()
+        if name in defaults
+    ]
+
+
+def security_options() -> list[Option]:
+    """What every client takes."""
+    said = _comments(SecurityConfig)
+    return [Option(name, kind, "", said.get(name, "")) for name, kind in _types(SecurityConfig).items()]
+
+
+def _shown(default: Any) -> str:
+    number = isinstance(default, int) and not isinstance(default, bool)
+    return f"{default:_}" if number else repr(default)
 
 
 def _comments(owner: type[Any]) -> Mapping[str, str]:

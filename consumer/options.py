@@ -76,29 +76,32 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # A static member (KIP-345): it comes back within the session timeout without a rebalance.
     group_instance_id: str | None = None
     client_id: str = "kproto"  # What brokers' logs and quotas call this client.
+    # One or several of "cooperative-sticky", "range", "roundrobin", "sticky", or an `Assignor` of your own.
     # Java's list the other way round. Cooperative rebalances need every assignor here to be cooperative
     # (as in Java): say "cooperative-sticky" alone once no member of the group needs range any more.
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
-    auto_offset_reset: str = "latest"  # Where a partition without a commit starts.
-    # For a partition that came into being after the group's first assignment: "latest" would lose the records
-    # that were written before the group saw it.
+    # Where a partition without a commit starts: "latest", "earliest", "by_duration:PT1H" (with what is an hour
+    # old at most), or "none" (poll raises).
+    auto_offset_reset: str = "latest"
+    # The same for a partition that came into being after the group's first assignment: "latest" would lose
+    # the records that were written before the group saw it.
     on_new_partition: str = "earliest"
-    # "" = as auto_offset_reset. A position below the log's start or above its end.
+    # The same for a position below the log's start or above its end; "": as auto_offset_reset.
     on_out_of_range: str = ""
     session_timeout_ms: int = 45_000  # Without a heartbeat for so long the group goes on without this member.
     # At most a third of the session timeout, so that one that is lost does no harm.
     heartbeat_interval_ms: int = 3_000
     # An application that is away from poll for longer loses its partitions.
     max_poll_interval_ms: int = 300_000
-    max_poll_records: int = 500  # Of one poll; what was fetched beyond it stays in memory for the next one.
+    max_poll_records: int = 500  # Of one poll; what else was fetched waits in memory for the next one.
     # What poll returned counts as processed at the next poll, and is committed by a timer.
     enable_auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000  # How often.
+    auto_commit_interval_ms: int = 5_000  # How often the timer does so.
     # How late a new partition, or a topic that a pattern matches, may be noticed.
     metadata_max_age_ms: int = 300_000
     fetch_min_bytes: int = 1  # The broker answers when it has so much, or after fetch_max_wait_ms.
-    # Of one answer of one broker; a first batch that is larger comes all the same. Two such answers may wait
-    # for the application, and one of paused partitions.
+    # Bytes of one answer of one broker; a first batch that is larger comes all the same. Two such answers may
+    # wait for the application, and one of paused partitions.
     fetch_max_bytes: int = 50 * 1024 * 1024
     max_partition_fetch_bytes: int = 1024 * 1024  # The same for one partition.
     fetch_max_wait_ms: int = 500  # How long the broker may wait for fetch_min_bytes.
@@ -178,8 +181,9 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     acks: int = -1
     compression_type: str = "none"  # none, gzip, snappy, lz4 or zstd; each batch is compressed as a whole.
     compression_level: int | None = None  # None: the codec's own.
-    # Java's 16 KiB dates from one request per batch; larger batches cost nothing until they fill, and brokers
-    # less than small ones. Two fit into a request, and into what is fetched of a partition at once.
+    # Bytes of a partition's records that are sent together. Java's 16 KiB dates from one request per batch;
+    # larger batches cost nothing until they fill, and brokers less than small ones. Two fit into a request,
+    # and into what is fetched of a partition at once.
     batch_size: int = _BATCH  # No more than buffer_memory, if only that is given.
     linger_ms: int = 5  # How long a batch waits for more, unless it is full.
     buffer_memory: int = 32 * 1024 * 1024  # Bytes that may wait in this process; `send` waits for room.

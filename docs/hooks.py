@@ -1,8 +1,7 @@
 """What MkDocs asks while it builds: the pages that are made from the source, and none of which is committed.
 
-The options and their reasons come from the declarations, the API from docstrings, the command line from
-argparse, the protocol from the messages, the stories from the scenarios. `generated()` is all of them: the
-tests read it, too.
+The API comes from docstrings, the command line from argparse, the protocol from the messages, the stories
+from the scenarios. `generated()` is all of them: the tests read it, too.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 DOCS = Path(__file__).resolve().parent
 
@@ -58,49 +55,11 @@ def on_files(files: Any, config: Any) -> Any:
 
 def generated() -> Iterator[tuple[str, str]]:
     """Path below docs/ and Markdown, of every page that is made."""
-    yield "reference/options.md", options()
     yield "reference/client.md", client()
     yield "reference/errors.md", errors()
     yield "reference/cli.md", commands()
     yield "rules/stories.md", stories()
     yield from protocol()
-
-
-def options() -> str:
-    """The options of consumers and producers with their defaults and reasons."""
-    from consumer.options import ConsumerOptions, ProducerOptions
-    from kproto.wire.notes import comments
-
-    said, secured = comments("consumer.options"), comments("consumer.security.names")
-    parts = [
-        "# Options",
-        "Keyword arguments of `Consumer`, `AsyncConsumer`, `ConsumerGroup` and of the producers: Kafka's "
-        "names with `_` for `.`. A wrong name or value is a `ConfigError` that says what is allowed, before "
-        "anything connects. The defaults are Java's, but for those that say why not.",
-    ]
-    for title, cls in (("Of a consumer", ConsumerOptions), ("Of a producer", ProducerOptions)):
-        rows = []
-        for field in msgspec.structs.fields(cls):
-            if field.name == "security":  # the options at the end, together
-                continue
-            default = _cell(f"`{field.default!r}`" if field.default is not msgspec.NODEFAULT else "")
-            rows.append(f"| `{field.name}` | {default} | {_cell(said[cls.__name__][field.name])} |")
-        parts.append(
-            "\n".join([f"## {title}", "", "| option | default | what for |", "|---|---|---|", *rows])
-        )
-    rows = [f"| `{name}` | | {_cell(what)} |" for name, what in secured["SecurityConfig"].items()]
-    parts.append(
-        "\n".join(
-            [
-                "## Of every client: TLS and SASL",
-                "",
-                "| option | default | what for |",
-                "|---|---|---|",
-                *rows,
-            ]
-        )
-    )
-    return "\n\n".join(parts) + "\n"
 
 
 CLIENT = {

@@ -120,15 +120,6 @@ def test_a_file_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
     ]
 
 
-def test_the_options_page_has_every_option_with_what_it_is_for() -> None:
-    from consumer.options import ConsumerConfig, ProducerConfig
-
-    text = made()["reference/options.md"]
-    for option in (*ConsumerConfig.__annotations__, *ProducerConfig.__annotations__):
-        row = next(line for line in text.splitlines() if line.startswith(f"| `{option}` |"))
-        assert row.split("|")[-2].strip(), f"{option}: what for?"
-
-
 def test_the_client_page_has_what_the_second_door_gives() -> None:
     import kproto
 

@@ -25,7 +25,7 @@ class SecurityConfig(TypedDict, total=False):
     credentials).
     """
 
-    # PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+    # PLAINTEXT unless given, SSL, SASL_PLAINTEXT or SASL_SSL.
     security_protocol: str
     # Who vouches for the brokers; the system's authorities unless given.
     ssl_cafile: str | Path | None
@@ -39,7 +39,7 @@ class SecurityConfig(TypedDict, total=False):
     ssl_check_hostname: bool
     # TLSv1.2 unless given, or TLSv1.3.
     ssl_min_version: str
-    # One's own instead of all that.
+    # An `ssl.SSLContext` of your own, instead of the other options with ssl_.
     ssl_context: ssl.SSLContext | None
     # PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
     sasl_mechanism: str | None
