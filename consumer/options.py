@@ -80,8 +80,8 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Java's list the other way round. Cooperative rebalances need every assignor here to be cooperative
     # (as in Java): say "cooperative-sticky" alone once no member of the group needs range any more.
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
-    # Where a partition without a commit starts: "latest", "earliest", "by_duration:PT1H" (with what is an hour
-    # old at most), or "none" (poll raises).
+    # Where a partition without a commit starts: "latest", "earliest", "by_duration:PT1H" (with what is at
+    # most an hour old), or "none" (poll raises).
     auto_offset_reset: str = "latest"
     # The same for a partition that came into being after the group's first assignment: "latest" would lose
     # the records that were written before the group saw it.
