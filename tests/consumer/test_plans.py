@@ -9,10 +9,10 @@ import pytest
 
 from consumer.engine import plans
 from consumer.engine.connection import Call, Prepared
-from consumer.engine.metadata import ClusterView
+from consumer.engine.metadata import ClusterView, TopicView
 from consumer.engine.plans import Ask, FetchedBytes, Plan, Rest
 from kproto.error_codes import ErrorCode
-from kproto.errors import BrokerError, ConnectionFailed
+from kproto.errors import BrokerError, ConnectionFailed, NotAuthorized
 from kproto.group.subscription import TopicPartition
 from kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kproto.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
@@ -210,6 +210,47 @@ def test_a_create_of_what_is_there_is_an_error_unless_it_may_be() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
         play(create(known()), created(THERE))
     assert play(create(known(), exist_ok=True), created(THERE), CLUSTER)[0] is None
+
+
+def test_a_refusal_of_another_time_is_not_believed() -> None:
+    """Perhaps the right was given since; it was told for as long as the cluster's client lived."""
+    view = known()
+    view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert play(plans.leader_of(view, P0, clock), CLUSTER) == (1, ["Metadata"])
+    view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    denied = MetadataResponse(
+        brokers=CLUSTER.brokers,
+        topics=[MetadataResponseTopic(error_code=29, name="t", partitions=[])],
+    )
+    with pytest.raises(NotAuthorized, match="topic 't'"):
+        play(plans.leader_of(view, P0, clock), denied)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (DeleteTopicsResponse(throttle_time_ms=0, responses=[]), 0),
+        (DeleteTopicsResponse(throttle_time_ms=0, responses=[]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (
+            DeleteTopicsResponse(
+                throttle_time_ms=0, responses=[DeletableTopicResult(name="other", error_code=29)]
+            ),
+            0,
+        ),
+    ],
+)
+def test_a_delete_that_the_answer_leaves_out_is_asked_again(answer: DeleteTopicsResponse, code: int) -> None:
+    """It was told as done; perhaps it is."""
+    plan = plans.delete_topics(known(), ["t"], clock, timeout_ms=1000)
+    assert play(plan, answer, deleted(code)) == (
+        None,
+        ["DeleteTopics", "the answer to DeleteTopics doesn't mention topic 't'", "DeleteTopics"],
+    )
+
+
+def test_a_create_that_the_answer_leaves_out_is_asked_again() -> None:
+    left_out = CreateTopicsResponse(throttle_time_ms=0, topics=[])
+    assert play(create(known()), left_out, created(THERE), CLUSTER)[0] is None
 
 
 def test_a_leader_that_was_lost_is_looked_for_before_the_next_batch() -> None:

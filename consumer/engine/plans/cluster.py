@@ -47,8 +47,11 @@ def know_topics(view: ClusterView, topics: Iterable[str], clock: Callable[[], in
         missing = [name for name in wanted if not is_complete(view, name)]
         if not missing:
             return
+        # What was said at another time is not believed: perhaps the right was given since.
         denied = [
-            (name, known.error_code) for name in missing if (known := view.topics.get(name)) is not None
+            (name, known.error_code)
+            for name in missing
+            if look and (known := view.topics.get(name)) is not None
         ]
         for name, code in denied:
             if to_do(METADATA, code) is Do.told:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from kproto.error_codes import ErrorCode
@@ -38,6 +38,7 @@ class _Topic(Protocol):
 def on_controller(
     view: ClusterView,
     request: Message | Prepared,
+    names: Collection[str],
     topics: Callable[[Call], Sequence[_Topic]],
     clock: Callable[[], int],
     *,
@@ -47,8 +48,8 @@ def on_controller(
     """Asks the controller; NOT_CONTROLLER and lost connections lead to another look at the metadata.
 
     `done` is what it says of a topic for which there is nothing to do (any more). After a connection that was
-    lost that is how one learns that the request arrived; `fine` says that it always is good news. Raises
-    BrokerError for what else it refuses.
+    lost, or an answer that leaves one of `names` out, that is how one learns that the request arrived; `fine`
+    says that it always is good news. Raises BrokerError for what else it refuses.
     """
     while True:
         if view.controller is None or view.controller not in view.brokers:
@@ -61,11 +62,15 @@ def on_controller(
             yield from read_metadata(view, [], clock)
             yield Rest(str(call.error))
             continue
-        bad = [
-            topic for topic in topics(call) if topic.error_code and not (fine and topic.error_code == done)
-        ]
+        told = [topic for topic in topics(call) if topic.name in names]
+        bad = [topic for topic in told if topic.error_code and not (fine and topic.error_code == done)]
         if not bad:
-            return
+            unsaid = sorted(set(names) - {topic.name for topic in told})
+            if not unsaid:
+                return
+            fine = True
+            yield Rest(f"the answer to {call.name} doesn't mention topic {unsaid[0]!r}")
+            continue
         detail = f"topic {bad[0].name!r}"
         if words := getattr(bad[0], "error_message", None):
             detail += f": {words}"
@@ -104,7 +109,7 @@ def create_topics(
         return expect(CreateTopicsResponse, call).topics
 
     there = ErrorCode.TOPIC_ALREADY_EXISTS
-    yield from on_controller(view, request, answers, clock, done=there, fine=exist_ok)
+    yield from on_controller(view, request, topics, answers, clock, done=there, fine=exist_ok)
     yield from _grown(view, topics, clock)
 
 
@@ -125,7 +130,7 @@ def create_partitions(
         return expect(CreatePartitionsResponse, call).results
 
     # A topic that has so many already is refused as one that would shrink is: `_grown` looks.
-    yield from on_controller(view, request, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
+    yield from on_controller(view, request, totals, answers, clock, done=ErrorCode.INVALID_PARTITIONS)
     yield from _grown(view, totals, clock)
 
 
@@ -144,7 +149,8 @@ def delete_topics(
         return expect(DeleteTopicsResponse, call).responses
 
     gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    yield from on_controller(view, Prepared(DeleteTopicsRequest, build), answers, clock, done=gone)
+    request = Prepared(DeleteTopicsRequest, build)
+    yield from on_controller(view, request, topics, answers, clock, done=gone)
     for name in topics:
         view.topics.pop(name, None)
 
