@@ -10,15 +10,22 @@ import pytest
 from consumer.engine import plans
 from consumer.engine.connection import Call, Prepared
 from consumer.engine.metadata import ClusterView, TopicView
-from consumer.engine.plans import Ask, FetchedBytes, Plan, Rest
+from consumer.engine.plans import Ask, FetchedBytes, OffsetAt, Plan, Rest
 from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError, ConnectionFailed, NotAuthorized
 from kproto.group.subscription import TopicPartition
+from kproto.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from kproto.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kproto.messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from kproto.messages.describe_groups import DescribedGroup, DescribeGroupsResponse
 from kproto.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kproto.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from kproto.messages.list_groups import ListGroupsRequest
+from kproto.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from kproto.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -57,6 +64,7 @@ VERSIONS = {
     "OffsetFetch": 8,
     "Produce": 9,
     "Fetch": 12,
+    "ConsumerGroupDescribe": 1,
 }
 
 
@@ -251,6 +259,45 @@ def test_a_delete_that_the_answer_leaves_out_is_asked_again(answer: DeleteTopics
 def test_a_create_that_the_answer_leaves_out_is_asked_again() -> None:
     left_out = CreateTopicsResponse(throttle_time_ms=0, topics=[])
     assert play(create(known()), left_out, created(THERE), CLUSTER)[0] is None
+
+
+def listed(*offsets: int, topic: str = "t") -> ListOffsetsResponse:
+    parts = [
+        ListOffsetsPartitionResponse(partition_index=index, error_code=0, offset=offset)
+        for index, offset in enumerate(offsets)
+    ]
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic, partitions=parts)])
+
+
+@pytest.mark.parametrize("place", ["latest", "earliest"])
+@pytest.mark.parametrize("answer", [listed(-1), listed(), listed(5, topic="other")])
+def test_a_log_without_a_beginning_or_an_end_is_no_answer(answer: ListOffsetsResponse, place: str) -> None:
+    """A group's lag of it was told as none at all."""
+    plan = plans.list_offsets(known(), {P0: place}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    ends, said = play(plan, answer, listed(5))
+    assert ends == {P0: OffsetAt(5, None, None)}
+    assert said == ["ListOffsets", "the answer to ListOffsets doesn't mention t-0", "ListOffsets"]
+
+
+def test_no_record_may_be_as_young_as_a_time() -> None:
+    plan = plans.list_offsets(known(), {P0: 7}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    assert play(plan, listed(-1))[0] == {P0: OffsetAt(None, None, None)}
+
+
+def test_a_group_that_the_answer_leaves_out_is_not_dead_for_that() -> None:
+    dead = DescribedGroup(
+        error_code=0, group_id="g", group_state="Dead", protocol_type="", protocol_data="", members=[]
+    )
+    nobody = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[])
+    result, said = play(
+        plans.group(known(), "g", clock),
+        COORDINATOR,
+        DescribeGroupsResponse(groups=[dead]),
+        COORDINATOR,
+        nobody,
+    )
+    assert result == "resting"
+    assert said[-1] == "the answer to ConsumerGroupDescribe doesn't mention group 'g'"
 
 
 def test_a_leader_that_was_lost_is_looked_for_before_the_next_batch() -> None:

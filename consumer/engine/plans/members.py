@@ -153,8 +153,12 @@ def _described_newer(view: ClusterView, name: str, clock: Callable[[], int]) -> 
         call = yield from _asked(view, name, request, clock)
         if isinstance(call.error, UnsupportedVersion):
             return DEAD, ()
-        told = next(iter(expect(ConsumerGroupDescribeResponse, call).groups), None)
-        if told is None or told.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        answer = expect(ConsumerGroupDescribeResponse, call)
+        told = next((one for one in answer.groups if one.group_id == name), None)
+        if told is None:
+            yield Rest(f"the answer to ConsumerGroupDescribe doesn't mention group {name!r}")
+            continue
+        if told.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
             return DEAD, ()
         if told.error_code:
             yield try_again(GROUPS, told.error_code, "ConsumerGroupDescribe", f"group {name!r}")

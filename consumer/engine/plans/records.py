@@ -27,9 +27,9 @@ from ..answers import FETCH as FETCH_ROW
 from ..connection import Call, Prepared
 from ..metadata import NO_TOPIC_ID, ClusterView
 from ..network import FETCH
-from ..requests import ISOLATION, by_topic, list_offsets_request, timestamp_of
+from ..requests import EARLIEST, ISOLATION, LATEST, by_topic, list_offsets_request, timestamp_of
 from .cluster import know_partitions
-from .plan import PATIENCE, Ask, Plan, Rest, expect, lost, try_again
+from .plan import PATIENCE, Ask, Plan, Rest, expect, left_out, lost, try_again
 
 T = TypeVar("T")
 Answers: TypeAlias = Iterator[tuple[TopicPartition, int, T]]
@@ -74,12 +74,15 @@ def list_offsets(
     def read(call: Call) -> Answers[OffsetAt]:
         for topic in expect(ListOffsetsResponse, call).topics:
             for entry in topic.partitions:
+                partition = TopicPartition(topic.name, entry.partition_index)
+                if not entry.error_code and entry.offset < 0 and times.get(partition) in (EARLIEST, LATEST):
+                    continue  # each log has a beginning and an end: this is no answer
                 at = OffsetAt(
                     entry.offset if entry.offset >= 0 else None,
                     entry.timestamp if entry.timestamp >= 0 else None,
                     entry.leader_epoch if entry.leader_epoch >= 0 else None,
                 )
-                yield TopicPartition(topic.name, entry.partition_index), entry.error_code, at
+                yield partition, entry.error_code, at
 
     times = {partition: timestamp_of(spec) for partition, spec in wants.items()}
     return (yield from _of_leaders(view, times, clock, "ListOffsets", LIST_OFFSETS, request, read))
@@ -127,7 +130,11 @@ def _of_leaders(
                 for partition in asked:
                     view.forget_leader(partition)
                 continue
+            unsaid = set(asked)
             for partition, code, answer in read(call):
+                if partition not in asked:
+                    continue
+                unsaid.discard(partition)
                 if code == 0:
                     found[partition] = answer
                     open_ones.pop(partition, None)
@@ -137,6 +144,8 @@ def _of_leaders(
                     raise broker_error(code, api, str(partition))
                 why = try_again(row, code, api, str(partition)).why
                 view.forget_leader(partition)
+            if unsaid:
+                why = left_out(api, min(unsaid)).why
         if open_ones:
             yield Rest(why)
     return found
