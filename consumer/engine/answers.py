@@ -114,6 +114,12 @@ TRANSACTION: Row = {
     E.TOPIC_AUTHORIZATION_FAILED: Do.spoil,
     E.GROUP_AUTHORIZATION_FAILED: Do.spoil,
 }
+# Java takes what it doesn't expect here for the end of the transaction, and not of the producer.
+TXN_PARTITIONS: Row = {
+    **TRANSACTION,
+    E.OPERATION_NOT_ATTEMPTED: Do.spoil,
+    E.UNKNOWN_SERVER_ERROR: Do.spoil,
+}
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: Do.find,

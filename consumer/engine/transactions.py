@@ -36,7 +36,7 @@ from kproto.wire.message import Message
 from ..errors import broker_error
 from ..options import ProducerOptions
 from ..records import GroupMetadata
-from .answers import TRANSACTION, TXN_OFFSETS, Do, Row, ends_producer, to_do
+from .answers import TRANSACTION, TXN_OFFSETS, TXN_PARTITIONS, Do, Row, ends_producer, to_do
 from .batches import LAST_SEQUENCE, Identity, Lane, OutBatch
 from .connection import Call, How, Prepared
 from .core import Core
@@ -344,10 +344,9 @@ class Transactions:
                 self._unanswered(call)
                 return
             answers = partitions_answered(response)
-            for partition, code in answers.items():
-                if code == ErrorCode.OPERATION_NOT_ATTEMPTED:
-                    continue  # because of another one, which says why
-                if not self._took(code, TRANSACTION, "AddPartitionsToTxn", str(partition)):
+            last = ErrorCode.OPERATION_NOT_ATTEMPTED  # another one says why
+            for partition, code in sorted(answers.items(), key=lambda answer: answer[1] == last):
+                if not self._took(code, TXN_PARTITIONS, "AddPartitionsToTxn", str(partition)):
                     return
             if self._mentions("AddPartitionsToTxn", asked, answers):
                 self._partitions |= asked
@@ -485,7 +484,7 @@ class Transactions:
         self.why = f"the broker answers {request} with {describe(code)}"
         error = broker_error(code, request, f"transactional id {self.id!r}{', ' if detail else ''}{detail}")
         if do is Do.find:
-            if row is TRANSACTION:
+            if row is not TXN_OFFSETS:
                 self._node = None
             self._rest()
         elif do is Do.retry or do is Do.refresh:

@@ -127,6 +127,19 @@ def test_outside_of_a_transaction_nothing_is_taken() -> None:
     assert play.engine.records.open == {}
 
 
+@pytest.mark.parametrize("code", [-1, 55])
+def test_partitions_that_are_not_let_in_end_the_transaction_and_not_the_producer(code: int) -> None:
+    """As in Java. Not attempted, because of others that the answer doesn't name, was taken for let in."""
+    play = Play()
+    play.refusals[AddPartitionsToTxnRequest] = [code]
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert "AddPartitionsToTxn" in str(play.call("commit"))
+    assert play.kinds().count("Produce") == 0
+    assert play.call("abort") is None
+    play.begin()
+
+
 @pytest.mark.parametrize("code", [14, 15, 16, 51])
 @pytest.mark.parametrize("request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest])
 def test_what_passes_is_tried_again(code: int, request_: type) -> None:
