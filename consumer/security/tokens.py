@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import ssl
 import threading
 import time
@@ -130,6 +131,8 @@ class TokenSource:
             if wrong := wrong_extension(str(name), str(value)):
                 raise NoToken(f"the extension {name!r} of the token: {wrong}", final=True)
         end, today = _seconds(ends) if ends is not None else _ends(text), time.time()
+        if end is not None and math.isnan(end):  # it would be fresh for ever
+            raise NoToken("the token provider returned a token whose end is NaN, and no time", final=True)
         if end is not None and end <= today:
             ago = f"{today - end:.0f} s ago by this machine's clock"
             raise NoToken(f"the token provider returned a token that ran out {ago}", final=True)

@@ -88,6 +88,7 @@ def test_an_issuer_that_repeats_what_it_was_sent_is_not_quoted(status: int, body
 
 
 LATE = base64.urlsafe_b64encode(b'{"exp": 1%s}' % (b"0" * 400)).decode().rstrip("=")
+NEVER = base64.urlsafe_b64encode(b'{"exp": NaN}').decode().rstrip("=")
 
 
 def leaves() -> str:
@@ -123,6 +124,8 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
     (lambda: Token(SECRET, cast("Any", "soon")), "expires_at is seconds since 1970, and not a str"),
     (lambda: Token(SECRET, cast("Any", True)), "expires_at is seconds since 1970, and not a bool"),
     (lambda: Token(SECRET, 0), "ran out .* ago by this machine's clock"),
+    (lambda: Token(SECRET, float("nan")), "whose end is NaN"),
+    (lambda: f"e30.{NEVER}.x", "whose end is NaN"),
     (lambda: Token(SECRET, None, cast("Any", {5: "x"})), "the extension 5 of the token"),
     (lambda: Token(SECRET, None, cast("Any", {"a": None, "b": "\0"})), "the extension 'b' of the token"),
 ]
@@ -168,6 +171,14 @@ def test_a_function_that_returns_a_coroutine_is_one() -> None:
         return "abc"
 
     assert asyncio.run(TokenSource(lambda: give()).awaited()).value.reveal() == "abc"
+
+
+def test_a_token_of_an_endpoint_that_lasts_nan_is_refused() -> None:
+    """It was fresh for ever."""
+    with answering(200, '{"access_token": "x", "expires_in": NaN}') as (url, _):
+        source = TokenSource(Endpoint(url, "orders", Secret(SECRET), None))
+        with pytest.raises(NoToken, match="whose end is NaN"):
+            source.blocking()
 
 
 def test_a_token_that_ends_after_all_days_is_one() -> None:
