@@ -134,6 +134,28 @@ def test_a_world_can_be_played_again() -> None:
     assert world.again().digest() == world.digest()
 
 
+def test_code_that_holds_the_first_world_is_not_played_again() -> None:
+    """The first world went on in the middle of the second one's run, which was another one."""
+    world, a, _ = two_members()
+    world.later(50, a.rejoin)
+    world.run(100)
+    digest = world.digest()
+    with pytest.raises(IllegalState, match=r"rejoin\(\) is called on the first world while it is played"):
+        world.again()
+    assert world.digest() == digest
+    world.run(100)
+    assert world.back(world.turns).turns == 0
+
+
+def test_code_that_holds_nothing_of_a_world_is_played_again() -> None:
+    world, _, _ = two_members()
+    done: list[int] = []
+    world.later(50, lambda: done.append(1))
+    world.run(100)
+    assert world.again().digest() == world.digest()
+    assert done == [1, 1]
+
+
 def test_one_step_back_is_the_world_before_the_last_turn() -> None:
     world, _, _ = two_members()
     before = world.back()

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ...arguments import looker
-from ...errors import ConfigError
+from ...errors import ConfigError, IllegalState
 from ...group.assignors import Assignor
 from ...group.subscription import TopicPartition
 
@@ -59,6 +59,7 @@ def kept(method: M) -> M:
     def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         look(self, *args, **kwargs)
         world = getattr(self, "world", self)
+        look_whose(world, method.__name__)
         if not world.outside:
             return method(self, *args, **kwargs)
         on = "" if world is self else self.name
@@ -82,6 +83,15 @@ def kept(method: M) -> M:
 
     call.__dict__[KEPT] = True
     return cast("M", call)
+
+
+def look_whose(world: Any, what: str) -> None:
+    """Raises IllegalState for a call on a world that another one plays again just now."""
+    if world.copied:
+        raise IllegalState(
+            f"{what}() is called on the first world while it is played again: code given to later() holds "
+            "that world or a client of it, so the run would be another one; call it between two run() instead"
+        )
 
 
 def _noted(value: Any) -> Any:

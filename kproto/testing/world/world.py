@@ -99,6 +99,7 @@ class World(Operator, Exchange):
             "highest": highest,
         }
         self.seed: Final = seed
+        self.copied = False  # by a world that plays it again: nothing may happen in this one
         self.now = START
         self.turns = 0
         self.journal: list[journals.Command] = []
@@ -287,7 +288,9 @@ class World(Operator, Exchange):
 
     @checked
     def later(self, wait: int, what: Callable[[], object]) -> None:
-        """Let something happen in `wait` ms. Called from outside of a run it makes the journal unsavable."""
+        """Let something happen in `wait` ms. Called from outside of a run it makes the journal unsavable, and
+        code that uses this world or its clients can't be played again."""
+        journals.look_whose(self, "later")
         if self.outside:
             self.journal.append(journals.Command(self.turns, "", "later", (wait, what)))
         self.push(self.now + wait, what)
@@ -313,11 +316,17 @@ class World(Operator, Exchange):
 
     @checked
     def again(self, turn: int | None = None) -> World:
-        """The same world once more, from its beginning up to `turn` (None: as far as this one is)."""
+        """The same world once more, from its beginning up to `turn` (None: as far as this one is). Raises
+        IllegalState where code given to `later` uses this world, or a client of it: another one is played.
+        """
         last = self.turns if turn is None else turn
         if last > self.turns:
             raise ConfigError("turn", turn, f"a turn that was: 0 to {self.turns}")
-        return replayed(self.made, self.journal, last, self.now if turn is None else None)
+        self.copied = True
+        try:
+            return replayed(self.made, self.journal, last, self.now if turn is None else None)
+        finally:
+            self.copied = False
 
     @checked
     def back(self, turns: int = 1) -> World:
