@@ -359,7 +359,7 @@ def test_all_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert "2 the words of the call are off, 130 Ctrl-C." in told
+    assert "2 the command was not called as its help says, 130 Ctrl-C." in told
 
 
 @pytest.mark.parametrize("command", ["broker --listen 127.0.0.1:0 --trace", "watch {} --listen 127.0.0.1:0"])

@@ -13,23 +13,17 @@ if TYPE_CHECKING:
 
 
 class SecurityConfig(TypedDict, total=False):
-    """Keyword arguments of every client, for TLS and SASL. Certificates and keys: a file's path, or PEM text.
+    """Keyword arguments of every client, for TLS and SASL.
 
-    ssl_cafile: who vouches for the brokers; the system's authorities unless given.
-    ssl_certfile, ssl_keyfile, ssl_password: this client's certificate, its key if that is in a file of its
-    own, and the key's password; ssl_certfile may be PKCS12 (.p12, .pfx), which needs the extra `security`.
-    ssl_context: one's own `ssl.SSLContext` instead of all that.
-    sasl_oauth_token_provider: a function that returns a token, or a `Token` with its end and extensions; it
-    may wait, and be a coroutine in clients for asyncio. Where only text can be given, it is imported from
-    "package.module:function". Or sasl_oauthbearer_token_endpoint_url with client id and secret (OIDC client
-    credentials).
+    Certificates and keys are a file's path, or PEM text.
     """
 
     # PLAINTEXT unless given, SSL, SASL_PLAINTEXT or SASL_SSL.
     security_protocol: str
-    # Who vouches for the brokers; the system's authorities unless given.
+    # Who vouches for the brokers, a file or PEM text; the system's authorities unless given.
     ssl_cafile: str | Path | None
-    # This client's certificate, and its key if that is in the same file; PKCS12, too.
+    # This client's certificate, and its key if that is in the same file: a file or PEM text. A file of PKCS12
+    # (.p12, .pfx) needs the extra `security`.
     ssl_certfile: str | Path | None
     # Its key, if that is in a file of its own.
     ssl_keyfile: str | Path | None
@@ -47,7 +41,8 @@ class SecurityConfig(TypedDict, total=False):
     sasl_username: str | None
     # It is in no error, log, repr or pickle.
     sasl_password: str | None
-    # Returns a token; may be a coroutine in clients for asyncio, or the name to import it by.
+    # A function that returns a token, or a `Token` with its end and extensions. It may wait, and be a
+    # coroutine function in clients for asyncio. Or its name, "package.module:function".
     sasl_oauth_token_provider: Callable[[], Any] | str | None
     # Where tokens are had by client credentials (OIDC).
     sasl_oauthbearer_token_endpoint_url: str | None

@@ -24,7 +24,7 @@ from . import broker, decode, demo, encode, member, scenario, show, versions, wa
 _COMMANDS = (demo, scenario, watch, broker, member, decode, encode, show, versions)
 EXIT_CODES = (
     "Exit codes: 0 all is well, 1 the command found something wrong, failed, or nobody read on, "
-    "2 the words of the call are off, 130 Ctrl-C."
+    "2 the command was not called as its help says, 130 Ctrl-C."
 )
 _NAMES = tuple(command.__name__.rpartition(".")[2] for command in _COMMANDS)
 

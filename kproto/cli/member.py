@@ -13,7 +13,7 @@ from .arguments import Commands, command_config, let_in
 def add(commands: Commands) -> None:
     member = commands.add_parser(
         "member",
-        help="one group member as any client would be it, which obeys stdin",
+        help="one member of a group, of any client's kind, which does what stdin says",
         description="Run a client's member over real sockets on any broker. Commands come on stdin, one a "
         "line: subscribe T.., pattern RE, unsubscribe, assign T:P:O.., seek T:P:O, poll on|off, sleep MS, "
         "commit, commit-async, rebalance REASON, assignment, pause, resume, close [stay]; the end of input "
