@@ -76,9 +76,10 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):
     # A static member (KIP-345): it comes back within the session timeout without a rebalance.
     group_instance_id: str | None = None
     client_id: str = "kproto"  # What brokers' logs and quotas call this client.
-    # One or several of "cooperative-sticky", "range", "roundrobin", "sticky", or an `Assignor` of your own.
-    # Java's list the other way round. Cooperative rebalances need every assignor here to be cooperative
-    # (as in Java): say "cooperative-sticky" alone once no member of the group needs range any more.
+    # One or several of "cooperative-sticky", "range", "roundrobin", "sticky", or of your own
+    # (`kproto.group.assignors.Assignor`). Java's list the other way round. Cooperative rebalances need every
+    # assignor here to be cooperative (as in Java): say "cooperative-sticky" alone once no member of the group
+    # needs range any more.
     partition_assignment_strategy: tuple[str | Assignor, ...] = ("cooperative-sticky", "range")
     # Where a partition without a commit starts: "latest", "earliest", "by_duration:PT1H" (with what is at
     # most an hour old), or "none" (poll raises).

@@ -10,5 +10,5 @@
     kproto.testing.strategies    Hypothesis strategies for messages and batches
     kproto.testing.properties    what has to hold of one assignor, decoder or reader of batches
 
-Strategies, `groups`, `properties` and certificates need the extra `testing`.
+Strategies, `groups` and certificates need the extra `testing`.
 """
