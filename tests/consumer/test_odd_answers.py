@@ -1,0 +1,351 @@
+"""Answers that leave a part out, say it twice or of somebody else, that nobody can read, or that are none, as
+nobody is let in any more: for a minute, whatever is asked. What a producer and a `Cluster` claim stays true,
+each wait ends, nobody is asked all the time, and both go on when the brokers are themselves again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from consumer.engine import events as ev
+from consumer.engine import plans
+from consumer.engine.cluster import ClusterEngine, step
+from consumer.engine.plans import Plan
+from consumer.engine.transaction_states import State
+from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
+from kproto.errors import KprotoError
+from kproto.messages.headers import decode_response, encode_response
+from kproto.messages.index import response_class
+from kproto.records import Record, encode_batch, rows
+from kproto.testing.world import Client
+from kproto.testing.world.network import Wire
+from kproto.wire.message import Array, Message, Struct
+from tests.consumer.test_hostile import KEYS, MOST, parts
+from tests.consumer.test_hostile_producers import FIRST, Application, Clerk, Refusing
+from tests.consumer.world import World, tp
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "empty": lambda found: found[:0],
+    "left out": lambda found: found[1:],
+    "twice": lambda found: found * 2,
+    "another": lambda found: UUID(int=77) if isinstance(found, UUID) else f"{found}-other",
+    "null": lambda found: None,
+}
+OF_LISTS, OF_NAMES = ("empty", "left out", "twice"), ("another",)
+WHOLE = ("cut", "denied", "undone")
+"""What happens to an answer as a whole; "undone": the request is answered with nothing, and not done."""
+DONE = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
+
+Odd = tuple[str, str, str]
+"""API, place, change."""
+
+
+def places(message: type[Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    for field in message.__fields__:
+        at, kind = (*path, field.name), field.kind
+        if isinstance(kind, Array):
+            yield from ((".".join(at), how) for how in OF_LISTS)
+            kind = kind.element
+            if isinstance(kind, type) and issubclass(kind, Struct):
+                yield from places(kind, at)
+        elif getattr(kind, "name", "") in ("string", "uuid"):
+            yield from ((".".join(at), how) for how in OF_NAMES)
+            if field.nullable.max >= 0 and "message" not in field.name:
+                yield ".".join(at), "null"
+
+
+# What a broker doesn't know is told each time, for as long as the connection lasts.
+UNKNOWN = ("ApiVersions", "api_keys", "left out")
+
+
+def odd(*apis: str) -> list[Odd]:
+    found = [(api, "", how) for api in apis for how in WHOLE if how != "undone" or api in DONE]
+    found += [(api, at, how) for api in apis for at, how in places(response_class(KEYS[api]))]
+    return [change for change in found if change != UNKNOWN]
+
+
+class Mad(Refusing):
+    """Its brokers give odd answers while `bad`."""
+
+    def __init__(self, change: Odd, **made: Any) -> None:
+        super().__init__("ApiVersions error_code", 0, **made)
+        api, at, self.how = change
+        self.key, self.path = KEYS[api], at.split(".")
+        self.tamper = self.undo if self.how == "undone" else None
+
+    def undo(self, client: Any, request: Any, version: int) -> Message | None:
+        if not self.bad or request.__api_key__ != self.key:
+            return None
+        answer = response_class(self.key)
+        return answer(**{one.name: [] if isinstance(one.kind, Array) else 0 for one in answer.__fields__})
+
+    def _reply(self, wire: Wire, body: bytes) -> None:
+        key, version = self.keys[wire.conn]
+        if not self.bad or key != self.key or self.how == "undone":
+            World._reply(self, wire, body)
+        elif self.how == "denied":
+            self.network.send(wire, wire.down, wire.client.guarded, self.deny, wire)
+        elif self.how == "cut":
+            World._reply(self, wire, body[:4] + b"\xff")
+        else:
+            number, answer = decode_response(body, response_class(key), version)
+            for part in parts(answer, self.path):
+                found = getattr(part, self.path[-1])
+                if found:  # else it is there in other versions only, perhaps
+                    setattr(part, self.path[-1], CHANGES[self.how](found))
+            World._reply(self, wire, encode_response(answer, version, number))
+
+    def deny(self, wire: Wire) -> None:
+        if wire.open:
+            wire.open = False
+            del wire.client.wires[wire.key]
+            wire.client.do(Broken(wire.key, "the password is another one", denied=True))  # type: ignore[attr-defined]
+            self.hang_up(wire)
+
+    def offsets(self) -> dict[tuple[int, str], int]:
+        return {
+            (partition.partition, (row.value or b"").decode()): row.offset
+            for partition in self.partitions()
+            for row in rows(b"".join(self.log(partition).read(0, 2**30, at_least_one=True)))
+        }
+
+
+# ---- producers
+
+WRITES = odd("ApiVersions", "Metadata", "InitProducerId", "Produce")
+
+
+@given(change=st.sampled_from(WRITES), late=st.booleans())
+@example(change=("Produce", "", "cut"), late=True)
+@example(change=("Produce", "responses.partition_responses", "left out"), late=False)
+def test_what_a_producer_claims_of_odd_answers_is_true(change: Odd, late: bool) -> None:
+    world = Mad(change)
+    app = Application(world)
+    if late:
+        app.send(2_000)
+    world.bad = True
+    for _ in range(3):
+        asked = len(world.requests)
+        app.send()
+        world.run(10_000)
+        per = world.busiest(asked)
+        assert max(per.values(), default=0) <= MOST, per
+    world.run(25_000)
+    assert app.done()
+    world.bad = False
+    world.run(15_000)
+    before = len(app.sent)
+    app.send(20_000)
+    world.run(25_000)
+    assert len(app.delivered(before)) == 2
+    found, there = world.values(), world.offsets()
+    assert max(found.values()) == 1
+    for delivery, at, value in app.sent:
+        if delivery.exception() is None:
+            assert delivery.result().offset in (there[at, value], None)
+
+
+TRANSACTIONS = odd(
+    "Metadata", "FindCoordinator", "InitProducerId", "Produce", "AddPartitionsToTxn", "AddOffsetsToTxn",
+    "TxnOffsetCommit", "EndTxn",
+)  # fmt: skip
+
+
+@given(change=st.sampled_from(TRANSACTIONS), late=st.booleans(), second=st.booleans())
+@example(change=("AddPartitionsToTxn", "results_by_topic_v3_and_below", "empty"), late=False, second=False)
+@example(change=("EndTxn", "", "cut"), late=True, second=True)
+def test_what_is_committed_over_odd_answers_is_there_once(change: Odd, late: bool, second: bool) -> None:
+    world = Mad(change, highest=None if second else FIRST)
+    clerk = Clerk(world)
+    if late:
+        assert clerk.transaction(5_000)
+    world.bad = True
+    for _ in range(3):
+        asked, began = len(world.requests), world.now
+        clerk.transaction(10_000)
+        per, tens = world.busiest(asked), max(1.0, (world.now - began) / 10_000)
+        assert max(per.values(), default=0) <= MOST * tens, per
+    world.bad = False
+    clerk.settle(40_000)
+    world.run(30_000)
+    assert clerk.done()
+    if clerk.machine.state is State.lost:
+        assert str(clerk.machine.error)
+    else:
+        assert clerk.transaction(20_000)
+    found = world.values()
+    assert all(found[one] == 1 for one in clerk.committed)
+    assert max(found.values(), default=0) <= 1
+
+
+# ---- a cluster
+
+
+class Admin(Client):
+    """A `Cluster` in a world."""
+
+    def __init__(self, world: World, name: str = "admin") -> None:
+        super().__init__(world, name)
+        self.engine = ClusterEngine(world.addresses, Random(1), client_id=name, request_timeout_ms=5_000)
+        self.view = self.engine.view
+        self.ended: dict[object, ev.Done] = {}
+
+    def due(self) -> int | None:
+        return self.engine.due()
+
+    def clock(self) -> int:
+        return self.world.now
+
+    def tick(self) -> None:
+        self.do(ev.Tick())
+
+    def opened(self, wire: Wire) -> None:
+        self.do(Opened(wire.key))
+
+    def refused(self, key: Any, why: str) -> None:
+        self.do(Broken(key, why))
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        self.do(Data(wire.key, data))
+
+    def broken(self, wire: Wire, why: str) -> None:
+        self.do(Broken(wire.key, why))
+
+    def do(self, event: Any) -> None:
+        for action in step(self.engine, event, self.world.now):
+            match action:
+                case Write(key=key, data=data):
+                    self.world.write_to(self, key, data)
+                case Open(key=key, host=host, port=port):
+                    self.world.open(self, key, host, port)
+                case Shut(key=key):
+                    self.world.shut(self, key)
+                case ev.Done():
+                    self.ended[action.token] = action
+                case _:
+                    pass
+        self.plan()
+
+    def run(self, plan: Plan[Any], ms: int = 20_000) -> ev.Done:
+        token = object()
+        self.do(ev.Run(token, plan, ms))
+        assert self.world.run(ms, until=lambda: token in self.ended)
+        return self.ended[token]
+
+
+T0, T1 = tp("t", 0), tp("t", 1)
+BATCH = encode_batch([Record(0, 0, None, b"x")])
+LEVEL = "read_uncommitted"
+CALLS: dict[str, tuple[Callable[[Admin], Plan[Any]], list[str]]] = {
+    "leader": (lambda a: plans.leader_of(a.view, T0, a.clock), ["Metadata"]),
+    "list offsets": (
+        lambda a: plans.list_offsets(
+            a.view, {T0: "latest", T1: "earliest"}, a.clock, isolation=LEVEL, timeout_ms=5_000
+        ),
+        ["Metadata", "ListOffsets"],
+    ),
+    "epochs": (lambda a: plans.epoch_ends(a.view, {T0: 0, T1: 0}, a.clock), ["OffsetForLeaderEpoch"]),
+    "produce": (lambda a: plans.produce(a.view, T1, BATCH, a.clock, acks=-1, timeout_ms=5_000), ["Produce"]),
+    "commit": (
+        lambda a: plans.commit_offsets(a.view, "h", {T0: (3, None, ""), T1: (4, None, "")}, a.clock),
+        ["FindCoordinator", "OffsetCommit"],
+    ),
+    "committed": (
+        lambda a: plans.committed_offsets(a.view, "g", [T0, T1], a.clock),
+        ["FindCoordinator", "OffsetFetch"],
+    ),
+    "create": (
+        lambda a: plans.create_topics(
+            a.view,
+            {"n": 2, "m": 1},
+            a.clock,
+            replication_factor=1,
+            configs={},
+            timeout_ms=5_000,
+            exist_ok=True,
+        ),
+        ["Metadata", "CreateTopics"],
+    ),
+    "grow": (
+        lambda a: plans.create_partitions(a.view, {"u": 3}, a.clock, timeout_ms=5_000),
+        ["Metadata", "CreatePartitions"],
+    ),
+    "delete": (
+        lambda a: plans.delete_topics(a.view, ["u", "v"], a.clock, timeout_ms=5_000),
+        ["Metadata", "DeleteTopics"],
+    ),
+    "delete groups": (
+        lambda a: plans.delete_groups(a.view, ["g"], a.clock),
+        ["FindCoordinator", "DeleteGroups"],
+    ),
+}
+ASKED = [(call, change) for call, (_, apis) in CALLS.items() for change in odd("ApiVersions", *apis)]
+KEPT = ("leader", "list offsets", "epochs", "produce", "commit", "committed")
+"""What may be asked twice."""
+
+
+def claims(world: Mad, call: str, said: Any) -> bool:
+    """Whether what a call returned is true."""
+    there, groups = world.partitions(), world.cluster.coordinator.groups
+    match call:
+        case "leader":
+            return bool(said == world._leader(T0))
+        case "list offsets":
+            return {one: found.offset for one, found in said.items()} == {T0: 3, T1: 0}
+        case "epochs":
+            return bool(said == {T0: 3, T1: 3})
+        case "produce":
+            return said in (3, 4) and world.log(T1).end_offset > said
+        case "commit":
+            return [world.committed("h", one) for one in (T0, T1)] == [3, 4]
+        case "committed":
+            return {one: found and found.offset for one, found in said.items()} == {T0: 3, T1: 2}
+        case "create":
+            return {tp("n", 0), tp("n", 1), tp("m", 0)} <= set(there)
+        case "grow":
+            return tp("u", 2) in there
+        case "delete":
+            return not {"u", "v"} & {one.topic for one in there}
+        case _:
+            return "g" not in groups
+
+
+@given(asked=st.sampled_from(ASKED), late=st.booleans())
+@example(asked=("delete", ("DeleteTopics", "", "undone")), late=False)
+@example(asked=("list offsets", ("ListOffsets", "topics.name", "another")), late=True)
+def test_what_a_cluster_claims_of_odd_answers_is_true(asked: tuple[str, Odd], late: bool) -> None:
+    call, change = asked
+    plan = CALLS[call][0]
+    world = Mad(change)
+    for name in ("u", "v"):
+        world.create(name, 1)
+    for partition in (0, 1):
+        world.write("t", partition, "x", "y", "z")
+    admin = world._enter(Admin(world))
+    assert admin.run(
+        plans.commit_offsets(admin.view, "g", {T0: (3, None, ""), T1: (2, None, "")}, admin.clock)
+    )
+    if not late:
+        admin.kill()
+        admin = world._enter(Admin(world, "another"))
+    world.bad = True
+    before = len(world.requests)
+    ended = admin.run(plan(admin))
+    per = Counter(type(request).__name__ for _, request, _ in world.requests[before:])
+    assert max(per.values(), default=0) <= 2 * MOST, per
+    if ended.error is None:
+        assert claims(world, call, ended.value)
+    else:
+        assert isinstance(ended.error, KprotoError)
+    world.bad = False
+    world.run(2_000)
+    if call in KEPT:
+        ended = admin.run(plan(admin))
+        assert ended.error is None
+        assert claims(world, call, ended.value)
