@@ -228,8 +228,8 @@ def one_address(init: Callable[Concatenate[Any, P], None]) -> Callable[Concatena
     def checked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         if len(args) > 1 or (args and "bootstrap_servers" in kwargs):
             raise TypeError(
-                f'{type(self).__name__}("host:9092", option=value, ...) takes addresses, and all else by name; '
-                + (_OF_A_GROUP if hasattr(self, "consume") else _OF_OTHERS)
+                f'{type(self).__name__}("host:9092", option=value, ...) takes addresses, and all else by '
+                "name; " + (_OF_A_GROUP if hasattr(self, "consume") else _OF_OTHERS)
             )
         try:
             init(self, *args, **kwargs)
