@@ -7,7 +7,7 @@
         kafka.wait_until(lambda: kafka.group("service").total_lag == 0)
         assert [record.value for record in kafka.records("counts")] == [b"1"]
 
-Works the same on the embedded broker and on any real one. Every call raises KprotoError's kin when the broker
+Works the same on the embedded broker and on any real one. Every call raises a KprotoError when the broker
 refuses or is gone. `AsyncKafka` has the same calls to be awaited.
 """
 
