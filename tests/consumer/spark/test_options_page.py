@@ -14,6 +14,8 @@ from kproto.errors import ConfigError
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark-options.md"
 VERDICTS = {"same", "better", "no effect", "ours", "refused"}
+NEEDED = {"schema.registry.basic.auth.user.info": {"schema.registry.url": "http://localhost:8081"}}
+"""What an option is refused without."""
 
 
 class Row(NamedTuple):
@@ -33,7 +35,7 @@ def rows() -> list[Row]:
 
 def said(row: Row) -> str:
     """What the code says to the option with the example of the page: nothing, or why not."""
-    given = {"kafka.bootstrap.servers": "localhost:9092", row.option: row.example}
+    given = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {}), row.option: row.example}
     try:
         parse(given)
     except ConfigError as error:
