@@ -4,17 +4,25 @@ loses nothing, and goes on when it is let in again. One that has just started ma
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from consumer.engine.transport import Broken, Data
-from kproto.errors import AuthenticationFailed, ConnectionFailed
+from kproto.errors import AuthenticationFailed, ConnectionFailed, NotAuthorized
 from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.join_group import JoinGroupRequest
+from kproto.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.wire.frame import frame
 from tests.consumer.test_checking import GROUP, again, committed_world, cut
-from tests.consumer.world import Consumer, World, tp
+from tests.consumer.world import Client, Consumer, World, tp
 
 T0 = tp("t", 0)
 
@@ -58,6 +66,35 @@ def test_a_position_is_checked_later_and_not_believed() -> None:
     assert world.run(5_000, until=lambda: len(b.records) == 8)
     assert [change.offset for change in b.heard("truncated")] == [5]
     assert [type(one) for one in b.errors] == [AuthenticationFailed]
+
+
+@pytest.mark.parametrize("assignors", [["range"], ["cooperative-sticky"]])
+def test_a_topic_that_metadata_deny_once_is_never_planned_without(assignors: list[str]) -> None:
+    """Java's leader plans without it, and then once more."""
+    world = World({"t": 2})
+    options = {**GROUP, "partition_assignment_strategy": assignors}
+    a = world.consumer(**options)
+    a.subscribe("t")
+    assert world.run(until=lambda: len(a.owned) == 2)
+    before = len(world.requests)
+    denied = MetadataResponseTopic(error_code=29, name="t", topic_id=UUID(int=0), partitions=[])
+    brokers = [
+        MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port) for one in world.nodes.values()
+    ]
+
+    def deny(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, MetadataRequest):
+            return None
+        world.tamper = None
+        return MetadataResponse(brokers=brokers, controller_id=1, topics=[denied])
+
+    world.tamper = deny
+    world.run(10_000)
+    assert [type(one) for one in a.errors] == [NotAuthorized]
+    assert a.owned == {T0, tp("t", 1)}
+    joins = [one for _, one, _ in world.requests[before:] if isinstance(one, JoinGroupRequest)]
+    assert len(joins) <= 1
+    assert all(len(change.owned) == 2 for change in a.heard("assigned"))
 
 
 def test_a_start_is_saved_later_and_nothing_is_handed_out_before() -> None:
