@@ -35,9 +35,9 @@ def rows() -> list[Row]:
 
 def said(row: Row) -> str:
     """What the code says to the option with the example of the page: nothing, or why not."""
-    given = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {}), row.option: row.example}
+    beside = {"kafka.bootstrap.servers": "localhost:9092", **NEEDED.get(row.option, {})}
     try:
-        parse(given)
+        parse({**beside, row.option: row.example})
     except ConfigError as error:
         return str(error)
     return ""
