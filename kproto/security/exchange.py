@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+# What a broker tells who names one and proves to be another.
+OTHER_ID: Final = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
 
 
 class SaslFailed(Exception):

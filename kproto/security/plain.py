@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Callable
 from typing import Final
 
-from .exchange import Accepted, Challenge, Refused, SaslFailed
+from .exchange import OTHER_ID, Accepted, Challenge, Refused, SaslFailed
 
 _TOLD: Final = "Authentication failed: Invalid username or password"
 
@@ -40,14 +40,14 @@ class PlainServer:
         self._look_up = look_up
 
     def take(self, response: bytes) -> Challenge | Accepted | Refused:
-        try:
-            authzid, name, password = response.decode().split("\0")
-        except (UnicodeDecodeError, ValueError):
-            told = "Invalid SASL/PLAIN response: expected 3 tokens"
+        texts = response.decode(errors="replace").split("\0", 3)
+        if len(texts) != 3:
+            told = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(texts)}"
             return Refused(told, "a PLAIN message that is not three texts")
+        authzid, name, password = texts
         if not name or not password:
-            told = "Authentication failed: username or password not specified"
-            return Refused(told, "an empty name or password")
+            empty = "password" if name else "username"
+            return Refused(f"Authentication failed: {empty} not specified", f"an empty {empty}")
         known = self._look_up(name)
         right = hmac.compare_digest(_digest(password), _digest("" if known is None else known))
         if known is None:
@@ -55,8 +55,7 @@ class PlainServer:
         if not right:
             return Refused(_TOLD, f"a wrong password for {name!r}")
         if authzid and authzid != name:
-            told = "Client requested an authorization id that is different from username"
-            return Refused(f"Authentication failed: {told}", f"{name!r} wants to be somebody else")
+            return Refused(OTHER_ID, f"{name!r} wants to be somebody else")
         return Accepted(name)
 
 

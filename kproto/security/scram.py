@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from .exchange import Accepted, Challenge, Refused, SaslFailed
+from .exchange import OTHER_ID, Accepted, Challenge, Refused, SaslFailed
 
 HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS: Final = 4096
@@ -39,13 +39,15 @@ _FIRST: Final = re.compile(
     re.DOTALL,
 )
 _FINAL: Final = re.compile(rf"(?:e=([^,]*)|v=({_BASE64}))(?:,.*)?", re.DOTALL)
+# As ScramMessages has them: names are of ASCII there, whatever RFC 5802 says.
+_SASLNAME: Final = r"(?:[\x01-\x2B\x2D-\x3C\x3E-\x7F]|=2C|=3D)+"
+_EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2B\x2D-\x7F]+)*"
 _CLIENT_FIRST: Final = re.compile(
-    rf"n,(?:a=(?P<authzid>[^,]*))?,(?P<bare>n=(?P<name>[^,]*),r=(?P<nonce>{_NONCE})(?P<rest>(?:,.*)?))",
-    re.DOTALL,
+    rf"n,(?:a=(?P<authzid>{_SASLNAME}))?,"
+    rf"(?P<bare>n=(?P<name>{_SASLNAME}),r=(?P<nonce>{_NONCE})(?P<rest>{_EXTENSIONS}))",
 )
 _CLIENT_FINAL: Final = re.compile(
-    rf"(?P<bare>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE})(?:,.*)?),p=(?P<proof>{_BASE64})",
-    re.DOTALL,
+    rf"(?P<bare>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})",
 )
 
 
@@ -184,19 +186,17 @@ class ScramServer:
     def take(self, response: bytes) -> Challenge | Accepted | Refused:
         return self._state(response)
 
-    def _refused(self, why: str) -> Refused:
+    def _refused(self, why: str, told: str = "") -> Refused:
         self._state = lambda response: self._refused("the exchange is over")
-        return Refused(_TOLD.format(self.mechanism), why)
+        return Refused(told or _TOLD.format(self.mechanism), why)
 
     def _begin(self, response: bytes) -> Challenge | Accepted | Refused:
         found = _CLIENT_FIRST.fullmatch(_text(response))
         if found is None:
             return self._refused("the first SCRAM message makes no sense")
         name = _name(found["name"])
-        if name is None:
-            return self._refused("a SCRAM name with a bad escape")
-        if found["authzid"] and _name(found["authzid"]) != name:
-            return self._refused(f"{name!r} wants to be somebody else")
+        if found["authzid"] and found["authzid"] != name:
+            return self._refused(f"{name!r} wants to be somebody else", OTHER_ID)
         if ",tokenauth=true" in found["rest"]:
             return self._refused("delegation tokens are not served")
         self._name = name
@@ -260,10 +260,8 @@ def _unbase64(text: str) -> bytes | None:
         return None
 
 
-def _name(text: str) -> str | None:
-    """A name as it was before it was escaped; None when it can't be."""
-    if not text or re.search(r"=(?!2C|3D)", text):
-        return None
+def _name(text: str) -> str:
+    """A name as it was before it was escaped."""
     return text.replace("=2C", ",").replace("=3D", "=")
 
 

@@ -137,6 +137,39 @@ def test_a_mechanism_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert stage.closed
 
 
+@pytest.mark.parametrize("request_", [ApiVersionsRequest(), SaslHandshakeRequest(mechanism="PLAIN")])
+def test_what_is_asked_in_the_middle_of_a_login_ends_it(request_: Message) -> None:
+    stage = Stage(connection_failed_authentication_delay_ms="0")
+    assert stage.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    assert stage.ask(request_, 0).error_code == 34
+    assert stage.closed == "a request in the middle of a login"
+
+
+def test_a_stranger_asks_for_the_versions_once() -> None:
+    stage = Stage()
+    odd = ApiVersionsRequest(client_software_name="!", client_software_version="1")
+    assert [stage.ask(one, 3).error_code for one in (odd, ApiVersionsRequest())] == [42, 42]
+    known = ApiVersionsRequest(client_software_name="kproto", client_software_version="1")
+    assert stage.ask(known, 3).error_code == 0
+    assert stage.ask(known, 3) is None
+    assert stage.closed
+
+
+def test_a_session_is_renewed_by_its_own_mechanism() -> None:
+    stage = Stage(connections_max_reauth_ms="10000")
+    assert not stage.alice().error_code
+    assert stage.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    assert stage.ask(SaslAuthenticateRequest(auth_bytes=PlainClient("alice", PASSWORD).begin()), 2) is None
+    assert stage.closed == "PLAIN for a session that SCRAM-SHA-256 began (client.id 'test')"
+
+
+def test_a_session_that_nothing_renews_is_closed_without_a_word() -> None:
+    stage = Stage(connections_max_reauth_ms="10000")
+    assert not stage.alice().error_code
+    assert stage.ask(SaslHandshakeRequest(mechanism="GSSAPI"), 1) is None
+    assert stage.closed == "a mechanism that is not enabled: 'GSSAPI'"
+
+
 def test_who_is_refused_waits_for_it_and_is_closed() -> None:
     stage = Stage(connection_failed_authentication_delay_ms="100")
     assert stage.log_in(PlainClient("alice", "wrong")) is None

@@ -22,8 +22,10 @@ from ...messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthentic
 from ...messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ...security.exchange import Accepted, Refused
 from ...security.scram import LEAST_ITERATIONS, credential
+from ...wire.message import Message
 from ..broker import Broker
-from ..call import Call, Last, Result
+from ..call import Call, Closing, Last, Result
+from ..security.door import At
 from ..security.users import MOST_ITERATIONS, NUMBERS
 
 
@@ -33,13 +35,22 @@ def sasl_handshake(broker: Broker, call: Call) -> Result:
     assert isinstance(request, SaslHandshakeRequest)
     door = broker.connections[call.conn].door
     if door is None or not door.may_begin(call.now):
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        no = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        return no if door is None or door.at is not At.chosen else misplaced(broker, call, no)
+    renews = door.at is At.inside
     if not door.choose(request.mechanism, call.random_id.hex, call.now, raw=call.version == 0):
         answer = SaslHandshakeResponse(
             error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(door.mechanisms)
         )
-        return Last(answer, f"a mechanism that is not enabled: {request.mechanism[:50]!r}", call.now)
+        why = f"a mechanism that is not enabled: {request.mechanism[:50]!r}"
+        return Closing(why) if renews else Last(answer, why, call.now)
     return SaslHandshakeResponse(error_code=0, mechanisms=list(door.mechanisms))
+
+
+def misplaced(broker: Broker, call: Call, answer: Message) -> Last:
+    """What is asked in the middle of a login ends it."""
+    delay = broker.settings.connection_failed_authentication_delay_ms
+    return Last(answer, "a request in the middle of a login", call.now + delay)
 
 
 def sasl_authenticate(broker: Broker, call: Call) -> Result:

@@ -2,14 +2,16 @@
 
 Rules that hold here:
 
-* Before somebody is let in, only ApiVersions, SaslHandshake and, behind that, SaslAuthenticate are answered;
-  anything else closes the connection.
+* Before somebody is let in, only ApiVersions, SaslHandshake and, behind that, SaslAuthenticate are served;
+  anything else closes the connection, and so does who asks for the versions again. ApiVersions and
+  SaslHandshake in the middle of a login are told ILLEGAL_SASL_STATE before.
 * SaslHandshake v0 is followed by frames without a header (before KIP-152).
 * Who is refused is told so after `connection.failed.authentication.delay.ms`, and the connection is closed: a
   guess costs time, and no timer of ours grows with the guesses, as one connection has one.
 * With `connections.max.reauth.ms` a session ends (KIP-368), and with the token whatever that says: another
-  handshake begins a new one, of the same mechanism and for the same principal; anything else closes. Nobody
-  renews twice within a second.
+  handshake begins a new one, of the same mechanism and for the same principal; anything else closes: at once
+  for a mechanism that there is not, behind an answer without an error for one that is not the session's.
+  Nobody renews twice within a second.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class Door:
     until: int | None = None  # when the session ends
     renewed: int | None = None  # when it was last begun anew
     server: SaslServer | None = None
+    versions_told: bool = False
+    refusal: str = ""  # why nothing more is served
 
     def closes(self, api_key: int, now: int) -> str | None:
         """Why a request closes the connection; None when it is served."""
@@ -64,11 +68,13 @@ class Door:
             if ended and not (api_key == HANDSHAKE and self.may_begin(now)):
                 return f"the session of {self.principal} has ended, and was not renewed"
             return None
-        if api_key in (API_VERSIONS, HANDSHAKE) and self.at is At.outside:
+        if self.at is At.outside and api_key == API_VERSIONS and self.versions_told:
+            return "a client that asks for the versions twice before it logs in"
+        if self.at is At.outside and api_key in (API_VERSIONS, HANDSHAKE):
             return None
-        if api_key == AUTHENTICATE and self.at is At.chosen:
+        if self.at is At.chosen and api_key in (API_VERSIONS, HANDSHAKE, AUTHENTICATE):
             return None
-        return "a request before the client was authenticated"
+        return self.refusal or "a request before the client was authenticated"
 
     def may_begin(self, now: int) -> bool:
         """May a handshake begin now? Inside only where sessions end, and not at once again."""
@@ -79,12 +85,16 @@ class Door:
         return self.renewed is None or now - self.renewed >= RENEWAL_INTERVAL_MS
 
     def choose(self, mechanism: str, nonce: str, now: int, *, raw: bool) -> bool:
-        """The client wants this mechanism; False where there is none such, or it has another already."""
+        """The client wants this mechanism; False where there is none such."""
         if self.at is At.inside:
             self.renewed = now
-        if mechanism not in self.mechanisms or (self.mechanism and mechanism != self.mechanism):
+        if mechanism not in self.mechanisms:
             self.at = At.refused
             return False
+        if self.mechanism not in ("", mechanism):
+            self.at = At.refused
+            self.refusal = f"{mechanism} for a session that {self.mechanism} began"
+            return True
         self.mechanism = mechanism
         self.raw = raw
         self.at = At.chosen
@@ -120,7 +130,8 @@ class Door:
         principal = f"User:{step.principal}"
         if self.principal not in (ANONYMOUS, principal):
             self.at = At.refused
-            told = f"Cannot change principals during re-authentication from {self.principal}: {principal}"
+            names = f"{self.principal}: {principal}".replace("User:", "User.")
+            told = f"Cannot change principals during re-authentication from {names}"
             return Refused(told, told)
         self.principal = principal
         ends = [] if step.until_ms is None else [step.until_ms]
