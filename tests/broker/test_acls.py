@@ -15,7 +15,12 @@ from kproto.broker.security.acls import Acl, AclFilter, Acls, Pattern, Permissio
 from kproto.broker.security.acls import Operation as Op
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kproto.messages.create_acls import AclCreation, CreateAclsRequest
+from kproto.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kproto.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kproto.messages.delete_groups import DeleteGroupsRequest
 from kproto.messages.describe_acls import DescribeAclsRequest
+from kproto.messages.describe_cluster import DescribeClusterRequest
+from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -120,6 +125,12 @@ def test_forbidding_more_never_allows_more(rules: list[Acl], deny: Acl, operatio
     assert may(operation, *rules, deny) <= may(operation, *rules)
 
 
+def test_a_rule_about_all_passes_names_over_that_begin_with_its_star() -> None:
+    assert not may(Op.READ, rule("*"), name="*t")
+    assert may(Op.READ, rule("*"), name="*")
+    assert may(Op.READ, rule("*"), rule("*", permission=DENY, pattern=Pattern.PREFIXED), name="t")
+
+
 def test_every_request_is_looked_at() -> None:
     """But for those before anybody is somebody, and Fetch, which looks for itself."""
     assert HANDLERS.keys() - _RULES.keys() == {1, 17, 18, 36}
@@ -186,6 +197,62 @@ def test_rules_are_changed_by_who_may_and_refused_where_nothing_authorizes() -> 
     )
     assert len(stage.ask(everything, 1).resources) == 2
     assert Stage("PLAINTEXT").ask(request, 1).results[0].error_code == 54
+
+
+def creation(**given: int) -> AclCreation:
+    fields = {"resource_type": 2, "operation": 3, "permission_type": 3, **given}
+    return AclCreation(resource_name="t", principal=BOB, host="*", **fields)
+
+
+def acl_filter(**given: Any) -> DeleteAclsFilter:
+    fields = {"resource_name_filter": None, "principal_filter": None, "host_filter": None, **given}
+    return DeleteAclsFilter(**{"resource_type_filter": 1, "operation": 1, "permission_type": 1, **fields})
+
+
+ALTERS = rule("kafka-cluster", Op.ALTER, resource=Resource.CLUSTER)
+
+
+def test_a_rule_that_only_filters_can_say_makes_none_of_its_request() -> None:
+    stage = stage_of(ALTERS)
+    asked = CreateAclsRequest(creations=[creation(), creation(operation=Op.ANY)])
+    assert [one.error_code for one in stage.ask(asked, 3).results] == [-1, -1]
+    asked = CreateAclsRequest(creations=[creation(), creation(operation=99)])
+    assert [one.error_code for one in stage.ask(asked, 3).results] == [0, 42]
+
+
+def test_filters_are_looked_at_before_anything_is_deleted() -> None:
+    stage = stage_of(ALTERS, rule())
+    filters = [acl_filter(operation=99), acl_filter(host_filter="*"), acl_filter()]
+    results = stage.ask(DeleteAclsRequest(filters=filters), 3).filter_results
+    assert [(one.error_code, len(one.matching_acls)) for one in results] == [(42, 0), (0, 2), (0, 2)]
+
+
+def test_who_may_not_describe_the_cluster_hears_of_no_operation() -> None:
+    configs = rule("kafka-cluster", Op.ALTER_CONFIGS, resource=Resource.CLUSTER)
+    asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    assert stage_of(configs).ask(asked, 0).cluster_authorized_operations == 0
+    both = stage_of(configs, rule("kafka-cluster", Op.DESCRIBE, resource=Resource.CLUSTER))
+    assert both.ask(asked, 0).cluster_authorized_operations == 1 << 8 | 1 << 10 | 1 << 11
+
+
+@pytest.mark.parametrize(("kind", "code"), [(2, 29), (4, 31), (8, 31), (16, 31), (32, 30), (99, 42)])
+def test_configs_of_each_kind_have_rules_of_their_own(kind: int, code: int) -> None:
+    asked = DescribeConfigsResource(resource_type=kind, resource_name="1", configuration_keys=[])
+    answer = stage_of().ask(DescribeConfigsRequest(resources=[asked]), 4)
+    assert [one.error_code for one in answer.results] == [code]
+
+
+def test_what_is_named_twice_is_refused_whoever_asks() -> None:
+    stage = stage_of()
+    names = ["t", "t", "u"]
+    partitions = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
+    answer = stage.ask(CreatePartitionsRequest(topics=partitions, timeout_ms=1, validate_only=True), 3)
+    assert {(one.name, one.error_code) for one in answer.results} == {("t", 42), ("u", 29)}
+    asked = [MetadataRequestTopic(name=name) for name in names]
+    answer = stage.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
+    assert [(one.name, one.error_code) for one in answer.topics] == [("t", 29), ("u", 29)]
+    answer = stage.ask(DeleteGroupsRequest(groups_names=["g", "g"]), 2)
+    assert [one.error_code for one in answer.results] == [30]
 
 
 def test_a_produce_without_acks_writes_what_is_allowed_and_closes_over_the_rest() -> None:

@@ -6,9 +6,11 @@ not, and what is not there.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +131,7 @@ class Side:
     """One broker: a connection for each user."""
 
     def __init__(self, place: str) -> None:
+        self.place = place
         self.users = {
             name: Cluster(
                 place,
@@ -499,8 +502,9 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
 NAMES = list(requests(dict.fromkeys(TOPICS, NO_ID)))
 
 
-@pytest.fixture(scope="module")
-def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+@contextlib.contextmanager
+def both_sides(folder: Path) -> Iterator[tuple[Side, Side]]:
+    """A real Kafka and ours, with the same users, rules, topics, groups and transactions."""
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice",
@@ -508,7 +512,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
     }
     listen = ["PLAINTEXT://127.0.0.1:0", "SASL_PLAINTEXT://127.0.0.1:0"]
     with (
-        secured.real_kafka(tmp_path_factory.mktemp("acls")) as kafka,
+        secured.real_kafka(folder) as kafka,
         running({}, settings, listen=listen, users=secured.USERS) as ours,
     ):
         theirs, own = Side(kafka.places["SASL_PLAINTEXT"]), Side(ours.places["SASL_PLAINTEXT"])
@@ -516,6 +520,12 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
         for side in (theirs, own):
             for cluster in side.users.values():
                 cluster.close()
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
+    with both_sides(tmp_path_factory.mktemp("acls")) as made:
+        yield made
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,6 +21,7 @@ from ..broker import Broker
 from ..call import Call, Closing, Result
 from ..security.acls import CLUSTER_NAME, Acl, AclFilter, Operation, Pattern, Permission, Resource
 
+ANY = 1  # of each of the enums
 UNKNOWN = "the request has UNKNOWN elements"
 NO_AUTHORIZER = "No Authorizer is configured on the broker."
 
@@ -50,7 +51,7 @@ def describe_acls(broker: Broker, call: Call) -> Result:
     return DescribeAclsResponse(
         throttle_time_ms=0,
         error_code=0,
-        error_message=None,
+        error_message="",
         resources=[
             DescribeAclsResource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=acls)
             for (kind, name, pattern), acls in found.items()
@@ -66,9 +67,15 @@ def create_acls(broker: Broker, call: Call) -> Result:
         for one in request.creations
     ):
         return Closing(UNKNOWN)
+    if broker.acls is not None and any(map(_for_filters, request.creations)):
+        no = [
+            AclCreationResult(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, error_message=None)
+            for _ in request.creations
+        ]
+        return CreateAclsResponse(throttle_time_ms=0, results=no)
     results: list[AclCreationResult] = []
     for wanted in request.creations:
-        code, why = ErrorCode.NONE, None
+        code, why = ErrorCode.NONE, ""
         if broker.acls is None:
             code, why = ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER
         elif (wrong := _wrong(wanted)) is not None:
@@ -95,13 +102,16 @@ def delete_acls(broker: Broker, call: Call) -> Result:
     if any(_strange(one) for one in request.filters):
         return Closing(UNKNOWN)
     results: list[DeleteAclsFilterResult] = []
+    removed: list[Acl] = []
     for wanted in request.filters:
+        code, why = ErrorCode.INVALID_REQUEST, _unknown_filter(wanted)
         if broker.acls is None:
             code, why = ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER
+        if broker.acls is None or why is not None:
             results.append(DeleteAclsFilterResult(error_code=code, error_message=why, matching_acls=[]))
             continue
         found = broker.acls.matching(_filter(wanted))
-        broker.acls.remove(found)
+        removed.extend(found)
         matching = [
             DeleteAclsMatchingAcl(
                 error_code=0,
@@ -117,6 +127,8 @@ def delete_acls(broker: Broker, call: Call) -> Result:
             for acl in found
         ]
         results.append(DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=matching))
+    if broker.acls is not None:
+        broker.acls.remove(removed)  # behind all filters: a rule is told by each that means it
     return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)
 
 
@@ -128,6 +140,20 @@ def _strange(wanted: DescribeAclsRequest | DeleteAclsFilter) -> bool:
 def _unknown(kind: int, pattern: int, operation: int, permission: int) -> bool:
     """Does one say UNKNOWN? Kafka reads no such request, but one with a number that nobody knows."""
     return 0 in (kind, pattern, operation, permission)
+
+
+def _unknown_filter(wanted: DeleteAclsFilter) -> str | None:
+    """Why nothing is deleted by such a filter; None where it can be. To describe, it just finds nothing."""
+    if wanted.resource_type_filter not in {*Resource} or wanted.pattern_type_filter not in {*Pattern}:
+        return "Unknown patternFilter."
+    known = wanted.operation in {*Operation} and wanted.permission_type in {*Permission}
+    return None if known else "Unknown entryFilter."
+
+
+def _for_filters(wanted: AclCreation) -> bool:
+    """Does a rule say what only filters say? Kafka makes none of the request's rules then."""
+    kind, pattern = wanted.resource_type, wanted.resource_pattern_type
+    return pattern in (Pattern.ANY, Pattern.MATCH) or ANY in (kind, wanted.operation, wanted.permission_type)
 
 
 def _filter(wanted: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
@@ -148,13 +174,15 @@ def _wrong(wanted: AclCreation) -> str | None:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not wanted.resource_name:
         return "Invalid empty resource name"
-    if wanted.resource_type not in {*Resource} - {Resource.ANY}:
-        return "Invalid resource type"
-    if wanted.resource_pattern_type not in (Pattern.LITERAL, Pattern.PREFIXED):
-        return "Invalid pattern type"
-    if wanted.operation not in {*Operation} - {Operation.ANY}:
-        return "Invalid operation"
-    if wanted.permission_type not in (Permission.ALLOW, Permission.DENY):
-        return "Invalid permission type"
-    kind, colon, _ = wanted.principal.partition(":")
-    return None if kind and colon else f"Could not parse principal from `{wanted.principal}`"
+    if wanted.resource_type not in {*Resource}:
+        return "Invalid resourceType UNKNOWN"
+    if wanted.resource_pattern_type not in {*Pattern}:
+        return "Invalid patternType UNKNOWN"
+    if wanted.operation not in {*Operation}:
+        return "Invalid operation UNKNOWN"
+    if wanted.permission_type not in {*Permission}:
+        return "Invalid permissionType UNKNOWN"
+    if ":" in wanted.principal:
+        return None
+    missing = "no colon is present separating the principal type from the principal name"
+    return f"Could not parse principal from `{wanted.principal}` ({missing})"

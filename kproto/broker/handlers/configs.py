@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from ...error_codes import ErrorCode
 from ...messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -35,7 +35,10 @@ from .config_kinds import LISTS, Operation, Refusal, Source, config_type
 
 TOPIC: Final = 2  # ConfigResource.Type
 BROKER: Final = 4
-TYPES: Final = frozenset({TOPIC, BROKER, 8, 16, 32})  # and those of loggers, metrics and groups
+LOGGER: Final = 8
+METRICS: Final = 16
+GROUP: Final = 32
+TYPES: Final = frozenset({TOPIC, BROKER, LOGGER, METRICS, GROUP})
 
 
 def describe_configs(broker: Broker, call: Call) -> Result:
@@ -200,7 +203,19 @@ def _all_altered(
         )
 
 
-def _key(resource: AlterConfigsResource) -> tuple[int, str]:
+def refused_before(
+    broker: Broker, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, resource: Any
+) -> bool:
+    """Is that refused by the broker itself, which asks nobody whether it is allowed?"""
+    legacy = isinstance(request, AlterConfigsRequest)
+    if resource.resource_type == LOGGER and legacy:
+        return True
+    if resource.resource_type == BROKER and wrong_broker(broker, resource.resource_name) is not None:
+        return True
+    return sum(_key(one) == _key(resource) for one in request.resources) > 1
+
+
+def _key(resource: AlterConfigsResource | Whole) -> tuple[int, str]:
     return resource.resource_type, resource.resource_name
 
 

@@ -96,7 +96,8 @@ class Acl(NamedTuple):
             return False
         if self.pattern == Pattern.PREFIXED:
             return name.startswith(self.name)
-        return self.name in ("*", name)
+        # StandardAuthorizer's search takes * for a prefix of what begins so, and passes it over.
+        return self.name == name or (self.name == "*" and not name.startswith("*"))
 
     def about(self, principal: str, host: str) -> bool:
         return self.principal in (ANYBODY, principal) and self.host in ("*", host)
@@ -136,7 +137,9 @@ class AclFilter:
             return False
         if self.name is None or self.name == acl.name:
             return True
-        return self.pattern == Pattern.MATCH and acl.covers(acl.resource, self.name)
+        return self.pattern == Pattern.MATCH and (
+            (acl.pattern == Pattern.LITERAL and acl.name == "*") or acl.covers(acl.resource, self.name)
+        )
 
 
 class Acls:

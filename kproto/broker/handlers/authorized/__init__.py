@@ -54,7 +54,7 @@ _RULES: Final[Mapping[int, Rule]] = {
     31: users.on_cluster(Op.ALTER, users.delete_acls),
     32: topics.configs(Op.DESCRIBE_CONFIGS, topics.described_configs, "results"),
     33: topics.configs(Op.ALTER_CONFIGS, topics.replaced_configs, "responses"),
-    37: each_topic(Op.ALTER, topics.create_partitions, answers="results"),
+    37: each_topic(Op.ALTER, topics.create_partitions, answers="results", once=True),
     42: groups.delete_groups,
     44: topics.configs(Op.ALTER_CONFIGS, topics.altered_configs, "responses"),
     47: groups.offset_delete,

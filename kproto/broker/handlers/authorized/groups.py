@@ -196,7 +196,7 @@ def list_groups(may: May, request: Any) -> Gated:
 
 
 def delete_groups(may: May, request: Any) -> Gated:
-    denied = [name for name in request.groups_names if not may.group(Op.DELETE, name)]
+    denied = dict.fromkeys(name for name in request.groups_names if not may.group(Op.DELETE, name))
 
     def amend(response: Any) -> Message:
         response.results.extend(

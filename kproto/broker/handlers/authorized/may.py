@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -82,11 +83,18 @@ def cut_down(may: May, amend: Amend | None = None, **fields: Any) -> Call:
     return replace(may.call, envelope=cut, amend=amend)
 
 
-def each_topic(operation: int, refuse: Callable[[Any], Any], answers: str = "topics") -> Rule:
-    """A request about topics, each of which is allowed or refused for itself."""
+def each_topic(
+    operation: int, refuse: Callable[[Any], Any], answers: str = "topics", *, once: bool = False
+) -> Rule:
+    """A request about topics, each of which is allowed or refused for itself. `once`: whoever asks, its
+    handler refuses what is named twice."""
 
     def rule(may: May, request: Any) -> Gated:
         allowed, denied = may.parted(operation, request.topics)
+        if once:
+            times = Counter(topic.name for topic in request.topics)
+            allowed += [topic for topic in denied if times[topic.name] > 1]
+            denied = [topic for topic in denied if times[topic.name] == 1]
         if not denied:
             return may.call
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 from ....error_codes import ErrorCode
 from ....messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigs
@@ -21,9 +22,10 @@ from ....messages.metadata import MetadataResponseTopic
 from ....wire.message import Message
 from ...security.acls import CLUSTER_NAME, Resource
 from ...topics import NO_ID
-from ..configs import BROKER
+from ..configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, refused_before
+from ..lookup import NOT_ASKED
 from ..metadata import asks_by_id_too_early
-from .may import CLUSTER_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, cut_down
+from .may import CLUSTER_FAILED, GROUP_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, cut_down
 
 
 def metadata(may: May, request: Any) -> Gated:
@@ -50,7 +52,8 @@ def metadata(may: May, request: Any) -> Gated:
     def amend(response: Any) -> Message:
         if everything:
             response.topics = [one for one in response.topics if may.topic(Op.DESCRIBE, one.name)]
-        response.topics.extend(map(refuse, denied))
+        once = {(topic.name, topic.topic_id): topic for topic in denied}
+        response.topics.extend(map(refuse, once.values()))
         for one in response.topics:
             bits = may.bits(one.topic_authorized_operations, Resource.TOPIC, one.name or "")
             one.topic_authorized_operations = bits
@@ -61,6 +64,8 @@ def metadata(may: May, request: Any) -> Gated:
 
 def cluster_bits(may: May, response: Any) -> Message:
     known = response.cluster_authorized_operations
+    if known != NOT_ASKED and not may.cluster(Op.DESCRIBE):
+        known = 0  # whatever else is allowed
     response.cluster_authorized_operations = may.bits(known, Resource.CLUSTER, CLUSTER_NAME)
     return cast("Message", response)
 
@@ -73,7 +78,7 @@ def describe_topic_partitions(may: May, request: Any) -> Gated:
     asked = [topic.name for topic in request.topics]
     names = asked or [topic.name for topic in may.broker.topics]
     allowed = [name for name in names if may.topic(Op.DESCRIBE, name)]
-    denied = [name for name in asked if name not in allowed]
+    denied = dict.fromkeys(name for name in asked if name not in allowed)
 
     def amend(response: Any) -> Message:
         for one in response.topics:
@@ -94,10 +99,11 @@ def describe_topic_partitions(may: May, request: Any) -> Gated:
 
 def create_topics(may: May, request: Any) -> Gated:
     everywhere = may.cluster(Op.CREATE)
-    allowed = [topic for topic in request.topics if everywhere or may.topic(Op.CREATE, topic.name)]
-    denied = dict.fromkeys(
-        topic.name for topic in request.topics if not everywhere and not may.topic(Op.CREATE, topic.name)
-    )
+    times = Counter(topic.name for topic in request.topics)  # what is named twice is refused anyway
+    denied = {
+        name for name in times if times[name] == 1 and not everywhere and not may.topic(Op.CREATE, name)
+    }
+    allowed = [topic for topic in request.topics if topic.name not in denied]
 
     def amend(response: Any) -> Message:
         for one in response.topics:
@@ -122,12 +128,14 @@ def delete_topics(may: May, request: Any) -> Gated:
 
     told: list[DeletableTopicResult] = []
     states: list[Any] = []
+    times = Counter(state.name for state in request.topics if state.topic_id == NO_ID)
     names = [name for name in request.topic_names if may.topic(Op.DELETE, name)]
     told.extend(refuse(name, NO_ID) for name in request.topic_names if name not in names)
     for state in request.topics:
         by_id = state.topic_id != NO_ID
         name = may.named(state)
-        if name is None or (by_id and state.name is not None) or may.topic(Op.DELETE, name):
+        twice = not by_id and times[state.name] > 1
+        if name is None or twice or (by_id and state.name is not None) or may.topic(Op.DELETE, name):
             states.append(state)
         elif by_id:
             told.append(refuse(name if may.topic(Op.DESCRIBE, name) else None, state.topic_id))
@@ -149,11 +157,17 @@ def create_partitions(topic: Any) -> CreatePartitionsTopicResult:
 
 def configs(operation: int, refuse: Callable[[Any, ErrorCode], Any], answers: str) -> Any:
     def rule(may: May, request: Any) -> Gated:
-        def code(resource: Any) -> ErrorCode | None:
-            if resource.resource_type == BROKER:
-                return None if may.cluster(operation) else CLUSTER_FAILED
-            return None if may.topic(operation, resource.resource_name) else TOPIC_FAILED
+        alters = operation == Op.ALTER_CONFIGS
 
+        def code(resource: Any) -> ErrorCode | None:
+            kind, name = resource.resource_type, resource.resource_name
+            if kind not in _CONFIGS or (alters and refused_before(may.broker, request, resource)):
+                return None
+            of, failed = _CONFIGS[kind]
+            return None if may(operation, of, CLUSTER_NAME if of == Resource.CLUSTER else name) else failed
+
+        if not alters and not all(one.resource_type in _CONFIGS for one in request.resources):
+            return may.call  # which is refused as a whole
         denied = [(one, why) for one in request.resources if (why := code(one)) is not None]
 
         def amend(response: Any) -> Message:
@@ -163,6 +177,16 @@ def configs(operation: int, refuse: Callable[[Any, ErrorCode], Any], answers: st
         return cut_down(may, amend, resources=[one for one in request.resources if code(one) is None])
 
     return rule
+
+
+_CONFIGS: Final[Mapping[int, tuple[Resource, ErrorCode]]] = {
+    TOPIC: (Resource.TOPIC, TOPIC_FAILED),
+    BROKER: (Resource.CLUSTER, CLUSTER_FAILED),
+    LOGGER: (Resource.CLUSTER, CLUSTER_FAILED),
+    METRICS: (Resource.CLUSTER, CLUSTER_FAILED),
+    GROUP: (Resource.GROUP, GROUP_FAILED),
+}
+"""By ConfigResource.Type: what is asked for, and what who may not hears."""
 
 
 def described_configs(resource: Any, code: ErrorCode) -> DescribeConfigsResult:
