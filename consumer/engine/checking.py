@@ -27,7 +27,6 @@ from kproto.messages.offset_for_leader_epoch import (
 )
 from kproto.wire.message import Message
 
-from ..errors import broker_error
 from ..options import ConsumerOptions
 from .answers import EPOCHS, Do, to_do
 from .connection import Call, How, Prepared
@@ -154,20 +153,28 @@ class Checker:
                 core.fail(call.error)
             self._metadata.need()
             return
+        told: dict[TopicPartition, int] = {}
         for topic in call.response.topics:
             for entry in topic.partitions:
                 partition = TopicPartition(topic.topic, entry.partition)
                 if partition in states:
-                    self._told(states.pop(partition), entry, current[partition])
+                    self._told(states.pop(partition), entry, current[partition], told)
+        core.fail_for("OffsetForLeaderEpoch", told)
         for state in states.values():
             self._refused(state, "the answer doesn't mention it")
 
-    def _told(self, state: PartitionState, entry: EpochEndOffset, current: int | None) -> None:
+    def _told(
+        self,
+        state: PartitionState,
+        entry: EpochEndOffset,
+        current: int | None,
+        refused: dict[TopicPartition, int],
+    ) -> None:
         core = self._core
         do = to_do(EPOCHS, entry.error_code)
         if do is Do.told:
             state.rest(core.now + core.options.retry_backoff_max_ms)
-            core.fail(broker_error(entry.error_code, "OffsetForLeaderEpoch", str(state.partition)))
+            refused[state.partition] = entry.error_code
         elif do is not Do.take:
             core.view.forget_leader(state.partition)
             self._metadata.need()

@@ -27,6 +27,9 @@ from .standing import Standing
 
 Then = Callable[[Call], None]
 
+# So many partitions an error names; the others it counts.
+MOST_NAMES = 10
+
 # How long nobody may answer at the bootstrap addresses before the application is told; as kafka-python's
 # bootstrap_timeout_ms.
 BOOTSTRAP_PATIENCE_MS = 2_000
@@ -126,6 +129,13 @@ class Core(Generic[Options]):
         """The application must know: its next poll raises this."""
         self.errors.setdefault((type(error), str(error)), error)
         self.wake()
+
+    def fail_for(self, request: str, codes: Mapping[TopicPartition, int]) -> None:
+        """The same for what one answer refused: one error for all partitions of a code, as Java's."""
+        for code in dict.fromkeys(codes.values()):
+            names = [str(partition) for partition in sorted(codes) if codes[partition] == code]
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            self.fail(broker_error(code, request, ", ".join(names[:MOST_NAMES]) + more))
 
     def refused(
         self, request: str, why: str, partition: TopicPartition | None = None, *, again: bool

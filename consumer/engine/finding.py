@@ -158,6 +158,7 @@ class Finder:
             return
         self._coordinator.heard()
         committed = {p.topic for p, value in found.items() if isinstance(value, CommittedOffset)}
+        told: dict[TopicPartition, int] = {}
         for partition, state in states.items():
             value = found.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if isinstance(value, CommittedOffset):
@@ -172,7 +173,8 @@ class Finder:
                 self._metadata.need()
                 if to_do(OFFSET_FETCH, value) is Do.told:
                     self._seldom([state])
-                    core.fail(broker_error(value, "OffsetFetch", str(partition)))
+                    told[partition] = value
+        core.fail_for("OffsetFetch", told)
         core.wake()  # somebody may wait for a position
 
     def _refused(self, states: Iterable[PartitionState], request: str, why: str) -> None:
@@ -289,7 +291,7 @@ class Finder:
                 self._seldom(states.values())
                 core.fail(call.error)
             return
-        unanswered = dict(states)
+        unanswered, told = dict(states), dict[TopicPartition, int]()
         for topic in call.response.topics:
             for entry in topic.partitions:
                 state = unanswered.pop(TopicPartition(topic.name, entry.partition_index), None)
@@ -300,12 +302,13 @@ class Finder:
                     self._listed(state, state.reset, entry.offset)
                 elif do is Do.told:
                     self._seldom([state])
-                    core.fail(broker_error(entry.error_code, "ListOffsets", str(state.partition)))
+                    told[state.partition] = entry.error_code
                 else:
                     self._refused([state], "ListOffsets", describe(entry.error_code))
                     if do is Do.refresh:
                         core.view.forget_leader(state.partition)
                         self._metadata.need()
+        core.fail_for("ListOffsets", told)
         self._refused(unanswered.values(), "ListOffsets", "the answer doesn't mention it")
 
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:

@@ -8,11 +8,20 @@ import pytest
 
 from consumer.engine import events as ev
 from kproto.error_codes import ErrorCode
+from kproto.errors import NotAuthorized
+from kproto.group.subscription import TopicPartition
 from kproto.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from kproto.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from kproto.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -50,6 +59,8 @@ def refusal(request: Any, code: ErrorCode) -> Any:
             for topic in request.topics
         ]
         return ListOffsetsResponse(topics=listed)
+    if isinstance(request, OffsetFetchRequest):
+        return offsets_refused(request, code)
     ends = [
         OffsetForLeaderTopicResult(
             topic=topic.topic,
@@ -58,6 +69,29 @@ def refusal(request: Any, code: ErrorCode) -> Any:
         for topic in request.topics
     ]
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=ends)
+
+
+def offsets_refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    groups = [
+        OffsetFetchResponseGroup(
+            group_id=group.group_id,
+            topics=[
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetFetchResponsePartitions(
+                            partition_index=one, committed_offset=-1, metadata="", error_code=code
+                        )
+                        for one in topic.partition_indexes
+                    ],
+                )
+                for topic in group.topics or ()
+            ],
+        )
+        for group in request.groups
+    ]
+    return OffsetFetchResponse(groups=groups)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -71,17 +105,38 @@ def test_offsets_that_a_leader_does_not_tell_are_asked_for_together_again(code: 
     assert [len(one.topics[0].partitions) for one in world.asked(a, ListOffsetsRequest)] == [MANY, MANY]
 
 
-@pytest.mark.parametrize("code", CODES)
-def test_positions_that_a_leader_does_not_check_are_checked_together_again(code: ErrorCode) -> None:
-    world = World({"t": MANY})
-    every = [tp("t", one) for one in range(MANY)]
+def committed(world: World, every: list[TopicPartition]) -> None:
+    """With epochs, which whoever reads on has to check."""
     before = world.consumer(group_id="g")
     before.assign(dict.fromkeys(every, 0))
     before.do(ev.Commit("c", dict.fromkeys(every, (0, 0, "")), 5000))
     assert world.run(until=lambda: "c" in before.done)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_positions_that_a_leader_does_not_check_are_checked_together_again(code: ErrorCode) -> None:
+    world = World({"t": MANY})
+    every = [tp("t", one) for one in range(MANY)]
+    committed(world, every)
     refused_once(world, OffsetForLeaderEpochRequest, code)
     a = world.consumer(group_id="g")
     a.assign(dict.fromkeys(every))
     world.run(3000)
     asked = world.asked(a, OffsetForLeaderEpochRequest)
     assert [len(one.topics[0].partitions) for one in asked] == [MANY, MANY]
+
+
+@pytest.mark.parametrize("kind", [ListOffsetsRequest, OffsetForLeaderEpochRequest, OffsetFetchRequest])
+def test_partitions_that_one_answer_refuses_are_one_error(kind: type) -> None:
+    """As Java's TopicAuthorizationException; it was one error in one poll for each."""
+    world = World({"t": MANY})
+    every = [tp("t", one) for one in range(MANY)]
+    if kind is OffsetForLeaderEpochRequest:
+        committed(world, every)
+    refused_once(world, kind, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    a = world.consumer(auto_offset_reset="earliest", group_id="g", enable_auto_commit=False)
+    a.assign(dict.fromkeys(every))
+    assert world.run(5_000, until=lambda: bool(a.errors))
+    world.run(2_000)
+    assert [type(error) for error in a.errors] == [NotAuthorized]
+    assert f"t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7, t-8, t-9 and {MANY - 10} more" in str(a.errors[0])
