@@ -124,6 +124,21 @@ def test_what_the_group_committed_is_asked_again_when_a_partition_is_left_out() 
     assert said[-1] == "the answer to OffsetFetch doesn't mention t-0"
 
 
+@pytest.mark.parametrize(
+    ("code", "found_again"),
+    [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, []), (ErrorCode.NOT_COORDINATOR, [COORDINATOR])],
+)
+def test_a_coordinator_is_looked_up_again_only_where_it_is_none_any_more(
+    code: ErrorCode, found_again: list[Message]
+) -> None:
+    """As Java's: one that is still reading is asked again itself."""
+    plan = plans.committed_offsets(known(), "g", [P0], clock)
+    refused = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)])
+    _, said = play(plan, COORDINATOR, refused, *found_again, refused)
+    assert said.count("FindCoordinator") == 1 + len(found_again)
+    assert said.count("OffsetFetch") == 2
+
+
 def test_a_produce_that_the_answer_leaves_out_is_an_error_by_name() -> None:
     plan = plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):

@@ -9,7 +9,7 @@ from kproto.group.subscription import TopicPartition
 from kproto.messages.offset_commit import OffsetCommitResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse
 
-from ..answers import OFFSET_COMMIT, OFFSET_FETCH
+from ..answers import OFFSET_COMMIT, OFFSET_FETCH, Do, to_do
 from ..metadata import ClusterView
 from ..requests import (
     CommittedOffset,
@@ -93,9 +93,11 @@ def committed_offsets(
         bad = [(partition, value) for partition, value in told.items() if isinstance(value, int)]
         if code:
             yield try_again(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
+            coordinator = None if to_do(OFFSET_FETCH, code) is Do.find else node
         elif bad:
             yield try_again(OFFSET_FETCH, bad[0][1], "OffsetFetch", f"group {group!r}, {bad[0][0]}")
             yield from _look_again(view, dict(bad), clock)
+            coordinator = node
         elif unsaid := set(wanted or ()) - told.keys():
             yield left_out("OffsetFetch", min(unsaid))
         else:
