@@ -359,7 +359,8 @@ class Committer:
             return
         states = {p: state for p, state in self.consumed().items() if not state.revoking}
         self._auto_at = core.now + max(1, core.options.auto_commit_interval_ms)
-        if not states or (self._standing.in_group and self._standing.identity is None):
+        lost = self._standing.in_group and self._standing.identity is None
+        if not states or lost or self._standing.hopeless is not None:
             return
         self._auto_open = True
         self._enqueue(offsets_of(states), core.options.request_timeout_ms, self._committed_in_time, trim=True)
@@ -439,6 +440,10 @@ class Committer:
                     self._need_metadata()
                 self._again(commit, why, error)
             case _:
+                by_itself = commit.once or (commit.trim and commit.only_as is None)
+                if isinstance(error, Fenced) and self._core.options.as_java and by_itself:
+                    # ConsumerCoordinator.asyncCommitFenced: from now on each poll says so, and each commit.
+                    self._standing.over = error
                 self._end(commit, error)
 
     def _in_vain(self, partitions: Iterable[TopicPartition], why: str) -> None:

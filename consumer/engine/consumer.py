@@ -137,6 +137,12 @@ class Engine:
                 compiled(event.pattern)
             except re.error as error:
                 raise ConfigError("pattern", event.pattern, f"a regular expression ({error})") from None
+        wants = self.group.interests
+        if self.options.as_java and wants.any and (wants.pattern is None) != (event.pattern is None):
+            kind = "topics are" if wants.pattern is None else "a pattern is"
+            raise IllegalState(
+                f'{kind} subscribed, and policy="java" takes topics or a pattern; unsubscribe() first'
+            )
         self.group.subscribe(event.topics, event.pattern)
 
     def assign(self, event: ev.Assign) -> None:
@@ -181,7 +187,8 @@ class Engine:
         if self._serve() or self.group.busy:
             return
         # Errors and records in turn: neither hides the other, however many there are.
-        error = None if self._raised else self._error(again=False)
+        over = self.standing.hopeless is not None
+        error = None if self._raised and not over else self._error(again=over)
         if error is None:
             rows = [] if event.columns else self.deliveries.rows(event.limit)
             columns = self.deliveries.columns() if event.columns else []
@@ -200,7 +207,7 @@ class Engine:
     def poll(self, event: ev.Poll, now: int) -> None:
         """A poll that changes nothing but where the application is: nobody has to look at anything."""
         core = self.core
-        if now >= self.calm_until or not self.group.steady or core.errors:
+        if now >= self.calm_until or not self.group.steady or core.errors or self.standing.over is not None:
             return
         if not self.deliveries.holds(event.limit):
             return

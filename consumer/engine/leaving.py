@@ -64,6 +64,7 @@ class Leaving:
             self._group.unsubscribe()
         else:
             options = self._core.options
+            self._group.unsubscribe_by_hand()
             self._saving = True
             self._save(list(self._core.partitions), options.request_timeout_ms, self._saved)
             self._core.partitions.clear()

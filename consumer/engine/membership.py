@@ -105,6 +105,7 @@ class Membership:
         self._due_known = False
         self._in_vain: set[str] = set()  # requests that were refused last, and assignments that were none
         self._seeks = Seeks(core.options.max_poll_interval_ms)
+        self._unsubscribed = False  # from what was assigned by hand, before there was a member
 
     @property
     def member(self) -> Member | None:
@@ -115,6 +116,10 @@ class Membership:
     def subscribe(self, topics: frozenset[str], pattern: str | None) -> None:
         if self.member is None:
             self._standing.member = self._made()
+            if self._coordinator.node is not None:
+                self.feed(machine.CoordinatorFound(self._coordinator.node))
+            if self._unsubscribed:
+                self.feed(machine.Unsubscribe())
         self._standing.place = Place.group
         self.interests.become(topics, pattern)
         self._committer.start_timer()
@@ -141,6 +146,10 @@ class Membership:
                 spread=self._core.backoff.spread,
             )
         )
+
+    def unsubscribe_by_hand(self) -> None:
+        """There was no group to leave, but a member says so when it joins."""
+        self._unsubscribed = True
 
     def unsubscribe(self) -> None:
         """Starts letting go; `settled` says when it is over."""
@@ -183,7 +192,7 @@ class Membership:
         """
         failure = self._failure
         untold = failure is not None and (type(failure), str(failure)) in self._core.errors
-        waits = self._in_poll and self._running is None and not untold
+        waits = self._in_poll and self._running is None and not untold and self._standing.over is None
         self.feed(machine.PollBegan() if waits else machine.PollEnded())
 
     @property
@@ -376,7 +385,8 @@ class Membership:
                 core.report("rejoining", owned=core.partitions, reason=reason)
             case machine.Fatal(error=error, final=final):
                 error = helpful(error)
-                self._standing.over = error if final else None
+                if final:
+                    self._standing.over = error
                 self._failure = error
                 core.fail(error)
             case machine.Left():

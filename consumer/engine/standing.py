@@ -26,7 +26,8 @@ class Standing:
     def __init__(self) -> None:
         self.place = Place.nowhere
         self.member: Member | None = None
-        # Why the member will never join again; every poll says so, as silence would look like an empty topic.
+        # Why the member will never join again, or commit (as Java); every poll says so, as silence would look
+        # like an empty topic.
         self.over: KprotoError | None = None
 
     @property

@@ -233,6 +233,11 @@ def _unsubscribe(member: Member, event: Unsubscribe, now: int, out: Out) -> None
     let_go_then(member, S.unsubscribing, UNSUBSCRIBED, now, out)
 
 
+def _leave_before_joining(member: Member, event: Unsubscribe, now: int, out: Out) -> None:
+    """There is nothing to leave; but the first JoinGroup says, as Java's, that it comes after a leave."""
+    member.reason = LEFT_BY_ITSELF
+
+
 def _forget_topics(member: Member, event: Unsubscribe, now: int, out: Out) -> None:
     member.topics, member.pattern = frozenset(), None
 
@@ -406,7 +411,14 @@ _MEMBER = (S.unjoined, S.releasing, S.joining, *_JOINED)
 
 TABLE: dict[str, dict[MemberState, Handler]] = {
     "Subscribe": _only(_subscribe, S.idle, *_MEMBER, S.dropped, S.failed, S.unsubscribing),
-    "Unsubscribe": _only(_unsubscribe, *_MEMBER, S.dropped, S.failed, unsubscribing=_forget_topics),
+    "Unsubscribe": _only(
+        _unsubscribe,
+        *_MEMBER,
+        S.dropped,
+        S.failed,
+        idle=_leave_before_joining,
+        unsubscribing=_forget_topics,
+    ),
     "RequestRejoin": _only(_request_rejoin, S.stable, S.adopting),
     "PollBegan": _row(_poll_began, dropped=_poll_began_again, failed=_poll_began_again),
     "PollEnded": _row(_poll_ended),

@@ -245,7 +245,9 @@ def sync_answered(member: Member, event: Received, now: int, out: Out) -> None:
     elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         join_later(member, java_name(code), now, member.config.retry_backoff_ms)
     else:
-        fail(member, error(code, "SyncGroup", member.config), java_name(code), out)
+        # Of the others Java's SyncGroup knows none by name.
+        name = java_name(code) if code == ErrorCode.GROUP_AUTHORIZATION_FAILED else JAVA_OTHER
+        fail(member, error(code, "SyncGroup", member.config), name, out)
     not_for_ever_at_once(member, now)
 
 

@@ -24,9 +24,6 @@ from .subscription import TopicPartition
 
 LEAVE_SEVERAL = 3
 
-# How Java's reasons name the requests whose answers fence (AbstractCoordinator).
-HEARD_FROM = {"Heartbeat": "HEARTBEAT", "OffsetCommit": "OFFSET_COMMIT"}
-
 # Letting go
 
 
@@ -173,9 +170,10 @@ def fence(member: Member, request: str, out: Out) -> None:
     code = ErrorCode.FENCED_INSTANCE_ID
     final = not member.config.policy.fenced_join_again
     reason = FAILED_WITH.format(JAVA_EXCEPTIONS[code])
-    if not final and request in HEARD_FROM:
-        reason = ENCOUNTERED.format(code.name, HEARD_FROM[request])
-    forget_membership(member, reason, keep_id=False)
+    refused = request != "Heartbeat"  # a JoinGroup or SyncGroup, that is: Java's goes on as whom it was
+    if not final and not refused:
+        reason = ENCOUNTERED.format(code.name, "HEARTBEAT")
+    forget_membership(member, reason, keep_id=not final and refused)
     if member.owned:
         let_go(member, member.owned, True, member.reason, out)
     if final:

@@ -51,7 +51,9 @@ def commit_answered(member: Member, event: CommitAnswered, now: int, out: Out) -
         if member.state in (S.stable, S.adopting):
             want_rejoin(member, COMMIT_WHILE_REBALANCING)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
-        fence(member, "OffsetCommit", out)
+        # Java's only has its commit raise: whether it is a member still is the next heartbeat's to say.
+        if not member.config.policy.fenced_join_again:
+            fence(member, "OffsetCommit", out)
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         encountered(member, code, "OFFSET_COMMIT", out)
 

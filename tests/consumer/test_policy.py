@@ -13,7 +13,7 @@ from consumer.engine import events as ev
 from consumer.engine import plans
 from consumer.options import consumer_options
 from kproto.error_codes import ErrorCode
-from kproto.errors import CommitFailed, Fenced, Retriable, UnknownTopic
+from kproto.errors import CommitFailed, Fenced, IllegalState, Retriable, UnknownTopic
 from kproto.messages.find_coordinator import FindCoordinatorRequest
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest
@@ -333,6 +333,76 @@ def test_a_commit_of_a_topic_that_the_coordinator_does_not_know_is_sent_again_as
     token = story.member.commit({tp("t", 0): 4})
     world.run(3_000)
     assert isinstance(story.member.done[token][1], UnknownTopic if fails else type(None))
+
+
+def test_a_fenced_commit_is_raised_and_the_member_stays_until_its_heartbeat_says_so() -> None:
+    """ConsumerCoordinator.OffsetCommitResponseHandler: the commit fails, and changes nothing else."""
+    world = World({"t": 1})
+    story = reading(world, **JAVA, group_instance_id="one")
+    joins = len(world.asked(story.member, JoinGroupRequest))
+    refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
+    token = story.member.commit({tp("t", 0): 4})
+    world.run(3_000)
+    assert isinstance(story.member.done[token][1], Fenced)
+    assert (story.member.errors, story.member.heard("lost")) == ([], [])
+    assert len(world.asked(story.member, JoinGroupRequest)) == joins
+
+
+@pytest.mark.parametrize("by_time", [True, False], ids=["by time", "commit_async"])
+def test_a_fenced_commit_that_nobody_waits_for_is_raised_by_every_poll(by_time: bool) -> None:
+    """ConsumerCoordinator.asyncCommitFenced. Nothing more is read, or committed, or joined."""
+    world = World({"t": 1})
+    options = {**JAVA, "auto_commit_interval_ms": 2_000, "enable_auto_commit": by_time}
+    story = reading(world, **options, group_instance_id="one")
+    member = story.member
+    joins = len(world.asked(member, JoinGroupRequest))
+    refuse_one_commit(world, ErrorCode.FENCED_INSTANCE_ID)
+    if not by_time:
+        member.do(ev.Commit("token", {tp("t", 0): (4, None, "")}, 5_000, once=True))
+    assert world.run(5_000, until=lambda: bool(member.errors))
+    commits = len(world.asked(member, OffsetCommitRequest))
+    world.write("t", 0, "more")
+    world.run(5_000)
+    assert len(member.errors) > 3
+    assert {type(error) for error in member.errors} == {Fenced}
+    token = member.commit({tp("t", 0): 4})
+    world.run(100)
+    assert isinstance(member.done[token][1], Fenced)
+    assert (len(member.records), member.heard("lost")) == (10, [])
+    assert len(world.asked(member, OffsetCommitRequest)) == commits
+    assert len(world.asked(member, JoinGroupRequest)) == joins
+
+
+@pytest.mark.parametrize(("options", "again"), [(JAVA, False), (OURS, True)])
+def test_topics_and_a_pattern_exclude_each_other_as_java(options: dict[str, Any], again: bool) -> None:
+    world = World({"t": 1})
+    member = reading(world, **options).member
+    for topics, pattern in ((), "t.*"), (("t",), None):
+        if again:
+            member.subscribe(*topics, pattern=pattern)
+        else:
+            with pytest.raises(IllegalState, match="subscribed, and policy="):
+                member.subscribe(*topics, pattern=pattern)
+        member.unsubscribe()
+        world.run(1_000)
+        member.subscribe(*topics, pattern=pattern)
+        assert world.run(until=lambda: member.owns() == {tp("t", 0)})
+
+
+@pytest.mark.parametrize("options", [JAVA, OURS])
+def test_who_read_by_hand_before_joins_where_it_committed(options: dict[str, Any]) -> None:
+    """And says as Java's that it has left before: any unsubscribe leaves the group."""
+    world = World({"t": 1})
+    member = world.consumer(**options)
+    member.assign({tp("t", 0): None})
+    world.run(1_000)
+    member.unsubscribe()
+    world.run(1_000)
+    member.subscribe("t")
+    assert world.run(until=lambda: member.owns() == {tp("t", 0)})
+    assert len(world.asked(member, FindCoordinatorRequest)) == 1
+    first = world.asked(member, JoinGroupRequest)[0]
+    assert first.reason == "consumer pro-actively leaving the group"
 
 
 def refuse_one_commit(world: World, code: ErrorCode) -> None:

@@ -360,6 +360,22 @@ def test_the_poll_after_a_fatal_error_tries_again_and_says_why() -> None:
     assert solo.request(JoinGroupRequest).reason == "rebalance failed due to GroupMaxSizeReachedException"
 
 
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "GroupAuthorizationException"),
+        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "KafkaException"),
+        (ErrorCode.REQUEST_TIMED_OUT, "KafkaException"),
+    ],
+)
+def test_the_poll_after_a_sync_that_is_refused_says_what_java_calls_it(code: ErrorCode, name: str) -> None:
+    """AbstractCoordinator.SyncGroupResponseHandler, as Java 4.3.1 was seen to say it."""
+    solo = Solo().syncing()
+    solo.answer_sync(code=code)
+    solo.poll()
+    assert solo.request(JoinGroupRequest).reason == f"rebalance failed due to {name}"
+
+
 def test_a_member_that_fails_to_rejoin_gives_up_what_it_owned() -> None:
     solo = Solo(COOPERATIVE).stable()
     solo.tell(RequestRejoin("because"))

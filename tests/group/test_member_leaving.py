@@ -167,14 +167,53 @@ def test_a_member_that_may_fight_back_joins_again_at_the_next_poll(state: str) -
     """Java's: the exception is thrown by one poll; the next one calls lost and joins again with no id."""
     solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
     solo.said.clear()
-    solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0)
+    member = solo.member
+    beat = HeartbeatRequest(
+        group_id="g", generation_id=member.generation or 0, member_id=member.member_id, group_instance_id="i"
+    )
+    solo.answer_heartbeat(ErrorCode.FENCED_INSTANCE_ID, beat)
     assert (solo.state, solo.take(Fatal).final) == (MemberState.failed, False)
     assert solo.take(Lose).partitions == parts("t", 0, 1)
     solo.poll()
     solo.let_go()
     request = solo.request(JoinGroupRequest)
-    reason = "encountered FENCED_INSTANCE_ID from OFFSET_COMMIT response"
+    reason = "encountered FENCED_INSTANCE_ID from HEARTBEAT response"
     assert (request.member_id, request.reason) == ("", reason)
+
+
+@pytest.mark.parametrize("state", HELD)
+def test_a_commit_that_is_fenced_changes_nothing_where_the_member_may_fight_back(state: str) -> None:
+    """ConsumerCoordinator.OffsetCommitResponseHandler: it raises; the next heartbeat says what is so."""
+    solo = in_state(state, group_instance_id="i", policy=Policy(fenced_join_again=True))
+    solo.said.clear()
+    assert solo.answer_commit(ErrorCode.FENCED_INSTANCE_ID, solo.member.generation or 0) == []
+    assert solo.state.value == state
+
+
+@pytest.mark.parametrize("phase", ["join", "sync"])
+def test_a_refused_join_that_is_fenced_is_asked_again_by_the_same_member(phase: str) -> None:
+    """As Java's, whose JoinGroup is fenced again then: the other process is left alone."""
+    solo = Solo(group_instance_id="i", policy=Policy(fenced_join_again=True))
+    solo.stable().tell(RequestRejoin("because"))
+    solo.let_go()
+    if phase == "join":
+        solo.answer_join(ErrorCode.FENCED_INSTANCE_ID)
+    else:
+        solo.answer_join(generation=2)
+        solo.answer_sync(code=ErrorCode.FENCED_INSTANCE_ID)
+    assert not solo.take(Fatal).final
+    solo.said.clear()
+    solo.poll()
+    request = solo.request(JoinGroupRequest)
+    reason = "rebalance failed due to FencedInstanceIdException"
+    assert (request.member_id, request.reason) == ("me", reason)
+
+
+def test_who_unsubscribes_before_it_ever_joined_says_so_when_it_joins() -> None:
+    """Java's unsubscribe resets its member and asks for a rejoin, whatever it was before."""
+    solo = Solo()
+    solo.tell(Unsubscribe())
+    assert solo.joining().request(JoinGroupRequest).reason == "consumer pro-actively leaving the group"
 
 
 @pytest.mark.parametrize("request_kind", [JoinGroupRequest, SyncGroupRequest])
