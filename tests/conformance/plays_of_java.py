@@ -294,48 +294,6 @@ def a_commit_for_what_another_one_has(stage: Stage) -> None:
     a.close()
 
 
-def refused_commits(stage: Stage, *codes: int) -> None:
-    """Each code twice: for a commit that is waited for, and for one that isn't, which is not sent again."""
-    a = by_hand(stage)
-    ask(a, "pause", f"seek {stage.topic}:0:3", f"seek {stage.topic}:1:3")
-    for number, code in enumerate(codes, 1):
-        stage.inject("A", "OffsetCommit", code)
-        ask(a, "commit")
-        stage.inject("A", "OffsetCommit", code)
-        ask(a, "commit-async")
-        polled(a, "commit ", times=2 * number)
-    ask(a, "commit")
-    a.close()
-
-
-def commits_whose_coordinator_moves(stage: Stage) -> None:
-    refused_commits(stage, 15, 16)
-
-
-def commits_that_may_pass_later(stage: Stage) -> None:
-    refused_commits(stage, 3, 7, 14)
-
-
-def commits_that_are_refused_for_good(stage: Stage) -> None:
-    refused_commits(stage, 28, 29, 30)
-
-
-def a_commit_for_no_partition_of_the_topic(stage: Stage) -> None:
-    """It may be there soon."""
-    a = by_hand(stage)
-    ask(a, f"commit-at {stage.topic}:9:5")
-    a.close()
-
-
-def a_join_that_is_refused(stage: Stage) -> None:
-    """Each refusal is raised by one poll, and the next one joins again."""
-    stage.inject("A", "JoinGroup", 23, 24, 30, 81)
-    a = stage.member("A", **BY_HAND)
-    ask(a, f"subscribe {stage.topic}")
-    polled(a, "assigned")
-    a.close()
-
-
 def commits_of_callbacks(stage: Stage, assignors: str) -> None:
     stage.produce(20)
     conf = {"auto_commit": False, "commit_in_revoke": True, "assignors": [assignors]}
@@ -402,6 +360,32 @@ def a_partition_that_comes_later(stage: Stage) -> None:
     a.close()
 
 
+def topics_or_a_pattern(stage: Stage) -> None:
+    """Neither takes the other's place."""
+    a = stage.subscribed("A", auto_commit=False)
+    a.say(f"pattern {stage.topic}.*")
+    a.until("error")
+    ask(a, "unsubscribe")
+    a.say(f"pattern {stage.topic}.*")
+    a.until("assigned")
+    a.say(f"subscribe {stage.topic}")
+    a.until("error")
+    stage.pause(0.3)
+    a.close()
+
+
+def subscribe_after_assign(stage: Stage) -> None:
+    stage.produce(6)
+    t = stage.topic
+    a = stage.member("A", **BY_HAND)
+    ask(a, f"assign {t}:0")
+    polled(a, f"R {t}:0 2")
+    ask(a, "commit", "unsubscribe", f"subscribe {t}")
+    polled(a, "assigned")
+    ask(a, "unsubscribe", f"assign {t}:1", "poll-once 200", "commit")
+    a.close()
+
+
 PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
     one.__name__.replace("_", "-"): one
     for one in (
@@ -428,15 +412,12 @@ PLAYS_OF_JAVA: Final[Mapping[str, Play]] = {
         out_of_range_none,
         a_rebalance_that_is_asked_for,
         a_commit_for_what_another_one_has,
-        commits_whose_coordinator_moves,
-        commits_that_may_pass_later,
-        commits_that_are_refused_for_good,
-        a_commit_for_no_partition_of_the_topic,
-        a_join_that_is_refused,
         commits_of_eager_callbacks,
         commits_of_cooperative_callbacks,
         close_in_a_rebalance,
         another_assignment_by_hand,
         a_partition_that_comes_later,
+        topics_or_a_pattern,
+        subscribe_after_assign,
     )
 }

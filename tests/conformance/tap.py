@@ -158,7 +158,7 @@ class Tap:
         """Write a request down; the bytes of its answer, if the broker isn't asked."""
         api, correlation = API_NAMES[envelope.header.request_api_key], envelope.header.correlation_id
         heard = Heard(envelope.header.client_id or "", api, envelope)
-        if api in GROUP or api in ("Metadata", "ListOffsets", "OffsetForLeaderEpoch") or api in self.also:
+        if api in GROUP or api in _LOOK_UP or api in self.also:
             self.all.append(heard)
             refusals = self.refusals.get((heard.client, api))
             if refusals:
@@ -252,6 +252,42 @@ def told(heard: Iterable[Heard], leave_out: Iterable[str] = ()) -> list[str]:
     return lines
 
 
+def looked_up(heard: Iterable[Heard]) -> dict[str, set[str]]:
+    """By its API, what was asked of leaders and of any broker: which partitions together, at which offsets
+    and epochs, and which topics. How often depends on the moment.
+    """
+    found: dict[str, set[str]] = {}
+    for one in heard:
+        if one.api in _LOOK_UP:
+            found.setdefault(one.api, set()).add(f"v{one.envelope.version} {_LOOK_UP[one.api](one.request)}")
+    return found
+
+
+def _list(request: Any) -> str:
+    asked = [
+        f"{topic.name}:{one.partition_index}@{one.timestamp}/e{one.current_leader_epoch}"
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    return f"isolation={request.isolation_level} {' '.join(sorted(asked))}"
+
+
+def _epochs(request: Any) -> str:
+    asked = [
+        f"{topic.topic}:{one.partition}/e{one.leader_epoch} of e{one.current_leader_epoch}"
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    return " ".join(sorted(asked))
+
+
+def _metadata(request: Any) -> str:
+    return "all" if request.topics is None else " ".join(sorted(one.name or "?" for one in request.topics))
+
+
+_LOOK_UP = {"Metadata": _metadata, "ListOffsets": _list, "OffsetForLeaderEpoch": _epochs}
+
+
 def _merged(before: str, line: str) -> list[str]:
     """Two commits of one member in a row are one: how records spread over polls and ticks is chance."""
     head, _, more = line.partition(" t-")
@@ -264,7 +300,7 @@ def _merged(before: str, line: str) -> list[str]:
 
 
 def _line(one: Heard, names: dict[str, str]) -> str | None:
-    if one.api in ("Metadata", "ListOffsets", "OffsetForLeaderEpoch"):
+    if one.api in _LOOK_UP:
         return None
     code = _error(one.answer)
     if one.api == "Heartbeat" and (code == 0 or one.answer is None):

@@ -17,11 +17,13 @@ from consumer import Cluster, Producer
 from tests.conformance import originals
 from tests.conformance.plays import PLAYS, only_half
 from tests.conformance.plays_of_java import PLAYS_OF_JAVA
-from tests.conformance.tap import Tap
+from tests.conformance.plays_of_refusals import PLAYS_OF_REFUSALS
+from tests.conformance.tap import Heard, Tap, looked_up
 from tests.conformance.test_clients_like_originals import TRIES, keep, played
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
 
+OF_APPLICATIONS = {**PLAYS_OF_JAVA, **PLAYS_OF_REFUSALS}
 AS_JAVA = {"policy": "java", "assignors": ["range", "cooperative-sticky"]}
 
 
@@ -39,19 +41,35 @@ def test_a_consumer_as_java_says_what_java_says(
     assert said(ours) == said(theirs)
 
 
-@pytest.mark.parametrize("play", PLAYS_OF_JAVA)
+@pytest.mark.parametrize("play", OF_APPLICATIONS)
 def test_an_application_of_a_consumer_as_java_is_told_what_java_tells(
     play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
-    only_half(play, PLAYS_OF_JAVA)
-    acts = PLAYS_OF_JAVA[play]
+    only_half(play, OF_APPLICATIONS)
+    acts = OF_APPLICATIONS[play]
     for _ in range(TRIES):
+        start = len(tapped.all)
         theirs = played("java", originals.program("java"), play, tapped, operators, acts)
+        middle = len(tapped.all)
         ours = played("java", OURS, play, tapped, operators, acts)
         keep("consumer", play, theirs=theirs, ours=ours)
-        if (said(ours), heard(ours, play)) == (said(theirs), heard(theirs, play)):
+        javas = sought(tapped.all[start:middle])
+        # Java's closes before it has asked; ours asks as soon as something is assigned.
+        found = {key: asked for key, asked in sought(tapped.all[middle:]).items() if key in javas}
+        if (said(ours), heard(ours, play), found) == (said(theirs), heard(theirs, play), javas):
             return
     assert (said(ours), heard(ours, play)) == (said(theirs), heard(theirs, play))
+    assert found == javas
+
+
+def sought(everything: list[Heard]) -> dict[str, set[str]]:
+    """What each member asked of leaders, and which topics of any broker."""
+    found: dict[str, set[str]] = {}
+    for client in {one.client for one in everything if "-" in one.client}:
+        name, _, run = client.partition("-")
+        for api, asked in looked_up(one for one in everything if one.client == client).items():
+            found[f"{name} {api}"] = {line.replace(f"-{run}", "") for line in asked}
+    return found
 
 
 FORGOTTEN = {"close-with-a-pending-commit": "commit ok"}
