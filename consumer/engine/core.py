@@ -386,6 +386,14 @@ class MetadataKeeper:
 
     def _look_at_errors(self, response: MetadataResponse) -> None:
         core = self._core
+        left_out = (self._asked or frozenset()) & self.topics - {topic.name for topic in response.topics}
+        for unsaid in sorted(left_out):
+            core.refused("Metadata", f"topic {unsaid!r}: the answer leaves it out", again=unsaid in self._odd)
+            self._odd.add(unsaid)
+            if self._whole:
+                self.need()
+            else:
+                self._look_later(unsaid, core.backoff.after(self._looks.get(unsaid, 0)))
         for topic in response.topics:
             name = topic.name
             if name is None or name not in self.topics:

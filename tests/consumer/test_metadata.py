@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from consumer.engine.metadata import BELIEVED, BrokerAddress, ClusterView, metadata_request
 from kproto.messages.metadata import (
     MetadataRequest,
@@ -151,3 +153,56 @@ def test_a_leader_that_came_back_elsewhere_is_asked_where_the_old_one_says() -> 
     assert world.run(5_000, until=lambda: known.brokers[2].host == "broker2")
     assert known.updated_at == read_at
     assert world.run(5_000, until=lambda: a.values() == ["x", "y"])
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_topic_that_an_answer_leaves_out_is_told_and_asked_for_again(group: str | None) -> None:
+    """A consumer had nothing of it, without a word, until the metadata were old: for five minutes."""
+    world = World({"t": 1})
+    world.write("t", 0, "x")
+    a = world.consumer(group_id=group, auto_offset_reset="earliest")
+
+    brokers = [
+        MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port) for one in world.nodes.values()
+    ]
+
+    def leave_out(client: Any, request: Any, version: int) -> MetadataResponse | None:
+        if not isinstance(request, MetadataRequest):
+            return None
+        return MetadataResponse(brokers=brokers, controller_id=1, topics=[])
+
+    world.tamper = leave_out
+    a.subscribe("t") if group else a.assign({tp("t", 0): None})
+    world.run(20_000)
+    assert "topic 't': the answer leaves it out" in a.heard("refused")[0].reason
+    assert len(world.asked(a, MetadataRequest)) <= 40
+    world.tamper = None
+    assert world.run(5_000, until=lambda: a.values() == ["x"])
+
+
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+def test_a_topic_that_an_answer_leaves_out_is_asked_for_again_by_who_sends(
+    transactional_id: str | None,
+) -> None:
+    world = World({"t": 1})
+    producer = world.producer(transactional_id=transactional_id)
+    if transactional_id is not None:
+        machine = producer.engine.transactions
+        assert machine is not None
+        wish = machine.call("begin")
+        producer.tick()
+        assert world.run(until=lambda: wish.done)
+    brokers = [
+        MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port) for one in world.nodes.values()
+    ]
+    world.tamper = lambda client, request, version: (
+        MetadataResponse(brokers=brokers, controller_id=1, topics=[])
+        if isinstance(request, MetadataRequest)
+        else None
+    )
+    assert producer.send("t", "x", partition=0) is None
+    producer.tick()
+    world.run(20_000)
+    assert 3 <= len(world.asked(producer, MetadataRequest)) <= 40
+    world.tamper = None
+    assert producer.deliver("t", "x", partition=0) is not None
