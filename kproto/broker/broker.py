@@ -24,7 +24,7 @@ from .call import Call, Node, Parked
 from .cluster import Cluster
 from .failing import fail
 from .security.acls import Acls
-from .security.door import ANONYMOUS, Door
+from .security.door import ANONYMOUS, At, Door
 from .security.users import Users
 from .sessions import Sessions
 from .settings import Settings
@@ -139,6 +139,11 @@ class Broker:
         """Bytes of requests that wait on this connection; the shell stops reading when there are many."""
         connection = self.connections.get(conn)
         return connection.waiting_bytes if connection else 0
+
+    def has_let_in(self, conn: int) -> bool:
+        """Is it known who is on this connection, which wants that?"""
+        connection = self.connections.get(conn)
+        return connection is not None and connection.door is not None and connection.door.at is At.inside
 
     def answer(self, conn: int, response: Message) -> None:
         """Answer the request that this connection waits for; nothing when the connection is gone."""

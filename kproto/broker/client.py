@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ..errors import FrameError
 from ..wire.frame import Frames, frame
 from .machine import Received, Sent
+from .security.door import MOST_OUTSIDE
 from .security.pipe import Pipe, TlsBroken
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ class Client(asyncio.Protocol):
         self.listener = listener
         self.pipe = pipe
         self._patience: asyncio.TimerHandle | None = None  # with a handshake, or its end
-        self._frames = Frames(shell.broker.settings.socket_request_max_bytes)
+        self._stranger = listener.startswith("SASL")  # of whom nothing long is even collected
+        self._frames = Frames(
+            MOST_OUTSIDE if self._stranger else shell.broker.settings.socket_request_max_bytes
+        )
         self._full = False  # nobody reads our answers fast enough
         self._unsent = False  # `Sent` is due when that is over
         # Requests that came, and that the broker has not been given: it gets one when it took the one before.
@@ -112,6 +116,9 @@ class Client(asyncio.Protocol):
         self.transport.close()
 
     def _plain_received(self, data: bytes) -> None:
+        if self._stranger and self._shell.broker.has_let_in(self.conn):
+            self._stranger = False
+            self._frames.max_size = self._shell.broker.settings.socket_request_max_bytes
         try:
             for body in self._frames.feed(data):
                 self._bodies.append(body)

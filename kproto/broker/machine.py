@@ -35,11 +35,8 @@ from .handlers.api_versions import API_VERSIONS, unsupported_api_versions
 from .handlers.authorized import gate
 from .handlers.index import HANDLERS
 from .handlers.lookup import find_partition
-from .security.door import ANONYMOUS, At, Door
+from .security.door import ANONYMOUS, MOST_OUTSIDE, At, Door
 from .topics import MAX_PARTITIONS, Partition, grow
-
-# sasl.server.max.receive.size: the largest message of a client that nobody knows yet.
-MOST_OUTSIDE: Final = 524_288
 
 
 class Connected(NamedTuple):

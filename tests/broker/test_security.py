@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -337,6 +339,22 @@ def test_a_large_message_of_a_stranger_is_not_even_looked_at() -> None:
     stage = Stage()
     stage.step(Received(1, bytes(600_000), RANDOM))
     assert stage.closed == "600000 bytes from a client that was not authenticated"
+
+
+def test_nothing_long_is_collected_of_a_stranger_and_all_of_who_is_known() -> None:
+    listen = ["SASL_PLAINTEXT://127.0.0.1:0"]
+    with running({"t": 1}, listen=listen, users={"alice": PASSWORD}) as server:
+        host, _, port = server.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(struct.pack(">i", 524_289))
+            assert line.recv(1) == b""
+        login: dict[str, Any] = {
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "alice",
+            "sasl_password": PASSWORD,
+        }
+        with Producer(server.bootstrap, security_protocol="SASL_PLAINTEXT", **login) as producer:
+            assert producer.send("t", bytes(600_000)).result(30).offset == 0
 
 
 def test_nothing_shows_a_password() -> None:

@@ -31,6 +31,8 @@ API_VERSIONS: Final = 18
 HANDSHAKE: Final = 17
 AUTHENTICATE: Final = 36
 ANONYMOUS: Final = "User:ANONYMOUS"
+# sasl.server.max.receive.size: the largest message of a client that nobody knows yet.
+MOST_OUTSIDE: Final = 524_288
 # KafkaChannel's MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS: from one renewal's handshake to the next one's.
 RENEWAL_INTERVAL_MS: Final = 1_000
 
