@@ -170,7 +170,9 @@ class Commands:
 
 
 def say(*words: object) -> None:
-    print(f"{time.time():.6f}", *words, flush=True)
+    """A line, in one piece: a future's callback may say another one at the same moment."""
+    sys.stdout.write(" ".join([f"{time.time():.6f}", *map(str, words)]) + "\n")
+    sys.stdout.flush()
 
 
 def written(partitions: Iterable[TopicPartition]) -> str:

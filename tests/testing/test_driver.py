@@ -22,7 +22,7 @@ from kproto.clients import contract as c
 from kproto.clients.index import CLIENTS
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest
-from kproto.testing.driver import WORDS, Commands, Machine, configuration
+from kproto.testing.driver import WORDS, Commands, Machine, configuration, say
 from kproto.testing.wires import Wires
 
 SOON = {
@@ -120,6 +120,21 @@ def test_a_configuration_that_is_no_json_ends_with_2(capsys: pytest.CaptureFixtu
         main(["member", "--as", "kproto", "127.0.0.1:1", "A", "g", "{"])
     assert end.value.code == 2
     assert "is not JSON" in capsys.readouterr().err
+
+
+def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callbacks of commits say theirs in another thread: two lines came mixed, word by word."""
+    pieces: list[str] = []
+
+    class Pieces(io.StringIO):
+        def write(self, text: str, /) -> int:
+            pieces.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stdout", Pieces())
+    say("done", "poll-once 50")
+    assert len(pieces) == 1
+    assert pieces[0].endswith(" done poll-once 50\n")
 
 
 def test_words_that_belong_to_the_application_are_no_options_of_the_client() -> None:
