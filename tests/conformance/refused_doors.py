@@ -258,9 +258,9 @@ def watch(place: str, file: str, folder: Path) -> list[str]:
 
 
 def fixture(place: str, file: str, folder: Path) -> list[str]:
-    """pytest's `kafka`, with two tests."""
+    """pytest's `kafka`, with two tests; without its summary, in which CI has all words again."""
     (folder / "test_it.py").write_text("def test_one(kafka):\n    pass\n\ndef test_other(kafka):\n    pass\n")
-    words = ("-q", "-p", "no:cacheprovider", "--rootdir", str(folder), f"--kafka={place}", str(folder))
+    words = ("-q", "-rN", "-p", "no:cacheprovider", "--rootdir", str(folder), f"--kafka={place}", str(folder))
     lines = ended(python("pytest", *words))
     assert len(lines) < 15, lines
     at = next(number for number, line in enumerate(lines) if "at setup of test_other" in line)
