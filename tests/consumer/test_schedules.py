@@ -213,7 +213,7 @@ def a_lost_coordinator_is_not_looked_up(patch: pytest.MonkeyPatch) -> None:
 
 
 def commits_are_forgotten_at_close(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "_again", lambda self, commit, why: None)
+    patch.setattr(Committer, "_again", lambda self, commit, why, error=None: None)
 
 
 def nothing_is_released(patch: pytest.MonkeyPatch) -> None:

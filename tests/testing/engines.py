@@ -187,7 +187,7 @@ def what_is_buffered_counts_as_processed(patch: Patch) -> None:
 
 @mutant(claims.what_commit_reported_is_committed)
 def a_commit_says_yes_before_it_was_sent(patch: Patch) -> None:
-    def commit(self: Committer, offsets: Any, timeout_ms: int, then: Any) -> None:
+    def commit(self: Committer, offsets: Any, timeout_ms: int, then: Any, once: bool = False) -> None:
         then(None)
 
     patch.setattr(Committer, "commit", commit)
