@@ -30,7 +30,8 @@ from kproto.security.scram import HASHES, ScramClient, salted
 
 from .names import NAMES, PROTOCOLS, shown, unknown_hint
 from .secret import HIDDEN, Secret
-from .tls import Tls, context, is_pem
+from .stores import is_pem
+from .tls import YOURS, Tls, context
 from .tokens import Endpoint, Token, TokenSource
 
 MECHANISMS: Final = ("PLAIN", *HASHES, "OAUTHBEARER")
@@ -154,13 +155,10 @@ def _tls(values: Mapping[str, Any]) -> Tls:
         for name in values:
             if name.startswith("ssl_") and name != "ssl_context":
                 raise _wrong(name, values[name], "not beside ssl_context: say it there")
-        return Tls(own, "your ssl_context")
+        return Tls(own, YOURS, YOURS)
     if "ssl_keyfile" in values and "ssl_certfile" not in values:
         raise _wrong("ssl_keyfile", values["ssl_keyfile"], "together with ssl_certfile")
     cafile = values.get("ssl_cafile")
-    trusts = None
-    if cafile is not None:
-        trusts = f"ssl_cafile={'PEM text' if is_pem(cafile) else cafile!r}"
     return Tls(
         context(
             cafile=cafile,
@@ -170,8 +168,14 @@ def _tls(values: Mapping[str, Any]) -> Tls:
             check_hostname=values.get("ssl_check_hostname", True),
             min_version=values.get("ssl_min_version", "TLSv1.2"),
         ),
-        trusts,
+        *(_given(values, name) for name in ("ssl_cafile", "ssl_certfile")),
     )
+
+
+def _given(values: Mapping[str, Any], name: str) -> str | None:
+    """An option with a file or text as errors show it."""
+    value = values.get(name)
+    return None if value is None else f"{name}={'PEM text' if is_pem(value) else value!r}"
 
 
 def _sasl(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from kproto.errors import ConfigError, KprotoError, MissingExtra
 from .jaas import read_jaas
 from .names import NAMES, SecurityConfig, shown, unknown_hint
 from .secret import HIDDEN
-from .tls import is_pkcs12
+from .stores import is_pkcs12
 
 if TYPE_CHECKING:
     from ..options import ConsumerConfig, ProducerConfig
@@ -240,6 +240,9 @@ def _trusted(path: str, password: str | None) -> str:
         allowed = "a PKCS12 file, and ssl.truststore.password its password"
         raise ConfigError("ssl.truststore.location", path, allowed) from None
     held = [*([store.cert] if store.cert is not None else []), *store.additional_certs]
+    if not held:
+        allowed = "a PKCS12 file with certificates; there is none in it"
+        raise ConfigError("ssl.truststore.location", path, allowed)
     return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in held).decode()
 
 

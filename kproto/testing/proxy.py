@@ -89,7 +89,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _connect(self, broker: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        name = broker[0] if self._tls else None
+        name = broker[0].removesuffix(".") if self._tls else None
         return await asyncio.open_connection(*broker, ssl=self._tls, server_hostname=name, limit=1 << 20)
 
     async def _serve(self, broker: Address, port: int = 0) -> None:

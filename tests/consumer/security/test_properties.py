@@ -194,6 +194,20 @@ def test_a_store_is_what_its_content_says_where_java_reads_both(tmp_path: Path) 
         from_java(java)
 
 
+def test_a_trust_store_with_nothing_in_it_is_told_by_its_name(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
+    from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
+
+    key, how = generate_private_key(SECP256R1()), BestAvailableEncryption(b"s")
+    store = tmp_path / "trust.p12"
+    store.write_bytes(serialize_key_and_certificates(b"a key", key, None, None, how))
+    java = {"security.protocol": "SSL", "ssl.truststore.location": str(store), "ssl.truststore.password": "s"}
+    with pytest.raises(ConfigError, match="there is none in it") as told:
+        from_java(java)
+    assert told.value.option == "ssl.truststore.location"
+
+
 @pytest.mark.parametrize(
     ("java", "words"),
     [

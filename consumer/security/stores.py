@@ -1,0 +1,247 @@
+"""Whom a client believes, and what it shows: PEM in a file or a text, or a PKCS12 file, as `ssl` wants them.
+
+Rules that hold here:
+
+* PEM is read as Java's clients read it: what stands around the blocks, a byte order mark or UTF-16, indents,
+  line ends of any system, and whether they became blanks (as in a properties file) make no difference.
+* Nothing is left out in silence: a block that begins and has no end, a file without any, and one that is
+  something else are ConfigErrors, which name the option that is wrong, what was found, and what helps.
+* Keys stay in memory where the system has files that do (Linux).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kproto.errors import ConfigError, MissingExtra
+
+_PEM: Final = "-----BEGIN "
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")  # what OpenSSL looks for in a folder
+_CERTIFICATE, _KEY = r"(?:X509 |TRUSTED )?CERTIFICATE", r"(?:[A-Z0-9]+ )*PRIVATE KEY"
+_BEGIN: Final = re.compile(rf"-----BEGIN (?:{_CERTIFICATE}|{_KEY})-----")
+_BLOCK: Final = re.compile(
+    rf"-----BEGIN (?P<label>{_CERTIFICATE}|{_KEY})-----\s*"
+    r"(?P<headers>(?:[ \t]*[A-Za-z][A-Za-z -]*:[^\r\n]*[\r\n]+)*)"
+    r"(?P<body>[A-Za-z0-9+/=\s]*)"
+    r"-----END (?P=label)-----"
+)
+_MARKS: Final = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+_JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_JAVA: Final = (".jks", ".keystore", ".truststore")
+_KEYTOOL: Final = (
+    "a Java keystore is none: export with `keytool -exportcert -rfc` (authorities), or convert by "
+    "`keytool -importkeystore -deststoretype PKCS12` (certificates with their keys)"
+)
+_CERTIFICATES: Final = "a file of PEM certificates, or their text"
+_OWN: Final = "a PEM certificate, with its key in the same file or in ssl_keyfile"
+
+
+def is_pem(given: str) -> bool:
+    """Is it PEM text, and not the path of a file?"""
+    return _PEM in given
+
+
+def is_pkcs12(path: str) -> bool:
+    """Is it a store as keytool makes it since Java 9, whatever its name says?"""
+    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+        return _pkcs12_begins(file.read(16))
+    return False
+
+
+def trust(made: ssl.SSLContext, option: str, cafile: str) -> None:
+    """Lets a context believe the certificates in a file or text, whoever signed them; or a folder's."""
+    made.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if not is_pem(cafile) and os.path.isdir(cafile):
+        if not any(map(_HASHED.fullmatch, os.listdir(cafile))):
+            allowed = f"{_CERTIFICATES}; in this folder OpenSSL finds none (`openssl rehash` would name them)"
+            raise ConfigError(option, cafile, allowed)
+        made.load_verify_locations(capath=cafile)
+        return
+    found = _read(option, cafile, _CERTIFICATES)
+    if not found.certificates:
+        raise _wrong(option, cafile, _CERTIFICATES, "there is a key in it, and no certificate")
+    with _as_file("\n".join(found.certificates)) as path:
+        try:
+            made.load_verify_locations(path)
+        except (OSError, ValueError) as error:
+            raise _wrong(option, cafile, _CERTIFICATES, _words(error)) from None
+
+
+def identify(
+    made: ssl.SSLContext, option: str, certfile: str, keyfile: str | None, password: str | None
+) -> None:
+    """Gives a context its own certificate and key."""
+    if not is_pem(certfile) and (certfile.lower().endswith((".p12", ".pfx")) or is_pkcs12(certfile)):
+        if keyfile is not None:
+            raise ConfigError("ssl_keyfile", _shown(keyfile), "not beside a PKCS12 file, which has its key")
+        own = key = _blocks(_pkcs12(option, certfile, password))
+        password = None
+    else:
+        own = key = _read(option, certfile, _OWN)
+        if keyfile is not None:
+            key = _read("ssl_keyfile", keyfile, "a PEM key, a file or its text")
+            if key.certificates and own.keys and not (own.certificates or key.keys):
+                raise ConfigError(option, _shown(certfile), f"{_OWN}: here is the key, and there this")
+        if not own.certificates:
+            raise _wrong(option, certfile, _OWN, "there is a key in it, and no certificate")
+    if not key.keys:
+        if keyfile is not None:
+            raise _wrong("ssl_keyfile", keyfile, "a PEM key", "there is a certificate in it, and no key")
+        raise _wrong(option, certfile, _OWN, "there is no key in it")
+    holds_key, holder = (option, certfile) if keyfile is None else ("ssl_keyfile", keyfile)
+    with _as_file("\n".join((key.keys[0], *own.certificates))) as path:
+        try:
+            # A password that is a function: else OpenSSL asks at the terminal where none is given.
+            made.load_cert_chain(path, password=lambda: password or "")
+        except ssl.SSLError as error:
+            reason = (error.reason or "").upper()
+            if "MISMATCH" in reason or "NO_CERTIFICATE_ASSIGNED" in reason:
+                allowed = "the key belongs to another certificate; this client's own one must be the first"
+                raise ConfigError(option, _shown(certfile), allowed) from None
+            if "ENCRYPTED" in key.keys[0]:
+                allowed = "the key can't be decrypted: ssl_password must be its password"
+                raise ConfigError(holds_key, _shown(holder), allowed) from None
+            raise _wrong(option, certfile, _OWN, _words(error)) from None
+        except (OSError, ValueError) as error:
+            raise _wrong(option, certfile, _OWN, _words(error)) from None
+
+
+# ---- PEM
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """What is in a text, each as OpenSSL reads it."""
+
+    certificates: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
+def _read(option: str, given: str, allowed: str) -> _Blocks:
+    """What is in a file or text; there is something."""
+    if is_pem(given):
+        text = given
+    else:
+        try:
+            data = Path(given).read_bytes()
+        except (OSError, ValueError) as error:
+            if given.lower().endswith(_JAVA):
+                raise ConfigError(option, given, f"{allowed}; {_KEYTOOL}") from None
+            raise _wrong(option, given, allowed, _words(error)) from None
+        if why := _something_else(data):
+            raise ConfigError(option, given, f"{allowed}; {why}")
+        text = data.decode(_MARKS.get(data[:2], _MARKS.get(data[:3], "utf-8")), "replace")
+    found = _blocks(text)
+    began, whole = len(_BEGIN.findall(text)), len(found.certificates) + len(found.keys)
+    if "\\n" in text and not whole:
+        raise _wrong(option, given, allowed, "its lines end with the two signs \\n, which are no line's end")
+    if whole < began:
+        raise _wrong(option, given, allowed, "what begins in it with -----BEGIN has no end, or is no base64")
+    if not whole:
+        why = "there is none in it" if text.strip() else "it is empty"
+        raise _wrong(option, given, allowed, why)
+    return found
+
+
+def _blocks(text: str) -> _Blocks:
+    certificates: list[str] = []
+    keys: list[str] = []
+    for found in _BLOCK.finditer(text):
+        label, body = found["label"], "".join(found["body"].split())
+        headers = [line.strip() for line in found["headers"].splitlines() if line.strip()]
+        if not any("ENCRYPTED" in line for line in headers):
+            headers = []
+        lines = [*headers, *([""] if headers else []), *_lines(body)]
+        block = "\n".join((f"-----BEGIN {label}-----", *lines, f"-----END {label}-----\n"))
+        (keys if label.endswith("KEY") else certificates).append(block)
+    return _Blocks(tuple(certificates), tuple(keys))
+
+
+def _lines(body: str) -> Iterator[str]:
+    return (body[at : at + 64] for at in range(0, len(body), 64))
+
+
+def _something_else(data: bytes) -> str | None:
+    """What a file is that is no PEM, and what makes PEM of it."""
+    if data.startswith(_JKS):
+        return _KEYTOOL
+    if _pkcs12_begins(data[:16]):
+        return "this is PKCS12: `openssl pkcs12 -in FILE -out FILE.pem -nodes` makes PEM of it"
+    if data[:2] in (b"\x30\x81", b"\x30\x82") and _PEM.encode() not in data:
+        return "this is DER: `openssl x509 -inform der` (a key: `openssl pkey -inform der`) makes PEM of it"
+    return None
+
+
+def _pkcs12_begins(data: bytes) -> bool:
+    """DER begins so, in version 3."""
+    return data.startswith(b"\x30") and b"\x02\x01\x03" in data
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Generator[str]:
+    """A text as a file, for the moment that `ssl` needs to read it: only this user may."""
+    handle, name = -1, ""
+    with contextlib.suppress(OSError, AttributeError):
+        handle = os.memfd_create("kproto")
+        name = f"/proc/self/fd/{handle}"
+    in_memory = os.path.exists(name)
+    if not in_memory:
+        if handle >= 0:
+            os.close(handle)
+        handle, name = tempfile.mkstemp(prefix="kproto-", suffix=".pem")
+    try:
+        with open(handle, "wb", buffering=0) as file:
+            file.write(text.encode())
+            yield name
+    finally:
+        if not in_memory:
+            os.unlink(name)
+
+
+# ---- PKCS12
+
+
+def _pkcs12(option: str, path: str, password: str | None) -> str:
+    """A PKCS12 file's key and certificates, as PEM text."""
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.serialization import pkcs12
+    except ImportError:
+        raise MissingExtra("a PKCS12 file", "cryptography", "security") from None
+    try:
+        data = Path(path).read_bytes()
+        found: Any = pkcs12.load_key_and_certificates(data, None if password is None else password.encode())
+    except OSError as error:
+        raise _wrong(option, path, "a PKCS12 file", _words(error)) from None
+    except ValueError:
+        raise ConfigError(option, path, "a PKCS12 file, and ssl_password its password") from None
+    key, certificate, others = found
+    if key is None or certificate is None:
+        raise ConfigError(option, path, "a PKCS12 file with a certificate and its key")
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return b"".join([private, *(one.public_bytes(pem) for one in (certificate, *others))]).decode()
+
+
+# ---- what is told
+
+
+def _wrong(option: str, given: str, allowed: str, why: str) -> ConfigError:
+    return ConfigError(option, _shown(given), f"{allowed} ({why})")
+
+
+def _shown(given: str) -> str:
+    return "PEM text" if is_pem(given) else given
+
+
+def _words(error: Exception) -> str:
+    words = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+    return str(words).replace("_", " ").lower()

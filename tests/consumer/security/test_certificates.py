@@ -1,0 +1,141 @@
+"""Certificates that are wrong, and odd ones that are right: the broker's and the client's, over memory."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer.security.failures import TlsFailed
+from consumer.security.options import security_options
+from kproto.broker.security.pipe import Pipe, TlsBroken
+from tests.consumer.security.authority import FOR_CLIENTS, FOR_SERVERS, HOST, Named, form, hashes, named, x509
+
+YESTERDAY, TOMORROW = (-9, -1), (1, 9)
+
+
+def shaken(
+    given: dict[str, Any],
+    broker: Named,
+    folder: Path,
+    host: str = HOST,
+    *,
+    trusts: Named | None = None,
+    newest: bool = True,
+) -> None:
+    """Shakes hands with a broker that wants a certificate where it `trusts` somebody. Raises TlsFailed."""
+    own = folder / "broker.pem"
+    own.write_text(broker.own)
+    there = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    there.load_cert_chain(own)
+    if not newest:
+        there.maximum_version = ssl.TLSVersion.TLSv1_2
+    if trusts is not None:
+        there.verify_mode = ssl.CERT_REQUIRED
+        there.load_verify_locations(cadata=trusts.pem)
+    tls = security_options(given).tls
+    assert tls is not None
+    client, server = tls.pipe(host), Pipe(there)
+    data, broken = client.begin(), False
+    for _ in range(4):
+        try:
+            if not broken:
+                server.feed(data)
+        except TlsBroken:
+            broken = True
+        client.feed(server.outgoing())
+        client.read_into(memoryview(bytearray(100)))
+        data = client.outgoing()
+    assert client.secured
+    assert server.secured
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"days": TOMORROW}, "kafka.example.com does not hold yet, .* is this machine's clock right"),
+        ({"use": FOR_CLIENTS}, "extended key usage serverAuth"),
+        ({"by": "old"}, "has expired: .* among those in ssl_cafile='PEM text' this one has: 'old'$"),
+        ({"by": "between", "sends": False}, "not in there .one in between must come from the broker"),
+        ({"by": "no authority"}, "refused .invalid CA certificate.: the broker needs another one"),
+    ],
+)
+def test_a_broker_s_certificate_that_is_wrong_is_told_with_its_cure(
+    tmp_path: Path, how: dict[str, Any], words: str
+) -> None:
+    root, old = named("root", authority=True), named("old", authority=True, days=YESTERDAY)
+    signers = {
+        "old": old,
+        "between": named("between", root, authority=True),
+        "no authority": named("nobody", root),
+    }
+    signer = signers.get(how.get("by", ""), root)
+    own = named("kafka", signer, **{name: value for name, value in how.items() if name != "by"})
+    given = {"security_protocol": "SSL", "ssl_cafile": root.pem + old.pem}
+    with pytest.raises(TlsFailed, match=words) as told:
+        shaken(given, own, tmp_path)
+    assert told.value.final
+
+
+@pytest.mark.parametrize("newest", [True, False])
+@pytest.mark.parametrize(
+    "how", [{"days": YESTERDAY}, {"days": TOMORROW}, {"use": FOR_SERVERS}, {"by": "another"}]
+)
+def test_a_client_s_certificate_that_is_refused_is_told_to_be_the_cause(
+    tmp_path: Path, how: dict[str, Any], newest: bool
+) -> None:
+    root, other = named("root", authority=True), named("other", authority=True)
+    rest = {name: value for name, value in how.items() if name != "by"}
+    own = named("alice", other if "by" in how else root, **rest)
+    given = {"security_protocol": "SSL", "ssl_cafile": root.pem, "ssl_certfile": own.own}
+    server = named("kafka", root)
+    with pytest.raises(TlsFailed, match=r"refuses this client's certificate.*see ssl_certfile='PEM text'$"):
+        shaken(given, server, tmp_path, trusts=root, newest=newest)
+    yours = ssl.create_default_context(cadata=root.pem)
+    with pytest.raises(TlsFailed, match="it may ask for a client certificate; is one in your ssl_context"):
+        shaken(
+            {"security_protocol": "SSL", "ssl_context": yours}, server, tmp_path, trusts=root, newest=newest
+        )
+
+
+def revoking(by: Named, one: Named) -> str:
+    """A list (CRL) that says so."""
+    today = datetime.datetime.now(datetime.UTC)
+    entry = x509.RevokedCertificateBuilder(one.certificate.serial_number, today).build()
+    made = x509.CertificateRevocationListBuilder(
+        by.certificate.subject, today, today + datetime.timedelta(days=1), revoked_certificates=[entry]
+    )
+    return made.sign(by.key, hashes.SHA256()).public_bytes(form.Encoding.PEM).decode()
+
+
+@pytest.mark.parametrize("revoked", [True, False])
+def test_a_list_of_revoked_certificates_is_a_matter_of_one_s_own_context(
+    tmp_path: Path, revoked: bool
+) -> None:
+    root = named("root", authority=True)
+    own = named("kafka", root)
+    yours = ssl.create_default_context(cadata=root.pem)
+    yours.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if revoked:
+        (tmp_path / "crl.pem").write_text(revoking(root, own))
+        yours.load_verify_locations(tmp_path / "crl.pem")
+    words = "refused .certificate revoked.: the broker needs another" if revoked else "CRL. is missing"
+    with pytest.raises(TlsFailed, match=words):
+        shaken({"security_protocol": "SSL", "ssl_context": yours}, own, tmp_path)
+
+
+def test_who_is_in_a_trust_store_is_believed_whoever_signed_it(tmp_path: Path) -> None:
+    root = named("root", authority=True)
+    between = named("between", root, authority=True)
+    own = named("kafka", between)
+    for trusted in (between, own):
+        shaken({"security_protocol": "SSL", "ssl_cafile": trusted.pem}, own, tmp_path)
+
+
+def test_a_name_may_end_with_a_dot_and_its_certificate_s_does_not(tmp_path: Path) -> None:
+    root = named("root", authority=True)
+    given = {"security_protocol": "SSL", "ssl_cafile": root.pem}
+    shaken(given, named("kafka", root), tmp_path, f"{HOST}.")
