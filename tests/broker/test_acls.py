@@ -31,7 +31,7 @@ from kproto.messages.offset_commit import (
 )
 from kproto.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kproto.records import Record, encode_batch
-from tests.broker.test_security import RANDOM, Stage
+from tests.broker.door import RANDOM, Stage
 
 BOB, HOST = "User:bob", "10.0.0.7"
 ALLOW, DENY = Permission.ALLOW, Permission.DENY

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from ...error_codes import ErrorCode
 from ...messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -32,6 +32,8 @@ from ..topic_configs import ACTED_ON, TOPIC_DEFAULTS, check_topic_configs, shown
 from ..topics import OF_THE_BROKER, Topic, bad_name, broker_default
 from .broker_configs import altered_broker, described_broker, sources, wrong_broker
 from .config_kinds import LISTS, Operation, Refusal, Source, config_type
+
+Told = TypeVar("Told", AlterConfigsResourceResponse, WholeAltered)
 
 TOPIC: Final = 2  # ConfigResource.Type
 BROKER: Final = 4
@@ -135,16 +137,8 @@ def incremental_alter_configs(broker: Broker, call: Call) -> Result:
     """Change configs of topics, and what brokers take up while they run."""
     request = call.envelope.request
     assert isinstance(request, IncrementalAlterConfigsRequest)
-    responses = [
-        AlterConfigsResourceResponse(
-            error_code=error,
-            error_message=message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, (error, message) in _all_altered(broker, request.resources, request.validate_only)
-    ]
-    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+    told = _all_altered(broker, request.resources, request.validate_only, AlterConfigsResourceResponse)
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=told)
 
 
 def alter_configs(broker: Broker, call: Call) -> Result:
@@ -162,16 +156,8 @@ def alter_configs(broker: Broker, call: Call) -> Result:
         )
         for whole in request.resources
     ]
-    responses = [
-        WholeAltered(
-            error_code=error,
-            error_message=message,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        for resource, (error, message) in _all_altered(broker, changes, request.validate_only)
-    ]
-    return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+    told = _all_altered(broker, changes, request.validate_only, WholeAltered)
+    return AlterConfigsResponse(throttle_time_ms=0, responses=told)
 
 
 def _change(name: str, operation: Operation, value: str | None) -> AlterableConfig:
@@ -188,19 +174,24 @@ def _not_named(broker: Broker, whole: Whole) -> list[str]:
 
 
 def _all_altered(
-    broker: Broker, resources: Sequence[AlterConfigsResource], validate_only: bool
-) -> Iterator[tuple[AlterConfigsResource, Refusal]]:
+    broker: Broker,
+    resources: Sequence[AlterConfigsResource],
+    validate_only: bool,
+    answer: Callable[..., Told],
+) -> list[Told]:
+    """Does it, and says for each resource what became of it, in the words of the API."""
     refused = _refused_first(resources)
     rest = [resource for resource in resources if _key(resource) not in refused]
     if any(change.config_operation not in {*Operation} for one in rest for change in one.configs):
         # The controller fails over the whole.
         refused |= {_key(one): (ErrorCode.UNKNOWN_SERVER_ERROR, "Unknown operation") for one in rest}
+    told: list[Told] = []
     for resource in resources:
         alter = altered_broker if resource.resource_type == BROKER else _altered
-        yield (
-            resource,
-            refused.get(_key(resource)) or alter(broker, resource, validate_only=validate_only),
-        )
+        error, message = refused.get(_key(resource)) or alter(broker, resource, validate_only=validate_only)
+        kind, name = resource.resource_type, resource.resource_name
+        told.append(answer(error_code=error, error_message=message, resource_type=kind, resource_name=name))
+    return told
 
 
 def refused_before(

@@ -11,8 +11,11 @@ Rules that hold here, as in KafkaApis and ControllerApis (R18, R85, R103, R121, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
+from ....messages import alter_configs, incremental_alter_configs
+from ....messages.describe_configs import DescribeConfigsResult
 from ...broker import Broker
 from ...call import Call
 from . import groups, records, topics, transactions, users
@@ -52,11 +55,11 @@ _RULES: Final[Mapping[int, Rule]] = {
     29: users.on_cluster(Op.DESCRIBE, users.describe_acls),
     30: users.on_cluster(Op.ALTER, users.create_acls),
     31: users.on_cluster(Op.ALTER, users.delete_acls),
-    32: topics.configs(Op.DESCRIBE_CONFIGS, topics.described_configs, "results"),
-    33: topics.configs(Op.ALTER_CONFIGS, topics.replaced_configs, "responses"),
+    32: topics.configs(Op.DESCRIBE_CONFIGS, partial(DescribeConfigsResult, configs=[]), "results"),
+    33: topics.configs(Op.ALTER_CONFIGS, alter_configs.AlterConfigsResourceResponse, "responses"),
     37: each_topic(Op.ALTER, topics.create_partitions, answers="results", once=True),
     42: groups.delete_groups,
-    44: topics.configs(Op.ALTER_CONFIGS, topics.altered_configs, "responses"),
+    44: topics.configs(Op.ALTER_CONFIGS, incremental_alter_configs.AlterConfigsResourceResponse, "responses"),
     47: groups.offset_delete,
     50: users.on_cluster(Op.DESCRIBE, users.describe_scram),
     51: users.on_cluster(Op.ALTER, users.alter_scram),

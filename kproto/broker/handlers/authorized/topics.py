@@ -7,17 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from ....error_codes import ErrorCode
-from ....messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigs
 from ....messages.create_partitions import CreatePartitionsTopicResult
 from ....messages.create_topics import CreatableTopicResult
 from ....messages.delete_topics import DeletableTopicResult, DeleteTopicsResponse
-from ....messages.describe_configs import DescribeConfigsResult
 from ....messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponseTopic,
     TopicRequest,
 )
-from ....messages.incremental_alter_configs import AlterConfigsResourceResponse
 from ....messages.metadata import MetadataResponseTopic
 from ....wire.message import Message
 from ...security.acls import CLUSTER_NAME, Resource
@@ -25,7 +22,7 @@ from ...topics import NO_ID
 from ..configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, refused_before
 from ..lookup import NOT_ASKED
 from ..metadata import asks_by_id_too_early
-from .may import CLUSTER_FAILED, GROUP_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, cut_down
+from .may import CLUSTER_FAILED, GROUP_FAILED, SAID, TOPIC_FAILED, Gated, May, Op, Rule, cut_down
 
 
 def metadata(may: May, request: Any) -> Gated:
@@ -155,7 +152,9 @@ def create_partitions(topic: Any) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=topic.name, error_code=TOPIC_FAILED)
 
 
-def configs(operation: int, refuse: Callable[[Any, ErrorCode], Any], answers: str) -> Any:
+def configs(operation: int, refusal: Callable[..., Any], answers: str) -> Rule:
+    """A request about resources' configs; `refusal` is what the answer has for each of them."""
+
     def rule(may: May, request: Any) -> Gated:
         alters = operation == Op.ALTER_CONFIGS
 
@@ -168,10 +167,19 @@ def configs(operation: int, refuse: Callable[[Any, ErrorCode], Any], answers: st
 
         if not alters and not all(one.resource_type in _CONFIGS for one in request.resources):
             return may.call  # which is refused as a whole
-        denied = [(one, why) for one in request.resources if (why := code(one)) is not None]
+        denied = [
+            refusal(
+                error_code=why,
+                error_message=SAID,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+            for one in request.resources
+            if (why := code(one)) is not None
+        ]
 
         def amend(response: Any) -> Message:
-            getattr(response, answers).extend(refuse(one, why) for one, why in denied)
+            getattr(response, answers).extend(denied)
             return cast("Message", response)
 
         return cut_down(may, amend, resources=[one for one in request.resources if code(one) is None])
@@ -187,31 +195,3 @@ _CONFIGS: Final[Mapping[int, tuple[Resource, ErrorCode]]] = {
     GROUP: (Resource.GROUP, GROUP_FAILED),
 }
 """By ConfigResource.Type: what is asked for, and what who may not hears."""
-
-
-def described_configs(resource: Any, code: ErrorCode) -> DescribeConfigsResult:
-    return DescribeConfigsResult(
-        error_code=code,
-        error_message=SAID,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=[],
-    )
-
-
-def altered_configs(resource: Any, code: ErrorCode) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=SAID,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-
-
-def replaced_configs(resource: Any, code: ErrorCode) -> ReplacedConfigs:
-    return ReplacedConfigs(
-        error_code=code,
-        error_message=SAID,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

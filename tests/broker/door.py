@@ -1,0 +1,76 @@
+"""A broker that lets in only whom it knows, one connection to it, and virtual time: no sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from kproto.broker.broker import Broker, Close, Reply
+from kproto.broker.call import Node
+from kproto.broker.handlers.index import served
+from kproto.broker.machine import Connected, Received, Sent, step
+from kproto.broker.security.users import Users
+from kproto.broker.settings import Settings
+from kproto.messages.headers import decode_response, encode_request
+from kproto.messages.index import response_class
+from kproto.messages.metadata import MetadataRequest
+from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
+from kproto.messages.sasl_handshake import SaslHandshakeRequest
+from kproto.security.exchange import SaslClient
+from kproto.security.scram import ScramClient
+from kproto.wire.message import Message
+
+PASSWORD = "alice-secret-1"
+NODE = Node(1, "here", 9092, {"SASL_SSL": ("there", 9093)})
+RANDOM = UUID(int=7)
+
+
+class Stage:
+    """A broker, and one connection to it."""
+
+    def __init__(self, listener: str = "SASL_SSL", **settings: str) -> None:
+        properties = {name.replace("_", "."): value for name, value in settings.items()}
+        self.users = Users({"alice": PASSWORD, "bob": "b"}, b"secret")
+        self.broker = Broker(Settings.from_properties(properties), NODE, served(), users=self.users)
+        self.now = 1_000
+        self.closed: str | None = None
+        self.step(Connected(1, "10.0.0.7", listener))
+
+    def step(self, event: Any) -> list[bytes]:
+        answers: list[bytes] = []
+        events = [event]
+        while events:
+            for action in step(self.broker, events.pop(0), self.now):
+                if isinstance(action, Reply):
+                    answers.append(action.frame)
+                    events.append(Sent(1))
+                elif isinstance(action, Close):
+                    self.closed = action.reason
+        return answers
+
+    def ask(self, request: Message, version: int) -> Any:
+        """The answer; None while there is none."""
+        answers = self.step(Received(1, encode_request(request, version, 5, "test"), RANDOM))
+        return self.read(request, version, answers)
+
+    @staticmethod
+    def read(request: Message, version: int, answers: list[bytes]) -> Any:
+        key = request.__api_key__
+        assert key is not None
+        return decode_response(answers[0], response_class(key), version)[1] if answers else None
+
+    def log_in(self, client: SaslClient) -> Any:
+        """The last answer."""
+        answer = self.ask(SaslHandshakeRequest(mechanism=client.mechanism), 1)
+        data: bytes | None = client.begin()
+        while data is not None and answer is not None and not answer.error_code:
+            answer = self.ask(SaslAuthenticateRequest(auth_bytes=data), 2)
+            if answer is not None and not answer.error_code:
+                data = client.answer(bytes(answer.auth_bytes))
+        return answer
+
+    def alice(self, mechanism: str = "SCRAM-SHA-256") -> Any:
+        return self.log_in(ScramClient(mechanism, "alice", PASSWORD, "nonce"))
+
+    def metadata(self) -> Any:
+        return self.ask(MetadataRequest(topics=[]), 1)

@@ -1,0 +1,190 @@
+"""The embedded broker's listeners: our own client gets in at each, over sockets, or is told why not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Cluster, Consumer, Producer
+from kproto.broker.security.listeners import Listener
+from kproto.broker.security.subject import principal
+from kproto.broker.server import Server, running
+from kproto.errors import AuthenticationFailed, ConfigError, KprotoError
+from kproto.security.oauthbearer import unsecured, unsecured_token
+from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.issuer import Issuer
+from tests.broker.door import PASSWORD
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("SASL_SSL://a", "PROTOCOL://HOST:PORT"),
+        ("TLS://a:1", "PROTOCOL://HOST:PORT"),
+        ("SSL://:x", "PROTOCOL://HOST:PORT"),
+        ("a:1,b:2", "PROTOCOL://HOST:PORT"),
+        ("::1:9092", "PROTOCOL://HOST:PORT"),
+        ("a:70000", "a port up to 65535"),
+    ],
+)
+def test_wrong_listeners_are_refused(text: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=allowed):
+        Listener.read(text)
+
+
+def test_a_certificate_names_a_principal_as_kafka_writes_it() -> None:
+    subject = ((("organizationName", "a, b"),), (("commonName", "client"),))
+    assert principal({"subject": subject}) == "User:CN=client,O=a\\, b"
+    assert principal(None) == principal({}) == "User:ANONYMOUS"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    pytest.importorskip("trustme")
+    return certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def server(files: Certificates) -> Iterator[Any]:
+    with running(
+        {"flights": 1},
+        {"connections.max.reauth.ms": "20000", "connection.failed.authentication.delay.ms": "0"},
+        listen=[f"{name}://127.0.0.1:0" for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")],
+        users={"alice": PASSWORD},
+        tokens=unsecured(lambda: int(time.time() * 1000)),
+        tls=files.context("requested"),
+    ) as made:
+        yield made
+
+
+def options(protocol: str, mechanism: str, files: Certificates) -> dict[str, Any]:
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.endswith("SSL"):
+        found["ssl_cafile"] = files.ca
+    if mechanism == "OAUTHBEARER":
+        found["sasl_oauth_token_provider"] = lambda: unsecured_token("alice", int(time.time() * 1000), 60_000)
+    elif mechanism:
+        found |= {"sasl_username": "alice", "sasl_password": PASSWORD}
+    return found | ({"sasl_mechanism": mechanism} if mechanism else {})
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [("SSL", ""), ("SASL_PLAINTEXT", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-512"), ("SASL_SSL", "OAUTHBEARER")],
+)
+def test_what_is_written_through_a_listener_is_read_through_it(
+    server: Any, files: Certificates, protocol: str, mechanism: str
+) -> None:
+    place, how = server.places[protocol], options(protocol, mechanism, files)
+    with Producer(place, **how) as producer:
+        offset = producer.send("flights", b"x" * 100_000).result(60).offset
+    with Consumer(place, group_id=f"{protocol}{mechanism}", auto_offset_reset="earliest", **how) as consumer:
+        consumer.subscribe(["flights"])
+        assert next(record.value for record in consumer if record.offset == offset) == b"x" * 100_000
+
+
+def test_a_certificate_is_who_comes(server: Any, files: Certificates) -> None:
+    how = options("SSL", "", files)
+    with Cluster(server.places["SSL"], ssl_certfile=files.client, **how) as cluster:
+        cluster.topics()
+        names = {one.principal for one in server.broker.connections.values()}
+    assert any(name.startswith("User:CN=client,") for name in names)
+
+
+def test_an_expired_certificate_is_called_one(tmp_path: Path) -> None:
+    pytest.importorskip("trustme")
+    made = certificates(tmp_path, expired=True)
+    with running(listen=["SSL://127.0.0.1:0"], tls=made.context()) as server:
+        how = options("SSL", "", made)
+        with (
+            Cluster(server.bootstrap, **how) as cluster,
+            pytest.raises(AuthenticationFailed, match="has expired"),
+        ):
+            cluster.topics(timeout=60)
+
+
+def test_a_wrong_password_is_told_at_once_and_leaves_nothing_behind(server: Any, files: Certificates) -> None:
+    how = options("SASL_SSL", "SCRAM-SHA-256", files) | {"sasl_password": "wrong"}
+    with Cluster(server.places["SASL_SSL"], **how) as cluster, pytest.raises(AuthenticationFailed) as caught:
+        cluster.topics(timeout=60)
+    assert "are sasl_username and sasl_password right?" in str(caught.value)
+    assert not server.broker.delayed
+
+
+@pytest.mark.thorough  # tests/testing/test_secrets.py asks more, and sooner
+def test_no_log_and_no_error_tells_a_secret(
+    server: Any, files: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After failures of each kind: wrong passwords, wrong ports, no mechanism."""
+    caplog.set_level(0)
+    secret = "not-to-be-told-42"
+    told: list[str] = []
+    for protocol, mechanism in (
+        ("SASL_SSL", "PLAIN"),
+        ("SASL_SSL", "SCRAM-SHA-256"),
+        ("SASL_PLAINTEXT", "PLAIN"),
+    ):
+        for place in ("SASL_SSL", "SASL_PLAINTEXT", "PLAINTEXT"):
+            how = options(protocol, mechanism, files) | {"sasl_password": secret}
+            with Consumer(server.places[place], group_id="g", client_id=place, **how) as consumer:
+                consumer.subscribe(["flights"])
+                with pytest.raises(KprotoError) as caught:
+                    consumer.poll(60)
+                told += [str(caught.value), repr(caught.value), repr(consumer.options), repr(vars(consumer))]
+    assert secret not in "\n".join([*told, caplog.text])
+
+
+def test_nothing_long_is_collected_of_a_stranger_and_all_of_who_is_known() -> None:
+    listen = ["SASL_PLAINTEXT://127.0.0.1:0"]
+    with running({"t": 1}, listen=listen, users={"alice": PASSWORD}) as server:
+        host, _, port = server.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(struct.pack(">i", 524_289))
+            assert line.recv(1) == b""
+        login: dict[str, Any] = {
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "alice",
+            "sasl_password": PASSWORD,
+        }
+        with Producer(server.bootstrap, security_protocol="SASL_PLAINTEXT", **login) as producer:
+            assert producer.send("t", bytes(600_000)).result(30).offset == 0
+
+
+def test_a_setting_names_the_keys_of_who_signs_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("jwt")
+    issuer = Issuer(algorithm="ES256")
+    (tmp_path / "jwks.json").write_text(json.dumps(issuer.jwks))
+    settings = {
+        "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "jwks.json").as_uri(),
+        "sasl.oauthbearer.expected.audience": f"others, {issuer.audience}",
+        "sasl.oauthbearer.expected.issuer": issuer.name,
+    }
+    how = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    with running(settings=settings, listen=["SASL_PLAINTEXT://127.0.0.1:0"]) as server:
+        provider = partial(issuer.token, "alice")
+        with Cluster(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster:
+            assert cluster.topics() == {}
+        provider = partial(unsecured_token, "alice", int(time.time() * 1000), 60_000)
+        with (
+            pytest.raises(AuthenticationFailed, match="the broker refuses the token"),
+            Cluster(server.bootstrap, sasl_oauth_token_provider=provider, **how) as cluster,
+        ):
+            cluster.topics()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("none.json", "No such file"), ("list.json", r'a JSON object such as \{"keys"')]
+)
+def test_keys_that_are_not_there_are_told_at_once(tmp_path: Path, name: str, words: str) -> None:
+    pytest.importorskip("jwt")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ConfigError, match=words):
+        Server(settings={"sasl.oauthbearer.jwks.endpoint.url": (tmp_path / name).as_uri()})
