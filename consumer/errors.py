@@ -92,6 +92,8 @@ def broker_error(code: int, request: str, detail: str = "") -> BrokerError:
     if needed is not None:
         needed = needed if " on " in needed else f"{needed} on {_ON[code]}"
         cure = f"whom the broker takes this client for needs an ACL that allows {needed}"
+        if code == _ID:  # which ends a producer (TransactionManager.maybeTransitionToErrorState)
+            cure = f"{cure}; then make a new producer"
         detail = f"{detail.rstrip('.')}: {cure}" if detail else cure
     if (meant := _MEANT.get((request, code))) is not None:
         detail = f"{detail}: {meant}" if detail else meant

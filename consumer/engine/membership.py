@@ -32,11 +32,11 @@ from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.member_state import STABLE
 from kproto.group.reasons import NOT_OUR_SUBSCRIPTION
 from kproto.group.subscription import TopicPartition
-from kproto.messages.heartbeat import HeartbeatRequest
+from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from ..errors import helpful
+from ..errors import broker_error, helpful
 from ..options import ConsumerOptions
 from .committing import Committer, offsets_of
 from .connection import Call, How, Prepared
@@ -57,6 +57,14 @@ REFUSED = RETRIABLE | {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
+}
+# Answers to a heartbeat that a member acts upon; after any other one it only tries again, as Java's.
+UNDERSTOOD = {
+    ErrorCode.NONE,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
 }
 AS_JAVA = machine.Policy(fenced_join_again=True)
 
@@ -461,8 +469,12 @@ class Membership:
             self.feed(machine.Refused(action.request, call.error))
 
     def _note(self, call: Call) -> None:
-        """Whether joining is in vain."""
-        if isinstance(call.response, JoinGroupResponse | SyncGroupResponse):
+        """Whether joining, or staying, is in vain."""
+        if isinstance(call.response, HeartbeatResponse):
+            code, why = call.response.error_code, ""
+            if code not in UNDERSTOOD:
+                why = ": ".join(filter(None, (describe(code), broker_error(code, call.name).detail)))
+        elif isinstance(call.response, JoinGroupResponse | SyncGroupResponse):
             code = call.response.error_code
             endless = self.member is not None and self.member.joins > machine.JOINS_AT_ONCE
             why = describe(code) if code in REFUSED or (code and endless) else ""

@@ -19,7 +19,7 @@ LEFT_BY_ITSELF = "consumer pro-actively leaving the group"
 GET_MEMBER_ID = "need to re-join with the given member-id: {}"
 ENCOUNTERED = "encountered {} from {} response"
 FAILED_WITH = "rebalance failed due to {}"
-NO_ANSWER = "no answer from the coordinator for session.timeout.ms"  # ours: Java has no such reason
+NO_ANSWER = "no heartbeat was accepted for session.timeout.ms"  # ours: Java has no such reason
 
 # Java names its exception classes in FAILED_WITH; for codes that it does not expect, this one.
 JAVA_OTHER = "KafkaException"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
 from kproto.messages.metadata import MetadataRequest
@@ -80,6 +82,27 @@ def test_a_check_of_the_position_that_is_refused_is_told() -> None:
     [change] = a.heard("refused")
     assert change.partitions == (T0,)
     assert change.reason.startswith("OffsetForLeaderEpoch has been in vain for 5 s: NOT_LEADER_OR_FOLLOWER")
+
+
+def test_heartbeats_that_are_refused_are_told_before_they_cost_the_partitions() -> None:
+    world = World({"t": 1})
+    a = world.consumer(**GROUP)
+    a.subscribe("t")
+    assert world.run(until=lambda: a.heard("assigned"))
+    refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    world.run(PATIENCE_MS + 5_000)
+    [change] = a.heard("refused")
+    assert re.match(r"Heartbeat has been in vain for \d+ s: GROUP_AUTHORIZATION_FAILED", change.reason)
+    assert "needs an ACL that allows READ on the group; trying again" in change.reason
+    refuse(world, HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, 0)
+    world.run(600_000)
+    assert not a.heard("lost")
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID])
+def test_an_answer_to_a_heartbeat_that_is_none_of_it_is_no_refusal(code: ErrorCode) -> None:
+    _, a = refused(HeartbeatRequest, code, 60_000)
+    assert not [one for one in a.heard("refused") if one.reason.startswith("Heartbeat")]
 
 
 def test_what_is_refused_for_a_moment_is_no_news() -> None:

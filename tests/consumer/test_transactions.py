@@ -176,6 +176,23 @@ def test_who_may_not_use_the_id_is_told_what_is_needed() -> None:
     assert play.machine.state is State.lost
 
 
+@pytest.mark.parametrize(
+    "request_", [InitProducerIdRequest, AddPartitionsToTxnRequest, ProduceRequest, EndTxnRequest]
+)
+def test_who_may_use_the_id_no_more_is_told_that_a_new_producer_is_needed(request_: type) -> None:
+    """As Java's: an ACL that comes later doesn't help this one, whose error is the same for ever."""
+    play = Play()
+    play.refusals[request_] = [53]
+    error: KprotoError | None = play.call("begin")
+    if error is None:
+        play.producer.must_send("t", "a", partition=0)
+        error = play.call("commit")
+    assert isinstance(error, NotAuthorized)
+    assert str(error).endswith("an ACL that allows WRITE on the transactional id; then make a new producer")
+    with pytest.raises(NotAuthorized, match="make a new producer"):
+        play.machine.call("begin")
+
+
 def test_a_record_that_is_refused_leaves_only_the_abort_and_the_next_epoch_comes_after_it() -> None:
     play = Play()
     play.refusals[ProduceRequest] = [87]
