@@ -2,14 +2,15 @@
 
 Rules:
 
-* A range of a batch that ends with its log ends where that ends when its reading begins.
+* A range of a batch that ends with its log ends where that ends when its reading begins, unless the batch was
+  planned for the very action that reads it.
 * Reading stops by offset, not by count: compaction, transaction markers and aborted transactions leave
   gaps, and a slice may well hold fewer records than offsets. Brokers send whole batches, so both edges are
   trimmed here.
 * A slice that can't be read in full is an error (DataLoss, or a timeout that names the partition), never a
   short answer; failOnDataLoss=false allows what is not in the log any more to be missing, and nothing else.
 * Records of a topic that was deleted and made anew since the slice was planned are other records: the
-  topic's id decides.
+  topic's id decides. Only a later action that reads whole logs goes by their name.
 * Every wait has an end: no progress for kafkaConsumer.pollTimeoutMs raises.
 * One fetch is always under way while the one before is decoded and handed to the JVM.
 * Connections live as long as the worker process, which Spark uses for many slices; a forked process opens
@@ -23,9 +24,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -45,6 +47,7 @@ from .offsets import DataLoss, Range
 from .options import Options
 from .slices import Slice
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 # The most that one fetch brings. Kafka's consumers have 1 MiB for each of many partitions; here it is one
@@ -65,7 +68,7 @@ def read(partition: InputPartition, schema: StructType, options: Options) -> Ite
         return  # Spark makes a task also for a plan without slices
     check_crcs = options.client.get("check.crcs") is not False
     with said_in_kafkas_words():
-        range_ = _settled(partition.range, options)
+        range_ = _settled(partition, options)
         builder = Builder(schema, range_, check_crcs=check_crcs, formats=options.formats)
         for chunk in _chunks(range_, options):
             for piece, aborted in pieces(chunk.records, chunk.aborted):
@@ -191,11 +194,14 @@ class _Chunk:
     position: int
 
 
-def _settled(range_: Range, options: Options) -> Range:
-    """The range with its log's end of now, if it is open there."""
-    if not range_.open_end:
+def _settled(slice_: Slice, options: Options) -> Range:
+    """The range with its log's end of now, if it is open there and was not planned just now."""
+    range_ = slice_.range
+    if not range_.open_end or (slice_.plan is not None and slice_.plan.is_of_this_action()):
         return range_
     try:
+        if range_.open_start:
+            range_ = _by_name(range_, options)
         end = _edge(range_, "latest", options)
     except UnknownTopic:
         return range_  # who fetches finds out what became of it
@@ -205,17 +211,32 @@ def _settled(range_: Range, options: Options) -> Range:
     return replace(range_, end=end)
 
 
+def _by_name(range_: Range, options: Options) -> Range:
+    """The range, or the head of the log of the topic that has its name by now: it was the whole log."""
+    cluster = _worker(options).cluster
+    view = _ridden_out(lambda timeout: cluster.metadata([range_.topic], timeout=timeout), options)
+    topic = view.topics.get(range_.topic)
+    if topic is None or topic.id is None or range_.topic_id in (None, str(topic.id)):
+        return range_
+    start = _edge(range_, "earliest", options)
+    return replace(range_, topic_id=str(topic.id), start=start, end=start)
+
+
 def _edge(range_: Range, which: str, options: Options) -> int:
     """Where the log of a range begins ("earliest") or ends ("latest")."""
-    timeout = options.poll_timeout_ms / 1000
     cluster, partition = _worker(options).cluster, TopicPartition(range_.topic, range_.partition)
     isolation = options.text("isolation.level", "read_uncommitted")
-    answer = ridden_out(
-        lambda: cluster.list_offsets({partition: which}, isolation=isolation, timeout=timeout),
-        timeout,
-        "kafkaConsumer.pollTimeoutMs",
+    wants = {partition: which}
+    answer = _ridden_out(
+        lambda timeout: cluster.list_offsets(wants, isolation=isolation, timeout=timeout), options
     )
     return answer[partition].offset or 0
+
+
+def _ridden_out(ask: Callable[[float], T], options: Options) -> T:
+    """The answer, given so many seconds; also where the cluster is out of reach for that long."""
+    timeout = options.poll_timeout_ms / 1000
+    return ridden_out(lambda: ask(timeout), timeout, "kafkaConsumer.pollTimeoutMs")
 
 
 def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:

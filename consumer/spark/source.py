@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from kproto.errors import ConfigError, KprotoError, MissingExtra
 
+from ..clock import wall
 from . import schema as columns
 from .access import said_in_kafkas_words
 from .options import parse
@@ -66,6 +67,7 @@ class KprotoDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        self.loaded = 0
         try:
             self.parsed = parse(options)
         except ConfigError as error:
@@ -81,6 +83,7 @@ class KprotoDataSource(DataSource):
     @said_in_kafkas_words()
     def schema(self) -> StructType | str:
         """All columns; a schema given by the user takes its place."""
+        self.loaded = wall()
         self.parsed.for_reading()
         return columns.ddl(self.parsed) if self.parsed.formats else columns.full(self.parsed)
 
@@ -89,7 +92,7 @@ class KprotoDataSource(DataSource):
         """For ``spark.read``."""
         from .reader import KprotoReader
 
-        return KprotoReader(schema, self.parsed)
+        return KprotoReader(schema, self.parsed, self.loaded)
 
     def streamReader(self, schema: StructType) -> KprotoStreamReader | Refused:
         """For ``spark.readStream``. What is wrong with the options of a stream ends the query, as

@@ -1,5 +1,6 @@
 """Tasks that fail, die or dawdle half-way, on two executors with speculation: Spark runs them again. Each row
-is read once, is written at least once, and once with transactions; nobody's connections are left behind.
+is read once, also behind a shuffle that went with its executor while the logs grew, is written at least once,
+and once with transactions; nobody's connections are left behind.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ def load(topic="t", **more):
 def parent(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
+def executor():
+    pid = os.getpid()
+    while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = parent(pid)
+    return pid
+
 def half(how, folder=sys.argv[2]):
     # What a task does at its first attempt, when it has given a part of its rows.
     def act(batches):
@@ -68,10 +75,14 @@ def half(how, folder=sys.argv[2]):
                 os.kill(os.getppid(), 9)
             if how == "executor" and context.partitionId() == 0 and not os.path.exists(f"{folder}/died"):
                 Path(folder, "died").touch()
-                pid = os.getpid()
-                while b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    pid = parent(pid)
-                os.kill(pid, 9)
+                os.kill(executor(), 9)
+            if how == "behind" and context.partitionId() == 4 and not os.path.exists(f"{folder}/grew"):
+                Path(folder, "grew").touch()
+                from kproto import Producer
+                with Producer(bootstrap) as producer:
+                    for partition in (0, 1):
+                        producer.send("grows", b"later", partition=partition)
+                os.kill(executor(), 9)
             if how == "dawdle" and context.partitionId() == 1:
                 time.sleep(8)
     return act
@@ -83,8 +94,10 @@ def connections():
 
 columns = "value binary, partition int, offset long"
 rows = load().select("value", "partition", "offset")
-for how in ("raise", "die", "daemon", "dawdle", "executor"):
-    found = rows.mapInArrow(half(how), columns).selectExpr("count(*)", "count(distinct partition, offset)")
+grows = load("grows").select("value", "partition", "offset").repartition(8)
+for how in ("behind", "raise", "die", "daemon", "dawdle", "executor"):
+    read = (grows if how == "behind" else rows).mapInArrow(half(how), columns)
+    found = read.selectExpr("count(*)", "count(distinct partition, offset)")
     print("read", how, *found.collect()[0], flush=True)
 
 for topic, more in (("copy", {}), ("once", {"transactionalIdPrefix": "half"})):
@@ -115,13 +128,14 @@ spark.stop()
 def test_what_is_half_done_is_done_again_and_leaves_nothing_behind(tmp_path: Path) -> None:
     judges.java()
     ways = ("raise", "die", "dawdle")
-    topics = {"t": 2, **{f"{topic}-{how}": 2 for topic in ("copy", "once") for how in ways}}
+    topics = {"t": 2, "grows": 2, **{f"{topic}-{how}": 2 for topic in ("copy", "once") for how in ways}}
     with running(topics=topics) as server:
         filled = Filled(server.bootstrap)
         with filled.cluster:
-            for partition in (0, 1):
-                for _ in range(3):
-                    filled.put("t", partition, 1000)
+            for topic in ("t", "grows"):
+                for partition in (0, 1):
+                    for _ in range(3):
+                        filled.put(topic, partition, 1000)
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -132,9 +146,10 @@ def test_what_is_half_done_is_done_again_and_leaves_nothing_behind(tmp_path: Pat
         done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "died").exists()
+    assert (tmp_path / "grew").exists()
     said = [line for line in done.stdout.splitlines() if line.startswith(("read", "copy", "once", "conn"))]
     assert said == [
-        *(f"read {how} 6000 6000" for how in ("raise", "die", "daemon", "dawdle", "executor")),
+        *(f"read {how} 6000 6000" for how in ("behind", "raise", "die", "daemon", "dawdle", "executor")),
         *(f"{topic} {how} 6000 once" for topic in ("copy", "once") for how in ways),
         "connections as before",
     ]

@@ -378,7 +378,9 @@ def a_sink_has_room_for_a_row_at_a_time(tell: Teller) -> Any:
 
 
 def a_batch_is_looked_at_again(tell: Teller) -> Any:
-    """A batch begins and ends with its logs at every action, and whenever a stream joins it."""
+    """A batch begins and ends with its logs at every action, and whenever a stream joins it; a topic is made
+    anew at the end.
+    """
     tell.topic("a", 9, 0)
     batch = tell.spark.read.format(tell.word).options(**tell.options("a", {})).load()
     batch.createOrReplaceTempView("looked_at")
@@ -400,7 +402,13 @@ def a_batch_is_looked_at_again(tell: Teller) -> Any:
         query.processAllAvailable()
     finally:
         query.stop()
-    return [*seen, found]
+    held = batch.select("topic", "partition", "offset")
+    for _ in range(2):
+        seen.append(len(held.collect()))
+        tell.put("a", 0, 1)
+    tell.delete("a")
+    tell.topic("a", 2, 1)
+    return [*seen, found, tell.rows(batch)]
 
 
 def limits_are_shared_and_rounded(tell: Teller) -> Any:

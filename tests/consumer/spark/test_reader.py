@@ -254,7 +254,8 @@ def test_an_ending_time_that_no_record_had_is_looked_up_by_every_action_as_the_l
 def test_a_log_that_is_shorter_than_when_it_was_planned_is_data_loss_and_else_read(filled: Filled) -> None:
     for fail in ("true", "false"):
         filled.topic(fail, 4)
-        planned = reader(filled, subscribe=fail, failOnDataLoss=fail)
+        start = f'{{"{fail}": {{"0": 0}}}}'
+        planned = reader(filled, subscribe=fail, failOnDataLoss=fail, startingOffsets=start)
         slices = planned.partitions()
         filled.cluster.delete_topics([fail])
         filled.topic(fail, 0)
@@ -263,6 +264,18 @@ def test_a_log_that_is_shorter_than_when_it_was_planned_is_data_loss_and_else_re
         else:
             with pytest.raises(DataLoss, match="the log of true-0 ends at 0, and reached to 4 before"):
                 again(planned, slices)
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_whole_logs_of_a_topic_made_anew_are_read_by_a_later_action(filled: Filled, count: int) -> None:
+    filled.topic("t", 4, 4)
+    planned = reader(filled)
+    slices = planned.partitions()
+    assert len(again(planned, slices)) == 8
+    filled.delete_before(T0, 3)
+    filled.cluster.delete_topics(["t"])
+    filled.topic("t", count, 1, 1)
+    assert again(planned, slices) == [*((0, n) for n in range(count)), (1, 0)]
 
 
 def test_a_time_that_sparks_timestamps_cannot_hold_is_an_error_with_a_way_out(filled: Filled) -> None:

@@ -1,0 +1,87 @@
+"""For which action a batch was planned: what a task is told of that, as Spark's workers tell it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark import TaskContext
+from pyspark.sql.types import StructType
+
+from consumer.clock import wall
+from consumer.spark.schema import full
+from consumer.spark.slices import EXECUTION, QUERY, Plan, Slice
+from consumer.spark.source import KprotoDataSource
+from tests.consumer.spark.filled import Filled
+from tests.consumer.spark.test_reader import again, reader
+
+
+@pytest.fixture
+def action() -> Iterator[Callable[..., None]]:
+    """Has this process run a task of an action that began at a time, as Spark's worker says it."""
+    before, TaskContext._taskContext = TaskContext._taskContext, None
+    context: Any = TaskContext._getOrCreate()
+
+    def of(began: int | None, **other: str) -> None:
+        id_ = {} if began is None else {QUERY: str(UUID(int=began << 80 | 7 << 76 | 2 << 62))}
+        context._localProperties = {EXECUTION: "0", **id_, **other}
+
+    yield of
+    TaskContext._taskContext = before
+
+
+def test_the_action_that_a_batch_was_planned_for_reads_what_was_planned_each_time(
+    filled: Filled, action: Callable[..., None]
+) -> None:
+    filled.topic("t", 4)
+    planned = reader(filled)
+    action(wall())
+    slices = planned.partitions()
+    for _ in range(2):
+        assert again(planned, slices) == [(0, n) for n in range(4)]
+        filled.put("t", 0, 1)
+    action(wall() + 1)
+    assert again(planned, slices) == [(0, n) for n in range(6)]
+
+
+def test_a_plan_is_that_of_actions_between_load_and_plan(action: Callable[..., None]) -> None:
+    plan = Plan(100, 200)
+    for began, of in ((99, False), (100, False), (101, True), (200, True), (201, False)):
+        action(began)
+        assert plan.is_of_this_action() is of
+
+
+def test_where_spark_does_not_say_when_an_action_began_the_plan_is_that_of_all(
+    action: Callable[..., None],
+) -> None:
+    action(None)
+    assert Plan(100, 200).is_of_this_action()
+    action(None, **{QUERY: "an older kind"})
+    assert Plan(100, 200).is_of_this_action()
+
+
+def test_a_job_that_is_no_action_on_a_frame_looks_anew(action: Callable[..., None]) -> None:
+    action(None)
+    TaskContext._getOrCreate()._localProperties = {}
+    assert not Plan(100, 200).is_of_this_action()
+
+
+def test_what_load_has_asked_for_goes_to_who_plans(filled: Filled) -> None:
+    filled.topic("t", 1)
+    source = KprotoDataSource(filled.options())
+    given = source.reader(full(source.parsed))
+    schema = source.schema()
+    assert isinstance(schema, StructType)
+    asked = pickle.loads(pickle.dumps(source)).reader(schema)
+    [first], [second] = given.partitions(), asked.partitions()
+    assert isinstance(first, Slice)
+    assert isinstance(second, Slice)
+    assert first.plan is not None
+    assert second.plan is not None
+    assert first.plan.loaded == 0 < second.plan.loaded <= second.plan.made
