@@ -12,6 +12,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from random import Random
@@ -31,6 +32,9 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 
 # Characters of what a broker says that are told.
 _MOST_SAID = 300
+
+# What Kafka says of SCRAM is no news; and of a renewal it says it in other words, which would be told again.
+_NOTHING_NEW = re.compile("Authentication failed during (re-)?authentication due to invalid credentials ")
 
 # Sessions that are shorter, in ms, are nobody's wish; a broker renews none twice within that time either.
 _SHORT = 1_000
@@ -167,12 +171,8 @@ class Login:
         words = _one_line(self._security.without_secrets(said))
         if response.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             return f"{who}: {words}"
-        cure = (
-            "has it run out (do the clocks agree?), and is it meant for this cluster?"
-            if self.needs_token
-            else "are sasl_username and sasl_password right?"
-        )
-        return f"the broker refuses {who} ({words}): {cure}"
+        said = "" if _NOTHING_NEW.match(words) else f" ({words})"
+        return f"the broker refuses {who}{said}: {self._security.doubt()}"
 
     def _refused(self, why: str) -> AuthenticationFailed:
         return AuthenticationFailed(self._address, why)

@@ -75,6 +75,22 @@ class Security:
         """Whom errors name."""
         return f"user {self.username!r}" if self.username else "the token"
 
+    def doubt(self) -> str:
+        """What a broker may not have liked."""
+        if self.tokens is not None:
+            return "has it run out (do the clocks agree?), and is it meant for this cluster?"
+        name = self.username or ""
+        if self.mechanism in HASHES and not name.isascii():
+            return "Kafka knows no names for SCRAM but ASCII ones"
+        password = "" if self.password is None else self.password.reveal()
+        for option, value in (("sasl_username", name), ("sasl_password", password)):
+            if value != value.strip():
+                first = value != value.lstrip()
+                where, sign = ("begins", value[0]) if first else ("ends", value[-1])
+                what = "a line's end" if sign in "\r\n" else "a blank"
+                return f"{option} {where} with {what}; is that meant?"
+        return "are sasl_username and sasl_password right?"
+
     def exchange(self, token: Token | None = None) -> SaslClient:
         """A new exchange; OAUTHBEARER needs a token."""
         assert self.mechanism is not None

@@ -122,7 +122,11 @@ class TokenSource:
             )
         text, ends = found.value.reveal(), cast("object", found.expires_at)
         if not isinstance(cast("object", text), str) or not is_token(text):
-            raise NoToken("the token provider returned something that can be no bearer token", final=True)
+            around = isinstance(cast("object", text), str) and is_token(text.strip())
+            why = ": there is a blank or a line's end around it" if around else ""
+            raise NoToken(
+                f"the token provider returned something that can be no bearer token{why}", final=True
+            )
         if isinstance(ends, bool) or not isinstance(ends, int | float | None):
             kind = type(ends).__name__
             why = f"expires_at is seconds since 1970, and not a {kind}"

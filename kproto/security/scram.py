@@ -31,7 +31,7 @@ LEAST_ITERATIONS: Final = 4096
 MOST_ITERATIONS: Final = 262_144
 
 _HEADER: Final = "n,,"
-_TOLD: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism {}"
+_TOLD: Final = "Authentication failed during {} due to invalid credentials with SASL mechanism {}"
 _BASE64: Final = "[A-Za-z0-9+/]*={0,2}"
 _NONCE: Final = r"[\x21-\x2B\x2D-\x7E]+"
 _FIRST: Final = re.compile(
@@ -149,7 +149,7 @@ class ScramServer:
     """The broker's half. `look_up` gives a user's credential, or None; `nonce` as for clients.
 
     `decoy` gives the credential that a stranger is asked about, always the same for a name, so that the
-    answers to one look like those to anybody else.
+    answers to one look like those to anybody else. `renews`: it is a session's next login.
     """
 
     __slots__ = (
@@ -162,6 +162,7 @@ class ScramServer:
         "_nonce",
         "_real",
         "_state",
+        "_told",
         "mechanism",
     )
 
@@ -171,8 +172,11 @@ class ScramServer:
         look_up: Callable[[str], Credential | None],
         nonce: str,
         decoy: Callable[[str], Credential],
+        *,
+        renews: bool = False,
     ) -> None:
         self.mechanism = mechanism
+        self._told = _TOLD.format("re-authentication" if renews else "authentication", mechanism)
         self._hash = HASHES[mechanism]
         self._look_up = look_up
         self._nonce = nonce
@@ -188,7 +192,7 @@ class ScramServer:
 
     def _refused(self, why: str, told: str = "") -> Refused:
         self._state = lambda response: self._refused("the exchange is over")
-        return Refused(told or _TOLD.format(self.mechanism), why)
+        return Refused(told or self._told, why)
 
     def _begin(self, response: bytes) -> Challenge | Accepted | Refused:
         found = _CLIENT_FIRST.fullmatch(_text(response))

@@ -24,6 +24,7 @@ from ..broker.security.door import ANONYMOUS
 from ..broker.server import Server, running
 from ..errors import ConfigError
 from ..messages.create_acls import AclCreation, CreateAclsRequest
+from ..messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ..security.oauthbearer import unsecured, unsecured_token
 from .certificates import Certificates
 from .issuer import Issuer
@@ -129,6 +130,29 @@ class SecuredKafka(Kafka):
                 raise broker_error(
                     result.error_code, "CreateAcls", f"{acl.resource_name}: {result.error_message}"
                 )
+
+    def remove(self, acls: Iterable[Acl]) -> None:
+        """Takes access rules away that were given, one for one: from clients that are connected, too. Raises
+        ConfigError for one that there is not."""
+        rules = _each(acls)
+        filters = [
+            DeleteAclsFilter(
+                resource_type_filter=acl.resource,
+                resource_name_filter=acl.name,
+                pattern_type_filter=acl.pattern,
+                principal_filter=acl.principal,
+                host_filter=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in rules
+        ]
+        answer: Any = self.cluster.request(DeleteAclsRequest(filters=filters))
+        for acl, result in zip(rules, answer.filter_results, strict=True):
+            if result.error_code:
+                raise broker_error(result.error_code, "DeleteAcls", f"{acl.name}: {result.error_message}")
+            if not result.matching_acls:
+                raise ConfigError("acls", acl, "rules that there are, as they were given")
 
 
 @contextmanager

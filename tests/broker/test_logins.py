@@ -141,6 +141,13 @@ def test_a_session_that_has_ended_is_closed_by_a_renewal_that_comes_too_soon() -
     assert stage.closed == "the session of User:alice has ended, and was not renewed (client.id 'test')"
 
 
+def test_a_renewal_that_is_refused_is_called_one() -> None:
+    stage = Stage(connections_max_reauth_ms="5000", connection_failed_authentication_delay_ms="0")
+    stage.alice()
+    answer = stage.log_in(ScramClient("SCRAM-SHA-256", "alice", "wrong", "n"))
+    assert "Authentication failed during re-authentication due to invalid credentials" in answer.error_message
+
+
 def test_nobody_becomes_somebody_else_by_renewing() -> None:
     stage = Stage(connections_max_reauth_ms="5000", connection_failed_authentication_delay_ms="0")
     stage.alice()

@@ -26,7 +26,7 @@ from kproto.messages.index import response_class
 from kproto.messages.metadata import MetadataRequest
 from kproto.messages.sasl_authenticate import SaslAuthenticateRequest
 from kproto.messages.sasl_handshake import SaslHandshakeRequest
-from kproto.security.oauthbearer import unsecured
+from kproto.security.oauthbearer import OAuthBearerClient, unsecured, unsecured_token
 from kproto.security.scram import ScramClient
 from kproto.wire.frame import frame
 from kproto.wire.message import Message
@@ -68,6 +68,15 @@ def proved(change: Callable[[str], str] = str, user: str = "alice", password: st
         return token(change((client.answer(challenge) or b"").decode()))
 
     return [handshake(SCRAM), token(client.begin()), last]
+
+
+def bearing(given: str = "") -> list[Step]:
+    """A login by a token, alice's unless another one is given."""
+    return [handshake("OAUTHBEARER"), token(OAuthBearerClient(given or secured.token()).begin())]
+
+
+PAST = unsecured_token("alice", 1_000_000_000_000, 60_000)
+BOB = unsecured_token("bob", secured.now_ms(), 3_600_000)
 
 
 def first(text: str | bytes) -> list[Step]:
@@ -115,6 +124,13 @@ def stories() -> dict[str, list[Step]]:
         "inside, renewed by no mechanism": [*INSIDE, handshake("NONE"), metadata()],
         "inside, renewed as another": [*INSIDE, handshake(), plain("bob")],
         "inside, renewed with a wrong password": [*INSIDE, handshake(), token("\0alice\0wrong")],
+        "inside by SCRAM, renewed": [*proved(), *proved(), metadata()],
+        "inside by SCRAM, renewed with a wrong password": [*proved(), *proved(password="wrong")],
+        "inside by SCRAM, renewed as another": [*proved(), *proved(user="bob", password="bob-secret")],
+        "inside by SCRAM, renewed by nonsense": [*proved(), *first("x")],
+        "inside by a token, renewed by a bad one": [*bearing(), *bearing("x"), token("\1")],
+        "inside by a token, renewed by one of the past": [*bearing(), *bearing(PAST), token("\1")],
+        "inside by a token, renewed as another": [*bearing(), *bearing(BOB)],
         "inside for too long": [*INSIDE, 2.5, metadata()],
         "inside for too long, SaslAuthenticate": [*INSIDE, 2.5, plain()],
         "inside for too long, renewed": [*INSIDE, 2.5, handshake(), plain(), metadata()],

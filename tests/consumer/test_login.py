@@ -184,7 +184,19 @@ def test_a_token_is_asked_for_when_it_is_needed() -> None:
     ("options", "words"),
     [
         ({"sasl_mechanism": "PLAIN", "sasl_password": "wrong"}, "'alice' with PLAIN .*are sasl_username"),
-        ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_password": "wrong"}, "invalid credentials"),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-256", "sasl_password": "wrong"},
+            "refuses user 'alice' with SCRAM-SHA-256: are",
+        ),
+        (
+            {"sasl_mechanism": "SCRAM-SHA-256", "sasl_username": "älice"},
+            "Kafka knows no names for SCRAM but ASCII",
+        ),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_password": "right\n"},
+            "sasl_password ends with a line's end; is that meant",
+        ),
+        ({"sasl_mechanism": "PLAIN", "sasl_username": " alice"}, "sasl_username begins with a blank"),
         (
             {"sasl_mechanism": "SCRAM-SHA-512"},
             "not offered here; there are: OAUTHBEARER, PLAIN, SCRAM-SHA-256",

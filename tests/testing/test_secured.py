@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from consumer import Cluster, Consumer, Producer
+from consumer import Cluster, Consumer, Producer, TopicPartition
 from consumer.security import Token
 from kproto.errors import (
     AuthenticationFailed,
@@ -153,6 +153,42 @@ def test_rules_say_who_may_do_what(kafka_secured: Make) -> None:
     with Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer:
         consumer.subscribe(["in-1"])
         assert next(iter(consumer)).value == b"x"
+
+
+def test_rules_are_taken_away_from_who_is_in_and_given_again(kafka_secured: Make) -> None:
+    """A member stays one meanwhile, and of the producer a transaction is aborted, and that is all."""
+    reads, writes = allow("alice", "READ", topic="t"), allow("alice", "WRITE", topic="t")
+    rules = [
+        *reads,
+        *writes,
+        *allow("alice", "READ", group="g"),
+        *allow("alice", "WRITE", transactional_id="x"),
+    ]
+    kafka = kafka_secured("SASL_PLAINTEXT", users=USERS, acls=rules)
+    kafka.create_topic("t")
+    how = kafka.options("alice", "alice-secret")
+    with (
+        Consumer(kafka.bootstrap, group_id="g", auto_offset_reset="earliest", **how) as consumer,
+        Producer(kafka.bootstrap, transactional_id="x", **how) as producer,
+    ):
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(1)
+        kafka.remove([*reads, *writes])
+        with pytest.raises(NotAuthorized, match=r"an ACL that allows .* on the topic"):
+            next(iter(consumer))
+        with (
+            pytest.raises(NotAuthorized, match=r"an ACL that allows .* on the topic"),
+            producer.transaction(),
+        ):
+            producer.send("t", b"x").result(20)
+        assert consumer.assignment() == {TopicPartition("t", 0)}
+        kafka.add([*reads, *writes])
+        with producer.transaction():
+            producer.send("t", b"y")
+        assert next(iter(consumer)).value == b"y"
+    with pytest.raises(ConfigError, match="rules that there are"):
+        kafka.remove(allow("alice", "READ", topic="another"))
 
 
 def test_without_any_rules_nobody_but_the_kit_may_do_a_thing(kafka_secured: Make) -> None:

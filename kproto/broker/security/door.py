@@ -106,6 +106,7 @@ class Door:
                 lambda name: self.users.credential(mechanism, name),
                 nonce,
                 lambda name: self.users.decoy(mechanism, name),
+                renews=self.principal != ANONYMOUS,
             )
         elif mechanism == "PLAIN":
             self.server = PlainServer(self.users.password)

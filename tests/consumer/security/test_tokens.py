@@ -119,7 +119,7 @@ JUNK: list[tuple[Callable[[], Any], str]] = [
     (lambda: None, "returned NoneType, not a text or"),
     (lambda: SECRET.encode(), "returned bytes, not a text or"),
     (lambda: "", "something that can be no bearer token"),
-    (lambda: f"{SECRET}\r\n", "something that can be no bearer token"),
+    (lambda: f"{SECRET}\r\n", "can be no bearer token: there is a blank or a line's end around it"),
     (lambda: Token(cast("Any", 5)), "something that can be no bearer token"),
     (lambda: Token(SECRET, cast("Any", "soon")), "expires_at is seconds since 1970, and not a str"),
     (lambda: Token(SECRET, cast("Any", True)), "expires_at is seconds since 1970, and not a bool"),
