@@ -391,7 +391,7 @@ class Committer:
             else:
                 self._end(commit, call.error)
             return
-        codes = offset_commit_codes(core.view, call.response, call.version)
+        codes = offset_commit_codes(core.view, call.response, call.version, commit.offsets)
         for partition, (offset, _, _) in commit.offsets.items():
             state = core.partitions.get(partition)
             same = state is not None and commit.held.get(partition, state) is state
@@ -411,6 +411,7 @@ class Committer:
             error = broker_error(ErrorCode.REBALANCE_IN_PROGRESS, "OffsetCommit", REBALANCING)
             self._again(commit, REBALANCING, error)
         elif not bad and (unsaid := commit.offsets.keys() - codes.keys()):
+            self._in_vain(sorted(unsaid), "the answer doesn't mention it")
             self._again(commit, f"the coordinator's answer doesn't mention {min(unsaid)}")
         elif not bad:
             self._refused_before = False

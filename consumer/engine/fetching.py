@@ -15,7 +15,8 @@ Rules that hold here:
 * An answer counts only for partitions whose epoch is still the one it was asked in: what was sought, revoked
   or reset meanwhile ignores it.
 * Errors of a partition are acted on when they arrive, but raised only when everything before was handed out.
-* A broker that asks for quiet is asked for nothing until then, on either connection.
+* A broker that asks for quiet is asked for nothing until then, on either connection. One that answers at
+  once with nothing, again and again, doesn't wait for records: so we do.
 * A partition whose leader has a newer epoch than the one that its position was checked against is checked
   again before anything more is fetched (KIP-320).
 """
@@ -44,6 +45,12 @@ from .positions import PartitionState
 from .requests import ISOLATION
 from .sessions import TOPIC_IDS_FROM, FetchSession, Want
 
+# So many answers in a row may come at once and bring nothing: of a leader that sends to a follower, or a log
+# that was just cut.
+HASTY = 3
+NOTHING = "there are records, and the answer brings none"
+NOT_ASKED = "the answer is not about what was asked"
+
 
 class _Node:
     """What is asked of one broker."""
@@ -65,6 +72,8 @@ class _Node:
         # Wanted, and the broker has some, as its last answer said. Whether it may wait with the open answer.
         self.rich: set[TopicPartition] = set()
         self.lingers = True
+        # When it was asked, how long it may wait; answers in a row that didn't, and brought nothing.
+        self.asked_at = self.may_wait = self.hasty = 0
 
     @property
     def waits(self) -> bool:
@@ -211,6 +220,7 @@ class Fetcher:
         options = self._core.options
         wait = 0 if lane.first and not options.as_java else options.fetch_max_wait_ms
         lane.first = False
+        lane.asked_at, lane.may_wait = self._core.now, wait if options.fetch_min_bytes else 0
         lane.lingers = not lane.rich or options.fetch_min_bytes > 1
         try:
             lane.open = True
@@ -302,16 +312,18 @@ class Fetcher:
             if do is Do.told:
                 core.fail(broker_error(response.error_code, "Fetch"))
             else:
-                core.refused("Fetch", describe(response.error_code), again=lane.failures > 0)
+                why = describe(response.error_code) if response.error_code else NOT_ASKED
+                core.refused("Fetch", why, again=lane.failures > 0)
             if do is Do.refresh:
                 self._metadata.need()
             self._leave_alone(lane)
             return
         mates: list[Chunk] = []
-        brought = False
+        brought = refused = False
         for topic in response.responses:
             for entry in topic.partitions:
                 brought = brought or bool(entry.records)
+                refused = refused or entry.error_code != ErrorCode.NONE
                 partition = session.name(topic.topic, topic.topic_id, entry.partition_index, call.version)
                 if partition is None:
                     continue
@@ -327,6 +339,23 @@ class Fetcher:
             lane.failures = 0
         if not brought and session is lane.session:
             lane.rich.clear()  # whatever was believed: nothing is there
+        if session is lane.session and not refused:
+            self._look_at_haste(lane, brought)
+
+    def _look_at_haste(self, lane: _Node, brought: bool) -> None:
+        """Who answers at once, has nothing, and again, is left alone for as long as it should have waited."""
+        core = self._core
+        if brought or core.now - lane.asked_at >= lane.may_wait // 2:
+            lane.hasty = 0
+            return
+        lane.hasty += 1
+        if lane.hasty > HASTY:
+            pause = min(core.backoff.after(lane.hasty - HASTY), lane.may_wait)
+            lane.not_before = max(lane.not_before, core.now + pause)
+            for partition in lane.session.wanted:
+                state = core.partitions.get(partition)
+                if state is not None and state.more and state.retry_at <= core.now:
+                    core.refused("Fetch", NOTHING, partition, again=lane.hasty > HASTY + 1)
 
     def _leave_alone(self, lane: _Node) -> None:
         lane.not_before = self._core.now + self._core.backoff.after(lane.failures)
@@ -355,7 +384,7 @@ class Fetcher:
             # Newer than the metadata; until they come the leader says the same again, at once.
             self._metadata.need()
             if not entry.records:
-                self._rest(state)
+                self._rest(state, f"node {preferred}, to which the leader sends, is not known")
                 return
         elif preferred >= 0 and preferred != node:
             state.replica = preferred
@@ -388,9 +417,11 @@ class Fetcher:
             state.took(chunk)
             core.wake()
         else:
-            self._rest(state)  # nothing of it is new
+            self._rest(state, "the answer brings nothing from the position on")
 
-    def _rest(self, state: PartitionState) -> None:
+    def _rest(self, state: PartitionState, why: str = "") -> None:
+        if why:
+            self._core.refused("Fetch", why, state.partition, again=state.failures > 0)
         state.rest(self._core.again_at(state.failures))
         state.failures += 1
 

@@ -45,6 +45,8 @@ from .requests import (
 
 Waiting = dict[TopicPartition, PartitionState]
 
+UNSAID = "the answer doesn't mention it"
+
 
 class Finder:
     """Moves partitions from finding and listing to ready."""
@@ -146,7 +148,12 @@ class Finder:
                 self._seldom(states.values())
                 core.fail(call.error)
             return
-        code, found = offset_fetch_result(core.view, call.response, call.version)
+        group = core.options.group_id
+        result = offset_fetch_result(core.view, call.response, call.version, group or "")
+        if result is None:
+            self._refused(states.values(), "OffsetFetch", "the answer doesn't mention the group")
+            return
+        code, found = result
         do = to_do(OFFSET_FETCH, code)
         if do is not Do.take:
             self._refused(states.values(), "OffsetFetch", describe(code))
@@ -154,13 +161,17 @@ class Finder:
                 self._coordinator.lost(call.node, f"OffsetFetch was answered with {ErrorCode(code).name}")
             elif do is Do.told:
                 self._seldom(states.values())
-                core.fail(broker_error(code, "OffsetFetch", f"group {core.options.group_id!r}"))
+                core.fail(broker_error(code, "OffsetFetch", f"group {group!r}"))
             return
         self._coordinator.heard()
         committed = {p.topic for p, value in found.items() if isinstance(value, CommittedOffset)}
         told: dict[TopicPartition, int] = {}
         for partition, state in states.items():
-            value = found.get(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if partition not in found:
+                self._refused([state], "OffsetFetch", UNSAID)
+                self._metadata.need()
+                continue
+            value = found[partition]
             if isinstance(value, CommittedOffset):
                 state.start_at(value.offset, value.leader_epoch)
                 state.committed_at(value.offset)
@@ -309,7 +320,7 @@ class Finder:
                         core.view.forget_leader(state.partition)
                         self._metadata.need()
         core.fail_for("ListOffsets", told)
-        self._refused(unanswered.values(), "ListOffsets", "the answer doesn't mention it")
+        self._refused(unanswered.values(), "ListOffsets", UNSAID)
 
     def _listed(self, state: PartitionState, reset: Reset, offset: int) -> None:
         if offset < 0 and reset.timestamp < 0:

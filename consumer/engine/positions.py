@@ -102,7 +102,7 @@ class PartitionState:
         self.handed_out = False  # some records from where it started
         self.committed: int | None = None
         self.reset: Reset | None = None
-        self.resets = 0  # in a row, because it was out of range, and nothing was fetched in between
+        self.resets = 0  # in a row, because it was out of range, and one piece was fetched in between at most
         self.unsaved = False
         self.paused = False
         self.revoking = False
@@ -221,9 +221,11 @@ class PartitionState:
 
     def took(self, chunk: Chunk) -> None:
         """A fetch brought this; it goes on behind it."""
+        if self.chunks or self.handed_out:
+            self.resets = 0  # what it was reset to leads on, and isn't out of range again behind the first
         self.chunks.append(chunk)
         self.fetch_offset = chunk.end
-        self.failures = self.resets = 0
+        self.failures = 0
         self.touch()
 
     def moved(self, chunk: Chunk) -> None:

@@ -5,7 +5,8 @@ Offsets, epochs and timestamps that don't exist are None; Kafka's -1, -2 and so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -181,15 +182,34 @@ def offset_commit_request(
     return Prepared(OffsetCommitRequest, build)
 
 
+Said = TypeVar("Said")
+
+
+def said_once(said: Iterable[tuple[TopicPartition, Said]]) -> dict[TopicPartition, Said]:
+    """What an answer says of each partition; of which it says two things, it says nothing."""
+    found: dict[TopicPartition, Said] = {}
+    torn: set[TopicPartition] = set()
+    for partition, value in said:
+        if found.setdefault(partition, value) != value:
+            torn.add(partition)
+    return {partition: value for partition, value in found.items() if partition not in torn}
+
+
 def offset_commit_codes(
-    view: ClusterView, response: OffsetCommitResponse, version: int
+    view: ClusterView,
+    response: OffsetCommitResponse,
+    version: int,
+    asked: Mapping[TopicPartition, object],
 ) -> dict[TopicPartition, int]:
-    codes: dict[TopicPartition, int] = {}
-    for topic in response.topics:
-        name = (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name
-        for entry in topic.partitions:
-            codes[TopicPartition(name, entry.partition_index)] = entry.error_code
-    return codes
+    """The codes of what was asked for: what is said of others ends nobody's commit."""
+
+    def said() -> Iterator[tuple[TopicPartition, int]]:
+        for topic in response.topics:
+            name = (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name
+            for entry in topic.partitions:
+                yield TopicPartition(name, entry.partition_index), entry.error_code
+
+    return {partition: code for partition, code in said_once(said()).items() if partition in asked}
 
 
 def most_for_ids(view: ClusterView, topics: Iterable[str], last_with_names: int) -> int | None:
@@ -244,43 +264,44 @@ def offset_fetch_request(
 
 
 def offset_fetch_result(
-    view: ClusterView, response: OffsetFetchResponse, version: int
-) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]]:
-    """(group error code, partition -> committed, None for no commit, or the partition's error code)."""
-    result: dict[TopicPartition, CommittedOffset | int | None] = {}
+    view: ClusterView, response: OffsetFetchResponse, version: int, group: str
+) -> tuple[int, dict[TopicPartition, CommittedOffset | int | None]] | None:
+    """(group error code, partition -> committed, None for no commit, or the partition's error code); None
+    where the answer doesn't mention the group."""
 
-    def take(name: str, index: int, code: int, offset: int, epoch: int, metadata: str | None) -> None:
-        key = TopicPartition(name, index)
-        if code:
-            result[key] = code
-        elif offset < 0:
-            result[key] = None
-        else:
-            result[key] = CommittedOffset(offset, metadata or "", epoch if epoch >= 0 else None)
+    def take(
+        name: str, index: int, code: int, offset: int, epoch: int, metadata: str | None
+    ) -> tuple[TopicPartition, CommittedOffset | int | None]:
+        found: CommittedOffset | int | None = code or None
+        if not code and offset >= 0:
+            found = CommittedOffset(offset, metadata or "", epoch if epoch >= 0 else None)
+        return TopicPartition(name, index), found
 
     if version < 8:
-        for old in response.topics:
-            for entry in old.partitions:
-                take(
-                    old.name,
-                    entry.partition_index,
-                    entry.error_code,
-                    entry.committed_offset,
-                    entry.committed_leader_epoch,
-                    entry.metadata,
-                )
-        return response.error_code, result
-    if not response.groups:
-        return -1, result
-    for topic in response.groups[0].topics:
-        name = (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name
-        for part in topic.partitions:
+        return response.error_code, said_once(
             take(
-                name,
-                part.partition_index,
-                part.error_code,
-                part.committed_offset,
-                part.committed_leader_epoch,
-                part.metadata,
+                old.name,
+                entry.partition_index,
+                entry.error_code,
+                entry.committed_offset,
+                entry.committed_leader_epoch,
+                entry.metadata,
             )
-    return response.groups[0].error_code, result
+            for old in response.topics
+            for entry in old.partitions
+        )
+    ours = next((one for one in response.groups if one.group_id == group), None)
+    if ours is None:
+        return None
+    return ours.error_code, said_once(
+        take(
+            (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name,
+            part.partition_index,
+            part.error_code,
+            part.committed_offset,
+            part.committed_leader_epoch,
+            part.metadata,
+        )
+        for topic in ours.topics
+        for part in topic.partitions
+    )

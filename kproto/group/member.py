@@ -29,6 +29,8 @@ Where kproto differs from Java, because Java's members lose records or fight for
 * A member that is told to join again at once, and again, waits from the sixth time on: Java's asks as fast
   as the coordinator answers.
 * SyncGroup's COORDINATOR_LOAD_IN_PROGRESS is tried again after a backoff, as JoinGroup's is.
+* Who shall lead, and is not in the list of members, says so: Java's plans for those that are listed, and has
+  nothing itself.
 """
 
 from __future__ import annotations

@@ -129,6 +129,11 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         fail(member, BrokerError(code, "JoinGroup", detail), JAVA_EXCEPTIONS[code], out)
         return
+    leads = answer.leader == answer.member_id
+    if leads and not answer.skip_assignment and all(m.member_id != answer.member_id for m in answer.members):
+        detail = f"this member shall lead, and is none of the {len(answer.members)} members in the answer"
+        fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
+        return
     member.generation = answer.generation_id
     member.member_id = answer.member_id
     member.protocol = answer.protocol_name
@@ -137,7 +142,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     member.heartbeat_at = now + config.heartbeat_interval_ms
     member.session_at = now + config.session_timeout_ms
     poll_watched(member, now)
-    member.leads = answer.leader == answer.member_id
+    member.leads = leads
     member.snapshot = None
     if not member.leads:
         if config.policy.every_member_watches:

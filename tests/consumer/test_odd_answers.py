@@ -30,7 +30,7 @@ from tests.consumer.test_hostile import KEYS, MOST, parts
 from tests.consumer.test_hostile_producers import FIRST, Application, Clerk, Refusing
 from tests.consumer.world import World, tp
 
-CHANGES: dict[str, Callable[[Any], Any]] = {
+CHANGES: dict[str, Change] = {
     "empty": lambda found: found[:0],
     "left out": lambda found: found[1:],
     "twice": lambda found: found * 2,
@@ -42,8 +42,9 @@ WHOLE = ("cut", "denied", "undone")
 """What happens to an answer as a whole; "undone": the request is answered with nothing, and not done."""
 DONE = {"CreateTopics", "CreatePartitions", "DeleteTopics", "DeleteGroups", "OffsetCommit", "Produce"}
 
-Odd = tuple[str, str, str]
-"""API, place, change."""
+Change = Callable[[Any], Any]
+Odd = tuple[str, str, str | Change]
+"""API, place, change: one of those above, or a way to change what is there."""
 
 
 def places(message: type[Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -77,6 +78,7 @@ class Mad(Refusing):
         super().__init__("ApiVersions error_code", 0, **made)
         api, at, self.how = change
         self.key, self.path = KEYS[api], at.split(".")
+        self.change = self.how if callable(self.how) else CHANGES.get(self.how)
         self.tamper = self.undo if self.how == "undone" else None
 
     def undo(self, client: Any, request: Any, version: int) -> Message | None:
@@ -87,7 +89,9 @@ class Mad(Refusing):
 
     def _reply(self, wire: Wire, body: bytes) -> None:
         key, version = self.keys[wire.conn]
-        if not self.bad or key != self.key or self.how == "undone":
+        odd = self.bad and key == self.key and self.how != "undone"
+        self.hits += odd
+        if not odd:
             World._reply(self, wire, body)
         elif self.how == "denied":
             self.network.send(wire, wire.down, wire.client.guarded, self.deny, wire)
@@ -98,7 +102,7 @@ class Mad(Refusing):
             for part in parts(answer, self.path):
                 found = getattr(part, self.path[-1])
                 if found:  # else it is there in other versions only, perhaps
-                    setattr(part, self.path[-1], CHANGES[self.how](found))
+                    setattr(part, self.path[-1], self.change(found))
             World._reply(self, wire, encode_response(answer, version, number))
 
     def deny(self, wire: Wire) -> None:

@@ -39,7 +39,7 @@ def commit_offsets(
         if lost(call):
             yield Rest(str(call.error))
             continue
-        codes = offset_commit_codes(view, expect(OffsetCommitResponse, call), call.version)
+        codes = offset_commit_codes(view, expect(OffsetCommitResponse, call), call.version, offsets)
         bad = {partition: code for partition, code in codes.items() if code}
         if bad:
             partition, code = next(iter(bad.items()))
@@ -74,7 +74,7 @@ def committed_offsets(
     `coordinator` is asked first, where one is known, and `found` is told which one was looked up; `by_name`
     never uses topic ids (up to v9).
     """
-    wanted = None if partitions is None else list(partitions)
+    wanted = None if partitions is None else set(partitions)
     while True:
         node, coordinator = coordinator, None
         if node is None:
@@ -89,7 +89,12 @@ def committed_offsets(
         if lost(call):
             yield Rest(str(call.error))
             continue
-        code, told = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version)
+        result = offset_fetch_result(view, expect(OffsetFetchResponse, call), call.version, group)
+        if result is None:
+            yield left_out("OffsetFetch", f"group {group!r}")
+            continue
+        code, said = result
+        told = {one: value for one, value in said.items() if wanted is None or one in wanted}
         bad = [(partition, value) for partition, value in told.items() if isinstance(value, int)]
         if code:
             yield try_again(OFFSET_FETCH, code, "OffsetFetch", f"group {group!r}")
@@ -98,7 +103,7 @@ def committed_offsets(
             yield try_again(OFFSET_FETCH, bad[0][1], "OffsetFetch", f"group {group!r}, {bad[0][0]}")
             yield from _look_again(view, dict(bad), clock)
             coordinator = node
-        elif unsaid := set(wanted or ()) - told.keys():
+        elif unsaid := (wanted or set()) - told.keys():
             yield left_out("OffsetFetch", min(unsaid))
         else:
             return {partition: value for partition, value in told.items() if not isinstance(value, int)}

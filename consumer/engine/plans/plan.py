@@ -64,6 +64,6 @@ def try_again(row: Row, code: int, request: str, detail: str) -> Rest:
     raise broker_error(code, request, detail)
 
 
-def left_out(request: str, partition: TopicPartition) -> Rest:
+def left_out(request: str, what: TopicPartition | str) -> Rest:
     """The pause after an answer that says neither yes nor no."""
-    return Rest(f"the answer to {request} doesn't mention {partition}")
+    return Rest(f"the answer to {request} doesn't mention {what}")
