@@ -17,6 +17,13 @@ from tests.consumer.security.authority import FOR_CLIENTS, FOR_SERVERS, HOST, Na
 YESTERDAY, TOMORROW = (-9, -1), (1, 9)
 
 
+def believing(root: Named) -> ssl.SSLContext:
+    """A context of somebody's own."""
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.load_verify_locations(cadata=root.pem)
+    return made
+
+
 def shaken(
     given: dict[str, Any],
     broker: Named,
@@ -94,7 +101,7 @@ def test_a_client_s_certificate_that_is_refused_is_told_to_be_the_cause(
     server = named("kafka", root)
     with pytest.raises(TlsFailed, match=r"refuses this client's certificate.*see ssl_certfile='PEM text'$"):
         shaken(given, server, tmp_path, trusts=root, newest=newest)
-    yours = ssl.create_default_context(cadata=root.pem)
+    yours = believing(root)
     with pytest.raises(TlsFailed, match="it may ask for a client certificate; is one in your ssl_context"):
         shaken(
             {"security_protocol": "SSL", "ssl_context": yours}, server, tmp_path, trusts=root, newest=newest
@@ -117,7 +124,7 @@ def test_a_list_of_revoked_certificates_is_a_matter_of_one_s_own_context(
 ) -> None:
     root = named("root", authority=True)
     own = named("kafka", root)
-    yours = ssl.create_default_context(cadata=root.pem)
+    yours = believing(root)
     yours.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if revoked:
         (tmp_path / "crl.pem").write_text(revoking(root, own))
