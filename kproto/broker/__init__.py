@@ -7,15 +7,16 @@ the transaction coordinator `kproto.txn.coordinator`.
 Served, with all versions of Kafka 4.3: ApiVersions, Metadata, FindCoordinator, Produce, Fetch with
 sessions, ListOffsets, OffsetForLeaderEpoch, InitProducerId, CreateTopics, DeleteTopics, CreatePartitions,
 DeleteRecords, DescribeConfigs, IncrementalAlterConfigs and AlterConfigs (topics, brokers),
-DescribeCluster, DescribeTopicPartitions, SaslHandshake and SaslAuthenticate, users' SCRAM credentials,
-ACLs (with authorizer.class.name set); all requests of classic groups: JoinGroup, SyncGroup, Heartbeat,
-LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of
-transactions, in both versions (transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
-TxnOffsetCommit, DescribeTransactions, ListTransactions, DescribeProducers.
+DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, ElectLeaders, ListPartitionReassignments,
+SaslHandshake and SaslAuthenticate, users' SCRAM credentials, ACLs (with authorizer.class.name set); all
+requests of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch,
+OffsetDelete, DescribeGroups, ListGroups, DeleteGroups; and of transactions, in both versions
+(transaction.version 2, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit,
+DescribeTransactions, ListTransactions, DescribeProducers.
 
 What it doesn't do, and so doesn't advertise in ApiVersions:
   * the consumer protocol of KIP-848, share groups and streams groups: clients use classic groups;
-  * Kerberos, quotas, delegation tokens; a second node, replicas, elections other than `elect_leader`.
+  * Kerberos, quotas, delegation tokens; a second node, replicas; only `elect_leader` changes who leads.
 
 Where it is simpler than Kafka, on purpose:
   * records live in memory only, until retention, compaction or DeleteRecords takes them. Of topic configs
@@ -30,6 +31,7 @@ Where it is simpler than Kafka, on purpose:
   * there is no __consumer_offsets and no __transaction_state topic to read;
   * the inside of produced batches is stored as it came once its CRC is right: a record that is not well
     formed under a right CRC reaches the consumer, where Kafka would answer INVALID_RECORD;
+  * its log directory is called `memory`, and how much room is there nobody knows;
   * batches are sent whole, where Kafka cuts the last one at the byte limit.
 """
 

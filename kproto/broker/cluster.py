@@ -94,6 +94,15 @@ class Cluster:
             found = self._places[index % len(self._places)]
         return found if found in self.nodes else NOBODY
 
+    def replicas_of(self, partition: Partition, index: int) -> list[int]:
+        """The nodes that have a partition, the preferred leader first. Who leads it has it, wherever it was
+        created.
+        """
+        leader = self.leader(partition, index)
+        if leader == NOBODY or leader in partition.replicas:
+            return list(partition.replicas)
+        return [leader, *partition.replicas[1:]]
+
     def places(self, leaders: Iterable[int], listener: str) -> list[tuple[Node, str, int]]:
         """Those of these nodes that are up, each once, and where clients find them by a listener."""
         found = [self.nodes[one] for one in dict.fromkeys(leaders) if one in self.nodes]

@@ -242,6 +242,9 @@ def pools(scene: Scene) -> dict[str, Pool]:
         "ProduceRequest.timeout_ms": ([5000], edges(32)),
         "DeleteRecordsRequest.timeout_ms": ([5000], edges(32)),
         "ListOffsetsRequest.timeout_ms": ([5000], edges(32)),
+        # With very few milliseconds Kafka's controller is sometimes late.
+        "ElectLeadersRequest.timeout_ms": ([5000], [0, -1, -(2**31)]),
+        "election_type": ([0, 1], edges(8)),
         "transaction_timeout_ms": ([60_000], [*edges(32), 900_000, 900_001]),
         "producer_id_filters": ([scene.producer[0]], strangers),
         "state_filters": (["Ongoing", "Empty"], ["", "none", "ongoing", "Dead"]),

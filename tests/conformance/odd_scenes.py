@@ -59,10 +59,15 @@ SLOW: Final = {"CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalA
 FREE: Final = {
     "error_message", "batch_index_error_message", "cluster_id", "host", "port", "documentation", "synonyms",
     "throttle_time_ms", "last_timestamp", "transaction_start_time_ms", "record_errors", "supported_features",
-    "finalized_features", "finalized_features_epoch",
+    "finalized_features", "finalized_features_epoch", "log_dir", "total_bytes", "usable_bytes",
 }  # fmt: skip
 ALL: Final = {"Metadata": "topics", "ListGroups": "groups", "ListTransactions": "transaction_states"}
 """Answers that tell of everything there is, and where."""
+IF_NULL: Final = {
+    "DescribeLogDirs": ("topics", "results"),
+    "ElectLeaders": ("topic_partitions", "replica_election_results"),
+}
+"""Those that do where this is null."""
 
 
 class Side:
@@ -307,10 +312,11 @@ class Pair:
             end = time.monotonic() + PATIENCE
         for side, request in zip(self.sides, requests, strict=True):
             answer = side.answer(request, version, end)
-            if api in ALL and not isinstance(answer, str):
-                answers.append(side.seen(mine(answer, ALL[api], side.scene)))
+            where = ALL.get(api) or everything_of(api, request)
+            if isinstance(answer, str):
+                answers.append(answer)
             else:
-                answers.append(side.seen(answer) if not isinstance(answer, str) else answer)
+                answers.append(side.seen(answer if where is None else mine(answer, where, side.scene)))
         if api in ("EndTxn", "InitProducerId"):
             self.sides[0].settle()
         self.last = f"{api} v{version} {brief(asked)}", answers
@@ -334,13 +340,24 @@ class Pair:
             side.scene.count += 1
 
 
+def everything_of(api: str, request: Any) -> str | None:
+    """Where the answer tells of everything, if the request asks for that."""
+    given, told = IF_NULL.get(api, ("", None))
+    return told if told is not None and getattr(request, given) is None else None
+
+
 def mine(answer: Any, where: str, scene: Scene) -> Any:
     """Of an answer that tells of everything, what is the scene's."""
-    names = ("name", "group_id", "transactional_id")
+    names = ("name", "topic", "group_id", "transactional_id")
+    for one in getattr(answer, where):
+        if hasattr(one, "log_dir"):
+            mine(one, "topics", scene)
     kept = [
         one
         for one in getattr(answer, where)
-        if any(str(getattr(one, name, "")).startswith(scene.title) for name in names) or one_error(one)
+        if any(str(getattr(one, name, "")).startswith(scene.title) for name in names)
+        or one_error(one)
+        or hasattr(one, "log_dir")
     ]
     setattr(answer, where, kept)
     return answer

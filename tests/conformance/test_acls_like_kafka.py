@@ -43,11 +43,13 @@ from kproto.messages.describe_acls import DescribeAclsRequest
 from kproto.messages.describe_cluster import DescribeClusterRequest
 from kproto.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kproto.messages.describe_groups import DescribeGroupsRequest
+from kproto.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kproto.messages.describe_producers import DescribeProducersRequest
 from kproto.messages.describe_producers import TopicRequest as ProducersRequest
 from kproto.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kproto.messages.describe_transactions import DescribeTransactionsRequest
 from kproto.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kproto.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -62,6 +64,10 @@ from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtoco
 from kproto.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kproto.messages.list_groups import ListGroupsRequest
 from kproto.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kproto.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from kproto.messages.list_transactions import ListTransactionsRequest
 from kproto.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kproto.messages.offset_commit import (
@@ -190,6 +196,7 @@ WHAT = (
     "partition_index",
     "index",
     "partition",
+    "partition_id",
 )
 BITS = ("topic_authorized_operations", "cluster_authorized_operations", "authorized_operations")
 
@@ -422,6 +429,16 @@ def requests(ids: dict[str, uuid.UUID]) -> dict[str, Message]:
                 ),
                 DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=[]),
             ]
+        ),
+        "DescribeLogDirs": DescribeLogDirsRequest(
+            topics=[DescribableLogDirTopic(topic=name, partitions=[0]) for name in ASKED]
+        ),
+        "ElectLeaders": ElectLeadersRequest(
+            topic_partitions=[TopicPartitions(topic=name, partitions=[0]) for name in ASKED]
+        ),
+        "ElectLeaders of all": ElectLeadersRequest(topic_partitions=None),
+        "ListPartitionReassignments": ListPartitionReassignmentsRequest(
+            topics=[ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 5]) for name in ASKED]
         ),
         "DescribeAcls": DescribeAclsRequest(**acl_filter()),
         "CreateAcls": CreateAclsRequest(

@@ -35,19 +35,21 @@ ALONE: Final = (
     "AlterUserScramCredentials", "ApiVersions", "CreateAcls", "CreatePartitions", "CreateTopics",
     "DeleteAcls",
     "DeleteGroups", "DeleteRecords", "DeleteTopics", "DescribeAcls", "DescribeCluster", "DescribeConfigs",
-    "DescribeGroups", "DescribeTopicPartitions", "DescribeUserScramCredentials", "Fetch",
-    "FindCoordinator", "Heartbeat", "IncrementalAlterConfigs", "InitProducerId", "JoinGroup", "LeaveGroup",
-    "ListGroups", "ListOffsets", "Metadata", "OffsetCommit", "OffsetDelete", "OffsetFetch",
+    "DescribeGroups", "DescribeLogDirs", "DescribeTopicPartitions", "DescribeUserScramCredentials",
+    "ElectLeaders", "Fetch", "FindCoordinator", "Heartbeat", "IncrementalAlterConfigs", "InitProducerId",
+    "JoinGroup", "LeaveGroup", "ListGroups", "ListOffsets", "ListPartitionReassignments", "Metadata",
+    "OffsetCommit", "OffsetDelete", "OffsetFetch",
     "OffsetForLeaderEpoch", "Produce", "SaslHandshake", "SyncGroup",
 )  # fmt: skip
 TOGETHER: Final = (
-    ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeProducers"),
+    ("Produce", "Fetch", "ListOffsets", "DeleteRecords", "OffsetForLeaderEpoch", "DescribeProducers",
+     "DescribeLogDirs"),
     ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "DescribeTransactions",
-     "ListTransactions", "Produce", "Fetch", "DescribeProducers"),
+     "ListTransactions", "Produce", "Fetch", "DescribeProducers", "DescribeLogDirs"),
     ("OffsetCommit", "OffsetFetch", "TxnOffsetCommit", "OffsetDelete", "EndTxn", "DeleteGroups"),
     ("OffsetCommit", "DescribeGroups", "ListGroups", "Heartbeat", "SyncGroup", "LeaveGroup"),
     ("CreateTopics", "DeleteTopics", "CreatePartitions", "IncrementalAlterConfigs", "DescribeConfigs",
-     "Metadata"),
+     "Metadata", "ElectLeaders"),
 )  # fmt: skip
 CASES: Final = (*((api,) for api in ALONE), *TOGETHER)
 

@@ -26,8 +26,8 @@ from consumer import (
 from consumer.arguments import TABLE
 from kproto.broker.server import running
 from kproto.errors import ConfigError, KprotoError, UnsupportedVersion
+from kproto.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kproto.messages.list_groups import ListGroupsRequest
-from kproto.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kproto.records import Record, encode_batch
 
 P0 = TopicPartition("t", 0)
@@ -266,11 +266,11 @@ def test_a_wrong_value_is_not_told_at_length() -> None:
 
 
 def test_a_request_that_a_broker_does_not_know_is_told_without_a_version(broker: str) -> None:
-    request = ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None)
+    request = AlterPartitionReassignmentsRequest(topics=[])
     with Cluster(broker) as cluster, pytest.raises(UnsupportedVersion) as caught:
         cluster.request(request)
     assert (
-        str(caught.value) == f"ListPartitionReassignments: the broker at {broker} doesn't know this request"
+        str(caught.value) == f"AlterPartitionReassignments: the broker at {broker} doesn't know this request"
     )
 
 

@@ -21,6 +21,7 @@ from . import (
     list_offsets,
     metadata,
     produce,
+    replicas,
     sasl,
     topics,
     transactions,
@@ -64,10 +65,13 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     31: acls.delete_acls,
     32: configs.describe_configs,
     33: configs.alter_configs,
+    35: replicas.describe_log_dirs,
     36: sasl.sasl_authenticate,
     37: topics.create_partitions,
     42: coordinated,  # DeleteGroups
+    43: replicas.elect_leaders,
     44: configs.incremental_alter_configs,
+    46: replicas.list_partition_reassignments,
     47: coordinated,  # OffsetDelete
     50: sasl.describe_scram,
     51: sasl.alter_scram,

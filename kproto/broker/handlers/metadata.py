@@ -133,9 +133,7 @@ def _described(broker: Broker, topic: Topic, operations: int) -> MetadataRespons
 
 def _led(broker: Broker, partition: Partition, index: int) -> MetadataResponsePartition:
     leader = broker.cluster.leader(partition, index)
-    replicas = list(partition.replicas)
-    if leader >= 0 and leader not in replicas:
-        replicas = [leader, *replicas[1:]]
+    replicas = broker.cluster.replicas_of(partition, index)
     up = [one for one in replicas if one in broker.cluster.nodes]
     return MetadataResponsePartition(
         error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,

@@ -18,7 +18,7 @@ from ....messages import alter_configs, incremental_alter_configs
 from ....messages.describe_configs import DescribeConfigsResult
 from ...broker import Broker
 from ...call import Call
-from . import groups, records, topics, transactions, users
+from . import groups, records, replicas, topics, transactions, users
 from .may import Gated, May, Op, Rule, each_topic
 
 
@@ -57,9 +57,12 @@ _RULES: Final[Mapping[int, Rule]] = {
     31: users.on_cluster(Op.ALTER, users.delete_acls),
     32: topics.configs(Op.DESCRIBE_CONFIGS, partial(DescribeConfigsResult, configs=[]), "results"),
     33: topics.configs(Op.ALTER_CONFIGS, alter_configs.AlterConfigsResourceResponse, "responses"),
+    35: users.on_cluster(Op.DESCRIBE, replicas.describe_log_dirs),
     37: each_topic(Op.ALTER, topics.create_partitions, answers="results", once=True),
     42: groups.delete_groups,
+    43: replicas.elect_leaders,
     44: topics.configs(Op.ALTER_CONFIGS, incremental_alter_configs.AlterConfigsResourceResponse, "responses"),
+    46: users.on_cluster(Op.DESCRIBE, replicas.list_partition_reassignments),
     47: groups.offset_delete,
     50: users.on_cluster(Op.DESCRIBE, users.describe_scram),
     51: users.on_cluster(Op.ALTER, users.alter_scram),
