@@ -22,10 +22,20 @@ _signal: Any = import_module("_signal")
 _ENDS = {"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSTOP", "SIGSYS", "SIGTRAP"}
 EVERY = tuple(sorted(map(int, signal.valid_signals())))
 """Those of all signals. To ask for each takes 0.04 microseconds, and those between SIGRTMIN and SIGRTMAX, of
-which hardly a program has heard, are as many as the others."""
+which hardly a program has heard, are as many as the others: each call asks only for those that somebody
+handled when a client was last made, or waited (`look`)."""
 
 _NAMED = {int(one) for one in signal.Signals if one.name not in _ENDS}
 _NUMBERS = tuple(number for number in EVERY if number in _NAMED)
+_NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
+
+
+def look() -> None:
+    """Note which signals without a name somebody handles: they are held from now on, too."""
+    global _NUMBERS
+    new = [one for one in _NAMELESS if one not in _NUMBERS and callable(_signal.getsignal(one))]
+    if new:
+        _NUMBERS = (*_NUMBERS, *new)
 
 
 class Held:
@@ -36,9 +46,11 @@ class Held:
 
     __slots__ = ("_came", "_due", "_handlers", "_numbers")
 
-    def __init__(self, came: Callable[[], object] | None = None, numbers: tuple[int, ...] = _NUMBERS) -> None:
+    def __init__(
+        self, came: Callable[[], object] | None = None, numbers: tuple[int, ...] | None = None
+    ) -> None:
         self._came = came
-        self._numbers = numbers
+        self._numbers = _NUMBERS if numbers is None else numbers
 
     def __enter__(self) -> None:
         self._handlers: list[tuple[int, Any]] = []

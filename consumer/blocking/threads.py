@@ -23,7 +23,7 @@ from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
 from ..shell import ENDS, Shell, log
 from .seat import Seat
-from .signals import EVERY, Held
+from .signals import EVERY, Held, look
 from .sockets import Sockets
 from .waiting import InThreads
 
@@ -35,6 +35,7 @@ class Threaded(InThreads, Shell):
         self, step: Callable[[ev.Event, int], list[ev.Action]], due: Callable[[], int | None], client_id: str
     ) -> None:
         super().__init__(step, due, client_id)
+        look()
         self._sockets = Sockets()
         self._seat = Seat()
         # Its lock is held while the engine is changed; never while the application's code runs.

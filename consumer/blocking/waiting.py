@@ -11,7 +11,7 @@ from typing import Any
 from ..calls import finished, waits
 from ..clock import now
 from ..waiting import Waiting
-from .signals import Held
+from .signals import Held, look
 
 
 class InThreads(Waiting):
@@ -25,6 +25,7 @@ class InThreads(Waiting):
         self._waiting: set[threading.Lock] = set()
 
     async def _wait(self, seen: int, deadline: int) -> bool:
+        look()
         mine = threading.Lock()
         mine.acquire()
         try:

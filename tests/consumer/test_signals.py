@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from consumer import Consumer, TopicPartition
 from consumer.blocking.signals import Held
+from kproto.broker.server import running
 
 HEARD: list[str] = []
 
@@ -62,6 +64,27 @@ def test_so_is_every_other_that_programs_use(name: str) -> None:
         assert HEARD == ["went on", "alarm"]
     finally:
         signal.signal(number, before)
+
+
+NAMELESS = signal.SIGRTMIN + 1 if hasattr(signal, "SIGRTMIN") else None
+
+
+@pytest.mark.skipif(NAMELESS is None, reason="none of them is without a name here")
+@pytest.mark.parametrize("number", [NAMELESS, None if NAMELESS is None else NAMELESS + 1])
+def test_one_without_a_name_is_held_once_a_client_was_made_or_has_waited(number: int) -> None:
+    with running({"t": 1}) as server, Consumer(server.bootstrap) as waits:
+        before = signal.signal(number, on_alarm)
+        try:
+            if number == NAMELESS:
+                Consumer(server.bootstrap).close()
+            else:
+                waits.assign([TopicPartition("t", 0)])
+                waits.poll(0.01)
+            with pytest.raises(TimeoutError):
+                held(number, "went on")
+            assert HEARD == ["went on", "alarm"]
+        finally:
+            signal.signal(number, before)
 
 
 def test_each_is_heard_in_the_order_in_which_it_came_though_the_first_one_raises() -> None:
