@@ -3,7 +3,8 @@
     python docs/links.py build/site README.md CONTRIBUTING.md ...
 
 A link inside has to lead to a page that is there, and to a heading of it. Nothing may be loaded from outside
-(links to other sites are not followed). Prints what leads nowhere; exit code 1 if anything does.
+(links to other sites are not followed). Prints what leads nowhere; exit code 1 if anything does, 2 if there
+is no such folder or file.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Page(HTMLParser):
 def of_site(site: Path) -> Iterator[str]:
     """What leads nowhere in a folder of HTML."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    if not pages:
+        yield f"{site}: there is no page"
     for path, page in pages.items():
         here = path.relative_to(site).as_posix()
         for link in page.links + page.loads:
@@ -81,12 +84,19 @@ def of_file(path: Path) -> Iterator[str]:
         target = path.parent / parts.path if parts.path else path
         if not target.exists():
             yield f"{path}: {link}"
-        elif parts.fragment and parts.fragment not in anchors(target.read_text(encoding="utf-8")):
+        elif parts.fragment and (
+            target.is_dir() or parts.fragment not in anchors(target.read_text(encoding="utf-8"))
+        ):
             yield f"{path}: {link}: no such heading"
 
 
 def main(words: list[str]) -> int:
     """Every folder as a site, every file as Markdown."""
+    missing = [word for word in words if not Path(word).exists()]
+    if missing or not words:
+        told = f"there is no {', '.join(missing)}" if missing else "name a folder of HTML, or files of Markdown"
+        print(f"links.py: {told}", file=sys.stderr)
+        return 2
     wrong = [
         told
         for path in map(Path, words)

@@ -120,6 +120,21 @@ def test_a_file_is_searched_for_links_that_lead_nowhere(tmp_path: Path) -> None:
     ]
 
 
+def test_a_site_without_pages_and_what_is_not_there_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = program("links").main
+    assert main([str(tmp_path)]) == 1
+    assert main([str(tmp_path / "none"), str(tmp_path)]) == 2
+    assert main([]) == 2
+    told = capsys.readouterr()
+    assert told.out == f"{tmp_path}: there is no page\n"
+    assert told.err.splitlines() == [
+        f"links.py: there is no {tmp_path / 'none'}",
+        "links.py: name a folder of HTML, or files of Markdown",
+    ]
+
+
 def test_the_client_page_has_what_the_second_door_gives() -> None:
     import kproto
 

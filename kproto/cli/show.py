@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import shutil
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def add(commands: Commands) -> None:
         metavar="FILE",
         help="a group's life as a picture (SVG): members come, one dies, the topic grows",
     )
-    show.set_defaults(run=_show)
+    show.set_defaults(run=functools.partial(_show, show))
 
 
 def _message(text: str) -> str:
@@ -44,7 +45,7 @@ def _message(text: str) -> str:
     return exact.get(text.lower()) or api(text)
 
 
-def _show(options: argparse.Namespace) -> int:
+def _show(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     from ..errors import ConfigError
     from ..show import guide
 
@@ -58,11 +59,9 @@ def _show(options: argparse.Namespace) -> int:
 
         return _written("--life", options.life, {options.life.name: drawn()})
     if options.message is None:
-        raise ConfigError(
-            "MESSAGE",
-            "",
-            "one such as JoinGroup or JoinGroupRequest (`kproto versions` lists them); or --html DIR, "
-            "or --life FILE",
+        parser.error(
+            "name a MESSAGE, such as JoinGroup or JoinGroupRequest (`kproto versions` lists the APIs), "
+            "or give --html DIR or --life FILE"
         )
     versions = guide.messages_of(options.message)[0].__versions__
     if options.version is not None and options.version not in versions:

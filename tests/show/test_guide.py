@@ -117,7 +117,6 @@ def test_also_what_is_no_api_can_be_shown(capsys: pytest.CaptureFixture[str]) ->
     ("words", "said"),
     [
         (["JoinGroup", "--version", "12"], "JoinGroup has the versions 0-9"),
-        ([], "one such as JoinGroup"),
         (["JoinGroup", "--html", "guide"], "it is about no single message"),
     ],
 )
@@ -126,6 +125,14 @@ def test_what_can_not_be_shown_is_said(
 ) -> None:
     assert main(["show", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_who_names_no_message_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["show"])
+    said = capsys.readouterr().err
+    assert "error: name a MESSAGE, such as JoinGroup" in said
+    assert "''" not in said
 
 
 def test_a_guide_that_can_not_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
