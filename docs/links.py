@@ -94,7 +94,7 @@ def main(words: list[str]) -> int:
     """Every folder as a site, every file as Markdown."""
     missing = [word for word in words if not Path(word).exists()]
     if missing or not words:
-        told = f"there is no {', '.join(missing)}" if missing else "name a folder of HTML, or files of Markdown"
+        told = f"there is no {', '.join(missing)}" if missing else "name folders of HTML or files of Markdown"
         print(f"links.py: {told}", file=sys.stderr)
         return 2
     wrong = [

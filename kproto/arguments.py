@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from .errors import ConfigError
@@ -26,6 +28,22 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _partition(value: Any) -> bool:
+    given: Any = value
+    return isinstance(value, tuple) and len(given) == 2 and _text(given[0]) and _whole(given[1])
+
+
+def _offsets(value: Any) -> bool:
+    given: Any = value
+    return isinstance(value, Mapping) and all(
+        _partition(key) and (one is None or _whole(one)) for key, one in given.items()
+    )
+
+
+def _has(*names: str) -> Callable[[Any], bool]:
+    return lambda value: all(hasattr(value, name) for name in names)
+
+
 def _named(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     def check(value: Any) -> bool:
         given: Any = value
@@ -43,16 +61,46 @@ def _several(holds: Callable[[Any], bool], many: int | None = None) -> Callable[
     return check
 
 
+_FUNCTION: Final[Rule] = (callable, "a function")
+_OFFSETS: Final[Rule] = (_offsets, 'partitions to offsets, as {TopicPartition("flights", 0): 7}')
+_MESSAGE: Final[Rule] = (_has("__versions__", "__fields__"), "the class of a message, as FetchRequest")
+_CLASS: Final[Rule] = (lambda value: isinstance(value, type), "a class")
+
 RULES: Final[Mapping[str, Rule]] = {
     "Callable[[], Any]": (callable, "a function that takes nothing"),
+    "Callable[[], bool]": (callable, "a function that takes nothing"),
+    "Callable[[], int]": (callable, "a function that takes nothing"),
     "Callable[[], object]": (callable, "a function that takes nothing"),
+    "Callable[[bytes], object]": (callable, "a function that takes bytes"),
+    "Certificates": (_has("context"), "what kproto.testing.certificates makes"),
+    "Client | str": (
+        lambda value: _text(value) or hasattr(value, "name"),
+        "a client of this world, or its name",
+    ),
+    "Collection[int]": (
+        lambda value: isinstance(value, Collection) and all(map(_whole, cast("Any", value))),
+        "a list of whole numbers",
+    ),
+    "Invariant": _FUNCTION,
+    "Issuer": (_has("check", "token"), "what kproto.testing.issuer makes"),
+    "Iterable[Invariant]": (lambda value: isinstance(value, Iterable), "a list of functions"),
+    "Machine": (_has("start", "step", "next_deadline"), "a member's machine, as kproto.clients.java"),
+    "Mapping[TopicPartition, int]": _OFFSETS,
+    "Mapping[TopicPartition, int | None]": _OFFSETS,
     "Mapping[str, int]": (_named(_whole), 'names to whole numbers, as {"flights": 3}'),
     "Mapping[str, str]": (_named(_text), "names to texts"),
     "Mapping[str, str | int]": (
         _named(lambda value: isinstance(value, str | int)),
         "names to texts and whole numbers",
     ),
-    "Observer": (callable, "a function"),
+    "Message": (_has("__api_key__", "encode"), "a request, as FetchRequest(...)"),
+    "Observer": _FUNCTION,
+    "Path": (lambda value: isinstance(value, Path), "a pathlib.Path"),
+    "SecurityConfig": (_named(lambda _: True), "options of TLS and SASL by their names"),
+    "Sequence[tuple[TopicPartition, int]]": (
+        _several(lambda one: isinstance(one, tuple) and len(cast("Any", one)) == 2 and _partition(one[0])),
+        "a list of partitions with offsets",
+    ),
     "Sequence[str]": (_several(_text), "a list of texts"),
     "amount": (lambda value: _whole(value) and value >= 0, "a whole number, 0 or more"),
     "bytes": (lambda value: isinstance(value, bytes), "bytes"),
@@ -61,6 +109,16 @@ RULES: Final[Mapping[str, Rule]] = {
     "port": (lambda value: _whole(value) and 0 <= value < 1 << 16, "a port, up to 65535; 0 is any free one"),
     "ssl.SSLContext": (lambda value: hasattr(value, "wrap_bio"), "an ssl.SSLContext"),
     "str": (_text, "a text"),
+    "str | os.PathLike[str]": (
+        lambda value: (_text(value) and bool(value)) or isinstance(value, os.PathLike),
+        "a file's name",
+    ),
+    "TopicPartition": (_partition, 'a partition, as TopicPartition("flights", 0)'),
+    "type[Any]": _CLASS,
+    "type[C]": _CLASS,
+    "type[M]": _MESSAGE,
+    "type[Message]": _MESSAGE,
+    "World": (_has("heal", "living"), "a kproto.testing.world.World"),
     "tuple[int, int]": (_several(_whole, 2), "two whole numbers"),
 }
 # Whole numbers that are more than that, by their names; so are all that end with _ms.

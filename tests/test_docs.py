@@ -131,7 +131,7 @@ def test_a_site_without_pages_and_what_is_not_there_are_told(
     assert told.out == f"{tmp_path}: there is no page\n"
     assert told.err.splitlines() == [
         f"links.py: there is no {tmp_path / 'none'}",
-        "links.py: name a folder of HTML, or files of Markdown",
+        "links.py: name folders of HTML or files of Markdown",
     ]
 
 

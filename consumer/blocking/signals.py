@@ -26,16 +26,16 @@ which hardly a program has heard, are as many as the others: each call asks only
 handled when a client was last made, or waited (`look`)."""
 
 _NAMED = {int(one) for one in signal.Signals if one.name not in _ENDS}
-_NUMBERS = tuple(number for number in EVERY if number in _NAMED)
+_numbers = tuple(number for number in EVERY if number in _NAMED)
 _NAMELESS = tuple(sorted({*EVERY} - {*map(int, signal.Signals)}))
 
 
 def look() -> None:
     """Note which signals without a name somebody handles: they are held from now on, too."""
-    global _NUMBERS
-    new = [one for one in _NAMELESS if one not in _NUMBERS and callable(_signal.getsignal(one))]
+    global _numbers
+    new = [one for one in _NAMELESS if one not in _numbers and callable(_signal.getsignal(one))]
     if new:
-        _NUMBERS = (*_NUMBERS, *new)
+        _numbers = (*_numbers, *new)
 
 
 class Held:
@@ -50,7 +50,7 @@ class Held:
         self, came: Callable[[], object] | None = None, numbers: tuple[int, ...] | None = None
     ) -> None:
         self._came = came
-        self._numbers = _NUMBERS if numbers is None else numbers
+        self._numbers = _numbers if numbers is None else numbers
 
     def __enter__(self) -> None:
         self._handlers: list[tuple[int, Any]] = []

@@ -24,7 +24,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import AuthenticationFailed, KprotoError
+from ..arguments import checked
+from ..errors import AuthenticationFailed, ConfigError, KprotoError
 
 if TYPE_CHECKING:
     from consumer.security import SecurityConfig
@@ -106,6 +107,7 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
     return f"{place}/*"
 
 
+@checked
 def kafka_jars(version: str = KAFKA) -> str:
     """A class path with Kafka's broker, clients and tools; KPROTO_KAFKA_JARS names a folder that has them."""
     given = os.environ.get("KPROTO_KAFKA_JARS") if version == KAFKA else None
@@ -114,6 +116,7 @@ def kafka_jars(version: str = KAFKA) -> str:
 
 
 @contextlib.contextmanager
+@checked
 def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[str]:
     """A broker that runs already, and how to get in. Raises BrokerMissing: at once for one that lets nobody
     in so, else when nobody answers there within ten seconds."""
@@ -128,6 +131,7 @@ def named(bootstrap: str, security: SecurityConfig | None = None) -> Generator[s
 
 
 @contextlib.contextmanager
+@checked
 def jars(
     properties: Mapping[str, str] | None = None,
     *,
@@ -195,6 +199,7 @@ def ends_with_us(process: subprocess.Popen[Any], folder: str) -> Generator[None]
 
 
 @contextlib.contextmanager
+@checked
 def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA) -> Generator[str]:
     """The image apache/kafka in a container, by testcontainers; `properties` as for `jars`."""
     try:
@@ -256,6 +261,8 @@ def why_silent(
                 answer = cluster.request(MetadataRequest(topics=[]))
                 if isinstance(answer, MetadataResponse) and answer.brokers:
                     return ""
+        except ConfigError:
+            raise
         except AuthenticationFailed as error:
             return str(error)
         except (KprotoError, OSError) as error:

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ..arguments import checked
 from ..broker.security.pipe import context
 from ..errors import ConfigError, MissingExtra
 
@@ -41,9 +42,13 @@ class Certificates:
         `server`: another certificate. Raises ConfigError."""
         if client_auth not in CLIENT_AUTH:
             raise ConfigError("client_auth", client_auth, f"allowed: {', '.join(CLIENT_AUTH)}")
-        return context(server or self.server, client_auth, self.ca)
+        try:
+            return context(server or self.server, client_auth, self.ca)
+        except (OSError, TypeError) as error:
+            raise ConfigError("server", server, f"a file of PEM, with its key ({error})") from None
 
 
+@checked
 def certificates(folder: Path, hosts: Sequence[str] = HOSTS, *, expired: bool = False) -> Certificates:
     """Makes them, and writes them into `folder`, which only this user should be able to read.
 

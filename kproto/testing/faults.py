@@ -25,6 +25,7 @@ from collections.abc import Callable
 from random import Random
 from types import TracebackType
 
+from ..arguments import checked
 from ..errors import ConfigError, IllegalState
 from .places import place
 
@@ -99,6 +100,7 @@ class Proxy:
 
         self._do(stop)
 
+    @checked
     def trouble(self, seed: int, seconds: float, *, longest: float = 1.5) -> None:
         """Do all of this for so long, at moments that the seed decides. Blocks; then the network is well."""
         self._do(lambda: None)  # is it running?

@@ -19,9 +19,10 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
-from ..errors import MissingExtra
+from ..arguments import checked
+from ..errors import ConfigError, MissingExtra
 from ..security.jwks import signed
 from ..security.oauthbearer import Check
 
@@ -33,6 +34,7 @@ class Issuer:
     """`name` is its "iss"; `clients` are the ids and secrets of who may have tokens by client credentials.
     `asked` has each form that came to the token page."""
 
+    @checked
     def __init__(
         self,
         name: str = "https://issuer.example",
@@ -46,6 +48,8 @@ class Issuer:
             self._jwt: Any = import_module("jwt")
         except ImportError:
             raise MissingExtra("an issuer of tokens", "pyjwt", "security") from None
+        if algorithm not in get_args(Algorithm):
+            raise ConfigError("algorithm", algorithm, f"allowed: {', '.join(get_args(Algorithm))}")
         self.name = name
         self.algorithm = algorithm
         self.audience = audience
@@ -72,6 +76,7 @@ class Issuer:
     def token_url(self) -> str:
         return f"{self.url}/token"
 
+    @checked
     def check(self, now_ms: Callable[[], int]) -> Check:
         """How a broker looks at its tokens: by the keys that there are when it does."""
         audience = [] if self.audience is None else [self.audience]
@@ -93,6 +98,7 @@ class Issuer:
         self._keys.append({**public, "kid": self.kid, "use": "sig", "alg": self.algorithm})
         return self.kid
 
+    @checked
     def token(self, subject: str, seconds: float | None = None, **claims: Any) -> str:
         """A token that holds from now on, for so long; `claims` are others than the usual, None: without."""
         now = int(time.time())
@@ -110,6 +116,7 @@ class Issuer:
         )
         return token
 
+    @checked
     def answer(self, path: str, authorization: str, form: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         """What its pages say: the HTTP status, and JSON."""
         if path == "/jwks":

@@ -23,6 +23,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from ..arguments import checked
 from ..errors import KprotoError
 from ..group.subscription import TopicPartition
 from .invariants import Broken
@@ -39,6 +40,7 @@ LINES_AT_LEAST, BYTES_AT_LEAST = 100_000, 4 << 20
 _JUMPS: Final = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 
+@checked
 def an_assignor_is_a_function(
     assign: Callable[[], object], *, times: int = 2, most_lines: int = MOST_LINES
 ) -> None:
@@ -50,6 +52,7 @@ def an_assignor_is_a_function(
             raise Broken(f"the same question has two answers: {first!r} and {again!r}")
 
 
+@checked
 def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) -> None:
     """I18: it returns a value or raises one of kproto's errors, and takes no more lines and memory than the
     bytes pay for.
@@ -76,6 +79,7 @@ def a_decoder_takes_any_bytes(decode: Callable[[bytes], object], data: bytes) ->
         raise Broken(f"{len(data)} bytes took {peak - before} bytes of memory; {most} are allowed")
 
 
+@checked
 def a_batch_ends_where_its_rows_end(
     start: Mapping[TopicPartition, int],
     end: Mapping[TopicPartition, int],

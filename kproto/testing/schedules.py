@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Final, cast
 
+from ..arguments import checked
 from ..clients.index import client
 from ..errors import IllegalState
 from ..group.subscription import TopicPartition
@@ -58,6 +59,7 @@ REST_WITH_OTHERS_MS: Final = 150_000
 """A connection that lost bytes is silent until a timeout tells, which is a minute with librdkafka."""
 
 
+@checked
 def play(
     seed: int,
     *,
@@ -77,6 +79,7 @@ def play(
     return story.world
 
 
+@checked
 def rest(world: World, ms: int = REST_MS) -> None:
     """Let a world come to rest: all faults healed, brokers up, applications polling without pauses.
 
@@ -189,6 +192,7 @@ class Story:
         for _ in range(random.randint(1, 3)):
             self.join()
 
+    @checked
     def run(self, steps: int) -> None:
         """Make random moves, with random time between them."""
         weights, moves = zip(*self.moves, strict=True)

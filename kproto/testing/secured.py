@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 from consumer.errors import broker_error
 from consumer.security import SecurityConfig
 
+from ..arguments import checked
 from ..broker.security.acls import CLUSTER_NAME, Acl, Operation, Pattern, Permission, Resource
 from ..broker.security.door import ANONYMOUS
 from ..broker.server import Server, running
@@ -58,6 +59,7 @@ class SecuredKafka(Kafka):
     def __repr__(self) -> str:
         return f"<SecuredKafka at {self.bootstrap} by {self.security}>"
 
+    @checked
     def options(self, user: str = "", password: str = "", mechanism: str = "SCRAM-SHA-512") -> SecurityConfig:
         """What kproto's own clients need beside `bootstrap`. With OAUTHBEARER they make tokens themselves."""
         found: SecurityConfig = {"security_protocol": self.security}
@@ -71,6 +73,7 @@ class SecuredKafka(Kafka):
             found |= {"sasl_mechanism": mechanism, "sasl_username": user, "sasl_password": password}
         return found
 
+    @checked
     def token(self, user: str, seconds: float = 60.0) -> str:
         """A token of OAUTHBEARER believed here for so long: the issuer's, or an unsigned one."""
         if self._issuer is not None:
@@ -79,12 +82,14 @@ class SecuredKafka(Kafka):
 
     # ---- what goes wrong later
 
+    @checked
     def set_password(self, user: str, password: str) -> None:
         """Lets `user` in by this password only. Who is in stays in until the session ends (see the setting
         connections.max.reauth.ms) or the connection breaks, as on a real broker. Raises ConfigError for a
         user whom the broker doesn't know."""
         self.server.users.set(self._known(user), password)
 
+    @checked
     def remove_user(self, user: str) -> None:
         """Lets `user` in no more; who is in stays in, as with `set_password`."""
         self.server.users.remove(self._known(user))
@@ -156,6 +161,7 @@ class SecuredKafka(Kafka):
 
 
 @contextmanager
+@checked
 def secured(
     security: Protocol,
     certificates: Certificates,

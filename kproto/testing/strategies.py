@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from ..arguments import checked
 from ..errors import ConfigError, MissingExtra
 
 try:
@@ -100,11 +101,13 @@ def _is_message(cls: object) -> bool:
     return isinstance(cls, type) and issubclass(cls, Message)
 
 
+@checked
 def versions(cls: type[Message]) -> st.SearchStrategy[int]:
     """The versions of a message, shrinking towards the oldest."""
     return st.integers(cls.__versions__.min, cls.__versions__.max)
 
 
+@checked
 def versioned(cls: type[M], *, unknown_tags: bool = False) -> st.SearchStrategy[tuple[int, M]]:
     """Pairs of a version and a message that it can carry."""
     return versions(cls).flatmap(
@@ -143,17 +146,15 @@ def responses(
     return _of_apis(response_class, apis, versions, unknown_tags)
 
 
-def _of_apis(
-    class_of: Any, apis: Iterable[int | str] | None, versions: Collection[int] | None, unknown_tags: bool
-) -> st.SearchStrategy[Drawn]:
+def _of_apis(class_of: Any, apis: Any, versions: Any, unknown_tags: bool) -> st.SearchStrategy[Drawn]:
     keys: dict[int | str, int] = {name: key for key, name in API_NAMES.items()} | {
         key: key for key in API_NAMES
     }
-    if isinstance(apis, str | int):
+    if isinstance(apis, str) or not isinstance(apis, Iterable | None):
         raise ConfigError("apis", apis, f"give a list: [{apis!r}]")
-    if isinstance(versions, int):
+    if isinstance(versions, str | int | float | bytes):
         raise ConfigError("versions", versions, f"give a list: [{versions!r}]")
-    asked = API_NAMES if apis is None else list(apis)
+    asked: list[Any] = list(API_NAMES if apis is None else apis)  # pyright: ignore[reportUnknownArgumentType]
     if not asked:
         raise ConfigError("apis", asked, "name at least one, or give None for all")
     if unknown := [api for api in asked if api not in keys]:

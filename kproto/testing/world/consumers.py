@@ -17,6 +17,7 @@ from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
 from consumer.options import consumer_options
 from consumer.records import GroupChange
 
+from ...arguments import checked
 from ...errors import IllegalState
 from ...group.subscription import TopicPartition
 from .clients import Client
@@ -481,6 +482,7 @@ class Consumer(Client):
     def heard(self, kind: str) -> list[GroupChange]:
         return [change for change in self.changes if change.kind == kind]
 
+    @checked
     def position(self, partition: TopicPartition) -> int | None:
         """Where the next record comes from; None while that is found out, or when it isn't owned."""
         state = self.engine.partitions.get(partition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ...arguments import checked
 from ...broker import machine
 from ...broker.broker import Coordinated
 from ...broker.log import Log
@@ -105,8 +106,13 @@ class Operator:
     @kept
     def spoil(self, topic: str, partition: int, *, batch: int) -> None:
         """Break the last byte of a stored batch, as a bad disk would."""
-        self._world.disturbed.add(TopicPartition(topic, partition))
-        self.log(TopicPartition(topic, partition)).spoil(batch)
+        where = TopicPartition(topic, partition)
+        log = self.log(where)
+        there = len(log.all_batches())
+        if not 0 <= batch < there:
+            raise ConfigError("batch", batch, f"{where} has {there}, and 0 is the first")
+        self._world.disturbed.add(where)
+        log.spoil(batch)
 
     @kept
     def mark(self, topic: str, partition: int) -> None:
@@ -118,6 +124,7 @@ class Operator:
         world.markers.add((where, log.end_offset))
         log.append(assign_offsets(made, log.end_offset, log.leader_epoch), 1, world.now)
 
+    @checked
     def operator(self, request: Message, version: int) -> None:
         """Send a request on a connection of its own, to its group's coordinator, or to the first broker that
         is up; no answer is looked at.
@@ -223,6 +230,7 @@ class Operator:
 
     # ---- to look at
 
+    @checked
     def log(self, partition: TopicPartition) -> Log:
         """A partition's log. Raises ConfigError when there is no such partition."""
         topic = self._world.cluster.topics.named(partition.topic)
@@ -239,6 +247,7 @@ class Operator:
             for index in range(len(topic.partitions))
         ]
 
+    @checked
     def committed(self, group: str, partition: TopicPartition) -> int | None:
         """What a group has committed; None for nothing."""
         found = self._world.cluster.coordinator.groups.get(group)

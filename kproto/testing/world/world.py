@@ -203,9 +203,10 @@ class World(Operator, Exchange):
         """The client of a name. Raises ConfigError when there is none."""
         if isinstance(client, Client):
             return client
-        if client not in self.clients:
-            raise ConfigError("client", client, f"allowed: {', '.join(self.clients)}")
-        return self.clients[client]
+        name: Any = client
+        if not isinstance(name, str) or name not in self.clients:
+            raise ConfigError("client", name, f"allowed: {', '.join(self.clients)}")
+        return self.clients[name]
 
     def living(self, kind: type[C]) -> list[C]:
         """The clients of a kind that are alive, in the order in which they came; `Client` is every kind."""
@@ -333,6 +334,7 @@ class World(Operator, Exchange):
         """The world as it was some turns ago; as it began, if there were not so many."""
         return self.again(max(0, self.turns - turns))
 
+    @checked
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the journal as JSON lines, for `World.load`. Raises ConfigError when code is in it, but for
         assignors: these are kept by name.
@@ -388,6 +390,7 @@ class World(Operator, Exchange):
         for invariant in self.watching:
             invariant(self)
 
+    @checked
     def watch(self, *invariants: Invariant) -> None:
         """Look at these whenever an application sees something; see `kproto.testing.invariants`."""
         for invariant in invariants:
@@ -395,11 +398,13 @@ class World(Operator, Exchange):
                 raise ConfigError("invariant", invariant, "a function of a World, which raises")
         self.watching += invariants
 
+    @checked
     def asked(self, client: Client | str, kind: type[Any]) -> list[Any]:
         """The requests of one kind that a client sent so far."""
         asker = self.client(client)
         return [said for whose, said, _ in self.requests if whose is asker and isinstance(said, kind)]
 
+    @checked
     def is_stable(self, group: str) -> bool:
         found = self.cluster.coordinator.groups.get(group)
         return found is not None and found.state is GroupState.STABLE
@@ -452,6 +457,7 @@ class World(Operator, Exchange):
         for made in list(self.network.faults):
             self.network.heal(made)
 
+    @checked
     def cut(self, client: Client | str) -> None:
         """Break all connections of a client."""
         self.fault("cut", client)

@@ -1,0 +1,110 @@
+"""What is given to the kit wrongly is told by name, with what is allowed: no error comes from its inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproto.errors import ConfigError
+from kproto.testing import brokers, faults, properties, schedules, strategies
+from kproto.testing.certificates import Certificates, certificates
+from kproto.testing.issuer import Issuer, issuing
+from kproto.testing.secured import secured
+from kproto.testing.world import World
+
+NONE: Any = None
+ends: Any = properties.a_batch_ends_where_its_rows_end
+PEM = "no-such-file.pem"
+CERTIFICATES = Certificates(ca=PEM, server=PEM, client=PEM, stranger=PEM, expired=PEM, elsewhere=PEM)
+
+
+def entered(manager: Any) -> Any:
+    with manager as made:
+        return made
+
+
+CALLS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
+    ("algorithm", "RS256, ES256", lambda bad: Issuer(algorithm=bad), ["", None, [], "HS256"]),
+    ("clients", "names to texts", lambda bad: Issuer(clients=bad), [True, "x", {"a": 1}]),
+    ("clients", "names to texts", lambda bad: entered(issuing(bad)), [True, "x", {"a": 1}]),
+    ("subject", "a text", lambda bad: Issuer(algorithm="ES256").token(bad), [None, b"alice"]),
+    ("seconds", "a number", lambda bad: Issuer(algorithm="ES256").token("alice", bad), ["", "9"]),
+    ("folder", "a pathlib.Path", certificates, [None, "here"]),
+    ("server", "with its key", lambda bad: CERTIFICATES.context(server=bad), [PEM, "/"]),
+    ("seed", "a whole number", lambda bad: entered(faults.Proxy("localhost:1")).trouble(bad, 1), [[], "x"]),
+    ("certificates", "makes", lambda bad: entered(secured("SSL", bad)), [None, "x"]),
+    ("settings", "names to", lambda bad: entered(secured("SSL", CERTIFICATES, settings=bad)), [True, [1]]),
+    ("issuer", "makes", lambda bad: entered(secured("SSL", CERTIFICATES, issuer=bad)), [True, "x"]),
+    ("bootstrap", "a text", lambda bad: entered(brokers.named(bad)), [None, [], 9092]),
+    ("properties", "names to texts", lambda bad: entered(brokers.jars(bad)), [True, {"a": None}]),
+    ("listeners", "to whole numbers", lambda bad: entered(brokers.jars(listeners=bad)), [True, ["SSL"]]),
+    ("version", "a text", lambda bad: entered(brokers.jars(version=bad)), [None, 4.3]),
+    ("java_options", "a list of texts", lambda bad: entered(brokers.jars(java_options=bad)), [True, "-ea"]),
+    ("assign", "a function", properties.an_assignor_is_a_function, [None, {}]),
+    ("times", "0 or more", lambda bad: properties.an_assignor_is_a_function(list, times=bad), [None, -1]),
+    ("data", "bytes", lambda bad: properties.a_decoder_takes_any_bytes(bytes.hex, bad), [None, "x"]),
+    ("start", "to offsets", lambda bad: ends(bad, {}, []), [None, {"t": 0}]),
+    ("end", "to offsets", lambda bad: ends({}, bad, []), [None, {"t": 0}]),
+    ("rows", "with offsets", lambda bad: ends({}, {}, bad), [None, "x"]),
+    ("steps", "a whole number", lambda bad: schedules.play(1, steps=bad), [None, "x"]),
+    ("watch", "a list of functions", lambda bad: schedules.play(1, watch=bad), [None, 1]),
+    ("world", "World", schedules.rest, [None, "x"]),
+    ("cls", "the class of a message", strategies.versions, [None, "Fetch", int]),
+    ("cls", "the class of a message", strategies.versioned, [None, "Fetch", int]),
+    ("apis", "give a list", strategies.requests, [1.5, "Fetch"]),
+    ("versions", "give a list", lambda bad: strategies.responses(versions=bad), [1.5, "", 3]),
+]  # fmt: skip
+
+
+def each(calls: list[tuple[str, str, Callable[[Any], object], list[Any]]]) -> list[Any]:
+    return [
+        pytest.param(name, allowed, call, bad, id=f"{number}-{name}-{bad}")
+        for number, (name, allowed, call, values) in enumerate(calls)
+        for bad in values
+    ]
+
+
+@pytest.mark.parametrize(("name", "allowed", "call", "bad"), each(CALLS))
+def test_a_wrong_argument_is_told_by_name(
+    name: str, allowed: str, call: Callable[[Any], object], bad: Any
+) -> None:
+    with pytest.raises(ConfigError) as told:
+        call(bad)
+    assert told.value.option == name
+    assert allowed in told.value.allowed
+
+
+OF_WORLDS: list[tuple[str, str, Callable[[Any], object], list[Any]]] = [
+    ("batch", "0 is the first", lambda bad: World({"t": 1}).spoil("t", 0, batch=bad), [-1, 0, 7]),
+    ("partition", "TopicPartition(", lambda bad: World({"t": 1}).log(bad), [None, "t", ("t",)]),
+    ("partition", "TopicPartition(", lambda bad: World({"t": 1}).committed("g", bad), [None, "t"]),
+    ("group", "a text", lambda bad: World({"t": 1}).committed(bad, NONE), [None, []]),
+    ("client", "allowed", lambda bad: World({"t": 1}).client(bad), [None, [], "a"]),
+    ("client", "its name", lambda bad: World({"t": 1}).cut(bad), [None, []]),
+    ("kind", "a class", lambda bad: World({"t": 1}).asked("a", bad), [None, "Fetch"]),
+    ("until", "a function", lambda bad: World({"t": 1}).run(1, until=bad), [True, 1]),
+    ("path", "a file's name", lambda bad: World({"t": 1}).save(bad), [None, "", b"x"]),
+    ("machine", "kproto.clients", lambda bad: World({"t": 1}).join("a", bad), [True, "java"]),
+    ("request", "a request", lambda bad: World({"t": 1}).operator(bad, 1), [None, "Fetch"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "allowed", "call", "bad"), each(OF_WORLDS))
+def test_so_is_one_of_a_world(name: str, allowed: str, call: Callable[[Any], object], bad: Any) -> None:
+    test_a_wrong_argument_is_told_by_name(name, allowed, call, bad)
+
+
+@pytest.mark.parametrize("bad", [True, "", "x", {"t": 1}])
+def test_and_offsets_of_no_partition(bad: Any) -> None:
+    world = World({"t": 1})
+    a = world.join("a", topics=["t"], group_id="g")
+    world.run(until=lambda: bool(a.owned))
+    test_a_wrong_argument_is_told_by_name("offsets", "to offsets", a.commit, bad)
+
+
+def test_a_world_is_saved_where_its_folder_is(tmp_path: Path) -> None:
+    World({"t": 1}).save(tmp_path / "story")
+    assert (tmp_path / "story").exists()
