@@ -20,15 +20,15 @@ import pytest
 import consumer
 from consumer import Consumer
 from consumer.blocking.seat import Seat
-from consumer.engine.transport import Broken, Data, NetworkAction, NetworkEvent, Open, Opened, Shut, Write
-from kproto.testing.world import Client, World
-from kproto.testing.world.network import Wire
+from consumer.engine.transport import Broken, Data, NetworkAction, NetworkEvent, Opened, Write
+from kproto.testing.world import World
+from kproto.testing.world.clients import EngineClient
 
 CLIENT = str(Path(consumer.__file__).parent)
 CLOCKS = ("shell", "polling", "consuming", "blocking.threads", "blocking.waiting")
 
 
-class Thread(Client):
+class Thread(EngineClient):
     """What the consumer's thread is here: its sockets, and when it looks."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -71,15 +71,8 @@ class Thread(Client):
         self.world.push(self.world.now, self.guarded, self.turn, ())
 
     def perform(self, action: NetworkAction) -> None:
-        match action:
-            case Open(key=key, host=host, port=port):
-                self.world.open(self, key, host, port)
-            case Write(key=key, data=data):
-                self.world.write_to(self, key, data)
-            case Shut(key=key):
-                self.world.shut(self, key)
-            case _:
-                raise AssertionError(action)
+        if not self.sends(action):
+            raise AssertionError(action)
 
     def write_at_once(self, todo: deque[NetworkAction]) -> bool:
         if not isinstance(todo[0], Write):
@@ -109,17 +102,8 @@ class Thread(Client):
     def tick(self) -> None:
         self.turn(())
 
-    def opened(self, wire: Wire) -> None:
-        self.turn((Opened(wire.key),))
-
-    def refused(self, key: Any, why: str) -> None:
-        self.turn((Broken(key, why),))
-
-    def received(self, wire: Wire, data: bytes) -> None:
-        self.turn((Data(wire.key, data),))
-
-    def broken(self, wire: Wire, why: str) -> None:
-        self.turn((Broken(wire.key, why),))
+    def hears(self, event: Opened | Data | Broken) -> None:
+        self.turn((event,))
 
 
 class Free(Seat):

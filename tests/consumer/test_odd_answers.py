@@ -17,17 +17,16 @@ from consumer.engine import events as ev
 from consumer.engine import plans
 from consumer.engine.cluster import ClusterEngine, step
 from consumer.engine.plans import Plan
-from consumer.engine.transaction_states import State
-from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
+from consumer.engine.transport import Broken, Data, Opened
 from kproto.errors import KprotoError
 from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.index import response_class
 from kproto.records import Record, encode_batch, rows
-from kproto.testing.world import Client
+from kproto.testing.world.clients import EngineClient
 from kproto.testing.world.network import Wire
 from kproto.wire.message import Array, Message, Struct
 from tests.consumer.test_hostile import KEYS, MOST, parts
-from tests.consumer.test_hostile_producers import FIRST, Application, Clerk, Refusing
+from tests.consumer.test_hostile_producers import FIRST, Refusing, committed_once, outlived
 from tests.consumer.world import World, tp
 
 CHANGES: dict[str, Change] = {
@@ -130,24 +129,7 @@ WRITES = odd("ApiVersions", "Metadata", "InitProducerId", "Produce")
 @example(change=("Produce", "responses.partition_responses", "left out"), late=False)
 def test_what_a_producer_claims_of_odd_answers_is_true(change: Odd, late: bool) -> None:
     world = Mad(change)
-    app = Application(world)
-    if late:
-        app.send(2_000)
-    world.bad = True
-    for _ in range(3):
-        asked = len(world.requests)
-        app.send()
-        world.run(10_000)
-        per = world.busiest(asked)
-        assert max(per.values(), default=0) <= MOST, per
-    world.run(25_000)
-    assert app.done()
-    world.bad = False
-    world.run(15_000)
-    before = len(app.sent)
-    app.send(20_000)
-    world.run(25_000)
-    assert len(app.delivered(before)) == 2
+    app = outlived(world, late, 3)
     found, there = world.values(), world.offsets()
     assert max(found.values()) == 1
     for delivery, at, value in app.sent:
@@ -165,33 +147,13 @@ TRANSACTIONS = odd(
 @example(change=("AddPartitionsToTxn", "results_by_topic_v3_and_below", "empty"), late=False, second=False)
 @example(change=("EndTxn", "", "cut"), late=True, second=True)
 def test_what_is_committed_over_odd_answers_is_there_once(change: Odd, late: bool, second: bool) -> None:
-    world = Mad(change, highest=None if second else FIRST)
-    clerk = Clerk(world)
-    if late:
-        assert clerk.transaction(5_000)
-    world.bad = True
-    for _ in range(3):
-        asked, began = len(world.requests), world.now
-        clerk.transaction(10_000)
-        per, tens = world.busiest(asked), max(1.0, (world.now - began) / 10_000)
-        assert max(per.values(), default=0) <= MOST * tens, per
-    world.bad = False
-    clerk.settle(40_000)
-    world.run(30_000)
-    assert clerk.done()
-    if clerk.machine.state is State.lost:
-        assert str(clerk.machine.error)
-    else:
-        assert clerk.transaction(20_000)
-    found = world.values()
-    assert all(found[one] == 1 for one in clerk.committed)
-    assert max(found.values(), default=0) <= 1
+    committed_once(Mad(change, highest=None if second else FIRST), late, 3)
 
 
 # ---- a cluster
 
 
-class Admin(Client):
+class Admin(EngineClient):
     """A `Cluster` in a world."""
 
     def __init__(self, world: World, name: str = "admin") -> None:
@@ -209,31 +171,13 @@ class Admin(Client):
     def tick(self) -> None:
         self.do(ev.Tick())
 
-    def opened(self, wire: Wire) -> None:
-        self.do(Opened(wire.key))
-
-    def refused(self, key: Any, why: str) -> None:
-        self.do(Broken(key, why))
-
-    def received(self, wire: Wire, data: bytes) -> None:
-        self.do(Data(wire.key, data))
-
-    def broken(self, wire: Wire, why: str) -> None:
-        self.do(Broken(wire.key, why))
+    def hears(self, event: Opened | Data | Broken) -> None:
+        self.do(event)
 
     def do(self, event: Any) -> None:
         for action in step(self.engine, event, self.world.now):
-            match action:
-                case Write(key=key, data=data):
-                    self.world.write_to(self, key, data)
-                case Open(key=key, host=host, port=port):
-                    self.world.open(self, key, host, port)
-                case Shut(key=key):
-                    self.world.shut(self, key)
-                case ev.Done():
-                    self.ended[action.token] = action
-                case _:
-                    pass
+            if not self.sends(action) and isinstance(action, ev.Done):
+                self.ended[action.token] = action
         self.plan()
 
     def run(self, plan: Plan[Any], ms: int = 20_000) -> ev.Done:

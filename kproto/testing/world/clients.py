@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
+
 from ...group.subscription import TopicPartition
 from .journal import kept
 from .network import Wire
@@ -153,3 +155,36 @@ class Client:
 
     def saw(self, what: str, partitions: Iterable[TopicPartition] = (), detail: Any = None) -> None:
         self.world.saw(self, what, partitions, detail)
+
+
+class EngineClient(Client):
+    """One whose engine is of `consumer.engine`: it hears what comes in over wires, and says what goes out."""
+
+    def hears(self, event: Opened | Data | Broken) -> None:
+        """Tell the engine."""
+        raise NotImplementedError
+
+    def opened(self, wire: Wire) -> None:
+        self.hears(Opened(wire.key))
+
+    def refused(self, key: Any, why: str) -> None:
+        self.hears(Broken(key, why))
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        self.hears(Data(wire.key, data))
+
+    def broken(self, wire: Wire, why: str) -> None:
+        self.hears(Broken(wire.key, why))
+
+    def sends(self, action: Any) -> bool:
+        """Does what the engine wants of its wires; False for whatever else it wants."""
+        match action:
+            case Write(key=key, data=data):
+                self.world.write_to(self, key, data)
+            case Open(key=key, host=host, port=port):
+                self.world.open(self, key, host, port)
+            case Shut(key=key):
+                self.world.shut(self, key)
+            case _:
+                return False
+        return True

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from consumer.engine import events as ev
 from consumer.engine.consumer import Engine, next_deadline, step
-from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
+from consumer.engine.transport import Broken, Data, Opened
 from consumer.options import consumer_options
 from consumer.records import GroupChange
 
 from ...arguments import checked
 from ...errors import IllegalState
 from ...group.subscription import TopicPartition
-from .clients import Client
+from .clients import EngineClient
 from .journal import kept
-from .network import Wire
 
 if TYPE_CHECKING:
     from .world import World
@@ -33,7 +32,7 @@ WIRES = (Opened, Data, Broken)  # what comes in over wires is in the trace as re
 BEGINS = {"assigned": "assigned", "revoked": "revoking", "lost": "losing"}
 
 
-class Consumer(Client):
+class Consumer(EngineClient):
     """A consumer of kproto. Its options are those of `consumer.Consumer`; what its application does is set
     here.
 
@@ -114,17 +113,8 @@ class Consumer(Client):
     def tick(self) -> None:
         self.do(ev.Tick())
 
-    def opened(self, wire: Wire) -> None:
-        self.do(Opened(wire.key))
-
-    def refused(self, key: int, why: str) -> None:
-        self.do(Broken(key, why))
-
-    def received(self, wire: Wire, data: bytes) -> None:
-        self.do(Data(wire.key, data))
-
-    def broken(self, wire: Wire, why: str) -> None:
-        self.do(Broken(wire.key, why))
+    def hears(self, event: Opened | Data | Broken) -> None:
+        self.do(event)
 
     def do(self, event: ev.Event) -> None:
         """Tell the engine, and do what it says."""
@@ -133,15 +123,11 @@ class Consumer(Client):
         if not isinstance(event, WIRES):
             self.world.note(self.name, "event", event)
         for action in step(self.engine, event, self.world.now):
+            if self.sends(action):
+                continue
             match action:
-                case Write(key=key, data=data):
-                    self.world.write_to(self, key, data)
                 case ev.Wake():
                     self._look_soon()
-                case Open(key=key, host=host, port=port):
-                    self.world.open(self, key, host, port)
-                case Shut(key=key):
-                    self.world.shut(self, key)
                 case ev.Deliver(rows=rows, columns=columns):
                     self._delivered(rows, columns)
                 case ev.Raise(error=error):

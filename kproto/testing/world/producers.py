@@ -9,20 +9,19 @@ from consumer.delivery import Delivery
 from consumer.engine import events as ev
 from consumer.engine import producing
 from consumer.engine.batches import OutBatch
-from consumer.engine.transport import Broken, Data, Open, Opened, Shut, Write
+from consumer.engine.transport import Broken, Data, Opened
 from consumer.options import producer_options
 from consumer.records import GroupChange
 
-from .clients import Client
+from .clients import EngineClient
 from .consumers import WIRES
 from .journal import kept
-from .network import Wire
 
 if TYPE_CHECKING:
     from .world import World
 
 
-class Producer(Client):
+class Producer(EngineClient):
     """A producer of kproto. Its options are those of `consumer.Producer`."""
 
     def __init__(self, world: World, name: str, **options: Any) -> None:
@@ -40,17 +39,8 @@ class Producer(Client):
     def tick(self) -> None:
         self.do(ev.Tick())
 
-    def opened(self, wire: Wire) -> None:
-        self.do(Opened(wire.key))
-
-    def refused(self, key: int, why: str) -> None:
-        self.do(Broken(key, why))
-
-    def received(self, wire: Wire, data: bytes) -> None:
-        self.do(Data(wire.key, data))
-
-    def broken(self, wire: Wire, why: str) -> None:
-        self.do(Broken(wire.key, why))
+    def hears(self, event: Opened | Data | Broken) -> None:
+        self.do(event)
 
     def do(self, event: Any) -> None:
         """Tell the engine, and do what it says."""
@@ -59,13 +49,9 @@ class Producer(Client):
         if not isinstance(event, WIRES):
             self.world.note(self.name, "event", event)
         for action in producing.step(self.engine, event, self.world.now):
+            if self.sends(action):
+                continue
             match action:
-                case Write(key=key, data=data):
-                    self.world.write_to(self, key, data)
-                case Open(key=key, host=host, port=port):
-                    self.world.open(self, key, host, port)
-                case Shut(key=key):
-                    self.world.shut(self, key)
                 case ev.Report(change=change):
                     self.changes.append(change)
                 case ev.CallBack(callback=callback):
