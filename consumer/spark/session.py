@@ -127,6 +127,8 @@ def register(spark: SparkSession) -> None:
     The executors of a cluster are asked, by a job of one task for each of their slots. Raises
     MissingOnExecutors, with what to do; MissingExtra where PySpark has no Python data sources.
     """
+    from pyspark.errors import AnalysisException
+
     try:
         from .source import KprotoDataSource
     except ImportError as error:
@@ -139,7 +141,11 @@ def register(spark: SparkSession) -> None:
     if not _importable(spark):
         cure = f"install kproto, or start Spark with PYTHONPATH={ROOT}"
         warnings.warn(f"Spark's workers can't import {__package__}: {cure}", stacklevel=2)
-    spark.dataSource.register(KprotoDataSource)
+    try:
+        spark.dataSource.register(KprotoDataSource)
+    except AnalysisException as error:  # Spark 4.0 has found it by `pyspark_kproto` and takes no other
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def session(

@@ -19,7 +19,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from consumer.spark.session import ROOT, _choose_python, _warn_of_others
+from pyspark.errors import AnalysisException
+
+from consumer.spark.session import ROOT, _choose_python, _warn_of_others, register
 
 
 def spark(python: str, path: str | None) -> Any:
@@ -40,6 +42,22 @@ def test_a_python_of_the_workers_without_kproto_is_told(
     monkeypatch.chdir(tmp_path)
     with pytest.warns(UserWarning, match="No module named 'kproto'"):
         _choose_python(spark(str(bare), None))
+
+
+@pytest.mark.parametrize("refusal", ["DATA_SOURCE_ALREADY_EXISTS", "DATA_SOURCE_NOT_FOUND"])
+def test_a_spark_that_knows_the_source_already_takes_no_other_which_is_no_error(refusal: str) -> None:
+    """Spark 4.0, which finds it by `pyspark_kproto`: session() ended there."""
+
+    def refuse(source: object) -> None:
+        raise AnalysisException(f"[{refusal}] 'kproto'")
+
+    there = spark(sys.executable, str(ROOT))
+    there.dataSource = SimpleNamespace(register=refuse)
+    if refusal == "DATA_SOURCE_ALREADY_EXISTS":
+        register(there)
+    else:
+        with pytest.raises(AnalysisException, match=refusal):
+            register(there)
 
 
 def test_a_session_that_is_there_says_what_it_was_not_given() -> None:
