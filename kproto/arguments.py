@@ -158,7 +158,12 @@ def looker(method: Callable[..., Any]) -> Callable[..., None]:
 
 
 def _rule(parameter: inspect.Parameter) -> Rule | None:
-    kind = str(parameter.annotation).removesuffix(" | None")
+    annotation = str(parameter.annotation)
+    kind = annotation.removesuffix(" | None")
     if kind == "int":
         kind = "amount" if parameter.name.endswith("_ms") else NAMED.get(parameter.name, kind)
-    return RULES.get(kind)
+    found = RULES.get(kind)
+    if found is None or kind == annotation:
+        return found
+    holds, allowed = found
+    return (lambda value: value is None or holds(value)), allowed

@@ -108,3 +108,7 @@ def test_and_offsets_of_no_partition(bad: Any) -> None:
 def test_a_world_is_saved_where_its_folder_is(tmp_path: Path) -> None:
     World({"t": 1}).save(tmp_path / "story")
     assert (tmp_path / "story").exists()
+
+
+def test_none_is_taken_where_another_value_is_the_default() -> None:
+    assert Issuer(algorithm="ES256", audience=None).audience is None
