@@ -163,7 +163,7 @@ def _rule(parameter: inspect.Parameter) -> Rule | None:
     if kind == "int":
         kind = "amount" if parameter.name.endswith("_ms") else NAMED.get(parameter.name, kind)
     found = RULES.get(kind)
-    if found is None or kind == annotation:
+    if found is None or not annotation.endswith(" | None"):
         return found
     holds, allowed = found
     return (lambda value: value is None or holds(value)), allowed
