@@ -99,6 +99,14 @@ def _spread(plan: Plan) -> tuple[int, int]:
     return sum(b - a for at, a in enumerate(sizes) for b in sizes[at:]), sizes[-1] - sizes[0]
 
 
+def _called_otherwise(members: Members) -> Iterator[Members]:
+    """The same group under each turn of its names, both ways round: what 2.6 moves first goes by them."""
+    names = sorted(members)
+    for order in (names, names[::-1]):
+        for by in range(len(names)):
+            yield dict(zip(order[by:] + order[:by], members.values(), strict=True))
+
+
 @asked
 @given(data=st.data())
 def test_with_different_wishes_the_balance_is_not_worse(java: Ask, data: st.DataObject) -> None:
@@ -107,4 +115,5 @@ def test_with_different_wishes_the_balance_is_not_worse(java: Ask, data: st.Data
         member: one for member, one in members.items() if one.topics
     }  # the others may get some in Java
     assume(members)
-    assert _spread(ours("sticky", topics, members)) <= _spread(java("sticky", topics, members))
+    theirs = [java("sticky", topics, called) for called in _called_otherwise(members)]
+    assert _spread(ours("sticky", topics, members)) <= max(map(_spread, theirs))
