@@ -1,8 +1,8 @@
 """Each client's machine says to a real Kafka what its original says, in the same order, and tells the same.
 
 Each play runs twice on one broker, with the original and with the machine, each with a group and a topic of
-its own. A run draws half of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak). KPROTO_PLAYS=FOLDER keeps what
-was said.
+its own. A run draws a quarter of them; KPROTO_ALL_PLAYS=1 plays all (tox -e soak). KPROTO_PLAYS=FOLDER keeps
+what was said.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from consumer import Cluster, Producer
 from kproto.clients.index import available
 from tests.conformance import originals
-from tests.conformance.plays import LACKS, PLAYS, Member, Play, Stage, only_half
+from tests.conformance.plays import LACKS, PLAYS, Member, Play, Stage, only_some
 from tests.conformance.tap import Tap, told
 
 pytestmark = [pytest.mark.kafka, pytest.mark.originals]
@@ -111,7 +111,7 @@ def keep(client: str, play: str, **said: object) -> None:
 def test_a_machine_says_and_tells_what_its_original_does(
     client: str, play: str, tapped: Tap, operators: tuple[Cluster, Producer]
 ) -> None:
-    only_half((client, play), CASES)
+    only_some((client, play), CASES)
     original = originals.program(client)
     machine = [sys.executable, "-m", "kproto", "member", "--as", client]
     for tries in range(1, TRIES + 1):
