@@ -27,6 +27,9 @@ from typing import TYPE_CHECKING, Any, Final
 from ..arguments import checked
 from ..errors import AuthenticationFailed, ConfigError, KprotoError
 
+if sys.platform != "win32":
+    import fcntl
+
 if TYPE_CHECKING:
     from consumer.security import SecurityConfig
 
@@ -95,16 +98,26 @@ def maven_jars(name: str, artifacts: tuple[str, ...], folder: Path | None = None
         maven = shutil.which("mvn")
         if folder is not None or maven is None:
             raise BrokerMissing(f"jars in {place} (or Maven, to fetch {', '.join(artifacts)})")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+        with one_at_a_time(place.parent), tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+            if list(place.glob("*.jar")):  # another process was quicker
+                return f"{place}/*"
             Path(scratch, "pom.xml").write_text(_pom(artifacts))
             order = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}/jars"]
             done = subprocess.run(order, cwd=scratch, capture_output=True, text=True)
             if done.returncode:
                 raise BrokerMissing(f"Maven failed: {(done.stdout + done.stderr).strip()[-300:]}")
-            with contextlib.suppress(OSError):  # another run was quicker
-                Path(scratch, "jars").rename(place)
+            Path(scratch, "jars").rename(place)
     return f"{place}/*"
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Generator[None]:
+    """Makes other processes wait that want to fill this folder, too; it is made where there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as held:
+        if sys.platform != "win32":
+            fcntl.flock(held, fcntl.LOCK_EX)  # until it is closed, or the process dies
+        yield
 
 
 @checked

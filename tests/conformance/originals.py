@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kproto.testing.brokers import one_at_a_time
 from tests.conformance import judges
 
 SOURCES = Path(__file__).with_name("members")
@@ -46,9 +47,9 @@ def secured() -> str:
 def built(program: Path, made: Path) -> str:
     """A Go program that uses what `secured` does, as an executable."""
     secured()  # brings the modules along
-    _run(
-        [shutil.which("go") or judges.missing("go"), "build", "-o", str(made), str(program)], _cache() / "go"
-    )
+    order = [shutil.which("go") or judges.missing("go"), "build", "-o", str(made), str(program)]
+    with one_at_a_time(_cache()):
+        _run(order, _cache() / "go")
     return str(made)
 
 
@@ -60,17 +61,18 @@ def with_modules(name: str, *, module: str = "") -> str:
     compiler = shutil.which("go") or judges.missing("go")
     place, source = _cache() / f"{name} {module.replace('/', '-')}".rstrip().replace(" ", "-"), SOURCES / name
     made = place / "made"
-    if _stale(made, *source.iterdir()):
-        place.mkdir(exist_ok=True)
-        required = (source / "go.mod").read_text().partition("require ")[2].strip()
-        for one in source.iterdir():
-            text = one.read_text()
-            if module:
-                text = text.replace(required, module).replace(required.split()[0], module.split()[0])
-            (place / one.name).write_text(text)
-        _run([compiler, "mod", "tidy"], place)
-        _run([compiler, "build", "-o", str(made), "."], place)
-        made.touch()
+    with one_at_a_time(_cache()):
+        if _stale(made, *source.iterdir()):
+            place.mkdir(exist_ok=True)
+            required = (source / "go.mod").read_text().partition("require ")[2].strip()
+            for one in source.iterdir():
+                text = one.read_text()
+                if module:
+                    text = text.replace(required, module).replace(required.split()[0], module.split()[0])
+                (place / one.name).write_text(text)
+            _run([compiler, "mod", "tidy"], place)
+            _run([compiler, "build", "-o", str(made), "."], place)
+            made.touch()
     return str(made)
 
 
@@ -84,15 +86,14 @@ def own_tests(compiler: str, module: str, package: str) -> tuple[Path, Path]:
         judges.missing(f"go list failed: {listed.stderr[-500:]}")
     source = Path(listed.stdout.strip())
     made = place / "bin" / f"{source.name}-{package.replace('/', '-')}.test"
-    if not made.exists():  # its name has the version
-        _run([compiler, "test", "-c", "-o", str(made), f"./{package}"], source)
+    with one_at_a_time(_cache()):
+        if not made.exists():  # its name has the version
+            _run([compiler, "test", "-c", "-o", str(made), f"./{package}"], source)
     return made, source / package
 
 
 def _cache() -> Path:
-    found = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", "originals")
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "kproto", "originals")
 
 
 def _stale(made: Path, *sources: Path) -> bool:
@@ -121,11 +122,12 @@ def _java(folder: str, version: str, program: str = "Member", *sources: Path) ->
     place = _cache() / folder
     sources = sources or (SOURCES / "Member.java", SOURCES / folder / "Api.java")
     made = place / f"{program}.class"
-    if _stale(made, *sources):
-        compiler = shutil.which("javac") or judges.missing("javac")
-        place.mkdir(exist_ok=True)
-        _run([compiler, "-d", str(place), "-cp", jars, *map(str, sources)], place)
-        made.touch()
+    with one_at_a_time(_cache()):
+        if _stale(made, *sources):
+            compiler = shutil.which("javac") or judges.missing("javac")
+            place.mkdir(exist_ok=True)
+            _run([compiler, "-d", str(place), "-cp", jars, *map(str, sources)], place)
+            made.touch()
     small = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     return [command, *small, "-cp", f"{place}:{jars}", program]
 
@@ -137,14 +139,15 @@ def _go(folder: str) -> Path:
     place = _cache() / "go"
     made = place / "bin" / folder
     source = SOURCES / folder / "main.go"
-    if _stale(made, source):
-        (place / folder).mkdir(parents=True, exist_ok=True)
-        (place / "bin").mkdir(exist_ok=True)
-        for name in (*GO.values(), *BESIDES.values(), SECURED):
-            (place / name).mkdir(exist_ok=True)
-            shutil.copy(SOURCES / name / "main.go", place / name / "main.go")
-        shutil.copy(SOURCES / "go.mod", place / "go.mod")
-        _run([compiler, "mod", "tidy"], place)
-        _run([compiler, "build", "-o", str(made), f"./{folder}"], place)
-        made.touch()
+    with one_at_a_time(_cache()):
+        if _stale(made, source):
+            (place / folder).mkdir(parents=True, exist_ok=True)
+            (place / "bin").mkdir(exist_ok=True)
+            for name in (*GO.values(), *BESIDES.values(), SECURED):
+                (place / name).mkdir(exist_ok=True)
+                shutil.copy(SOURCES / name / "main.go", place / name / "main.go")
+            shutil.copy(SOURCES / "go.mod", place / "go.mod")
+            _run([compiler, "mod", "tidy"], place)
+            _run([compiler, "build", "-o", str(made), f"./{folder}"], place)
+            made.touch()
     return made
