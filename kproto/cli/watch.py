@@ -227,10 +227,13 @@ def _context(options: argparse.Namespace) -> ssl.SSLContext | None:
         if options.tls_ca is not None:
             raise ConfigError("--tls-ca", str(options.tls_ca), "with --tls")
         return None
-    try:
-        return ssl.create_default_context(cafile=options.tls_ca)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError("--tls-ca", str(options.tls_ca), f"a file of PEM certificates ({error})") from None
+    if options.tls_ca is None:
+        return ssl.create_default_context()
+    from consumer.security.stores import trust
+
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust(made, "--tls-ca", str(options.tls_ca))
+    return made
 
 
 class Told:

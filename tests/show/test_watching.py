@@ -107,3 +107,20 @@ def test_a_cluster_that_speaks_no_tls_is_told(tmp_path: Path, capsys: pytest.Cap
         words = ["--listen", "127.0.0.1:0", "--command-config", str(tmp_path / "client.properties")]
         assert main(["watch", server.bootstrap, *words]) == 1
     assert capsys.readouterr().err.endswith("does this port speak TLS?\n")
+
+
+def test_a_cluster_may_vouch_for_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("trustme")
+    files = certificates(tmp_path)
+    with running(listen=["SSL://localhost:0"], tls=files.context(server=files.elsewhere)) as server:
+        place = "localhost:" + server.bootstrap.rpartition(":")[2]
+        words = [place, "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={files.elsewhere}"]
+        assert main(["watch", *words]) == 1  # believed, but not here
+    assert "the certificate is not for the host name localhost" in capsys.readouterr().err
+
+
+def test_who_vouches_for_nobody_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    words = ["127.0.0.1:1", "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={tmp_path / 'ca.pem'}"]
+    assert main(["watch", *words]) == 2
+    assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM", capsys.readouterr().err)
