@@ -55,6 +55,7 @@ from .spark_latency import SPARKS_OWN, latency
 
 PARTITIONS = 2
 BATCH_BYTES = 100_000  # of one record batch, as a busy producer makes them
+HELD_BYTES = 200_000_000  # of the values for the sink: Spark's heap of 1 GB keeps them
 
 
 class Ready(InputPartition):
@@ -319,7 +320,8 @@ def streams(spark: Any, sources: dict[str, Any], rows: int, runs: int) -> None:
 
 
 def sinks(spark: Any, formats: dict[str, str], bootstrap: str, rows: int, size: int, runs: int) -> None:
-    """Rows that Spark makes, written as a batch. The broker's part is the same for both."""
+    """Rows that Spark made and holds, written as a batch. The broker's part is the same for both."""
+    rows = min(rows, HELD_BYTES // size)
     with Cluster(bootstrap) as cluster:
         topic = f"sink-{time.time_ns()}"
         cluster.create_topics({topic: PARTITIONS})
