@@ -5,7 +5,7 @@ Offsets, epochs and timestamps that don't exist are None; Kafka's -1, -2 and so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -27,6 +27,8 @@ from kproto.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
 )
 
 from .connection import Prepared
@@ -41,6 +43,7 @@ _SPECS = {
     "latest_tiered": -5,
 }
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+_Committed = OffsetFetchResponsePartition | OffsetFetchResponsePartitions
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
@@ -269,39 +272,28 @@ def offset_fetch_result(
     """(group error code, partition -> committed, None for no commit, or the partition's error code); None
     where the answer doesn't mention the group."""
 
-    def take(
-        name: str, index: int, code: int, offset: int, epoch: int, metadata: str | None
-    ) -> tuple[TopicPartition, CommittedOffset | int | None]:
-        found: CommittedOffset | int | None = code or None
-        if not code and offset >= 0:
-            found = CommittedOffset(offset, metadata or "", epoch if epoch >= 0 else None)
-        return TopicPartition(name, index), found
-
+    named: Iterable[tuple[str, Sequence[_Committed]]]
     if version < 8:
-        return response.error_code, said_once(
-            take(
-                old.name,
-                entry.partition_index,
-                entry.error_code,
-                entry.committed_offset,
-                entry.committed_leader_epoch,
-                entry.metadata,
-            )
-            for old in response.topics
-            for entry in old.partitions
+        code = response.error_code
+        named = ((topic.name, topic.partitions) for topic in response.topics)
+    else:
+        ours = next((one for one in response.groups if one.group_id == group), None)
+        if ours is None:
+            return None
+        code = ours.error_code
+        named = (
+            ((view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name, topic.partitions)
+            for topic in ours.topics
         )
-    ours = next((one for one in response.groups if one.group_id == group), None)
-    if ours is None:
-        return None
-    return ours.error_code, said_once(
-        take(
-            (view.topic_name(topic.topic_id) or "") if version >= 10 else topic.name,
-            part.partition_index,
-            part.error_code,
-            part.committed_offset,
-            part.committed_leader_epoch,
-            part.metadata,
-        )
-        for topic in ours.topics
-        for part in topic.partitions
+
+    def found(one: _Committed) -> CommittedOffset | int | None:
+        if one.error_code:
+            return one.error_code
+        if one.committed_offset < 0:
+            return None
+        epoch = one.committed_leader_epoch
+        return CommittedOffset(one.committed_offset, one.metadata or "", epoch if epoch >= 0 else None)
+
+    return code, said_once(
+        (TopicPartition(name, one.partition_index), found(one)) for name, parts in named for one in parts
     )

@@ -123,4 +123,5 @@ def test_who_vouches_for_nobody_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "ca.pem").write_text("no certificate")
     words = ["127.0.0.1:1", "--listen", "127.0.0.1:0", "--tls", f"--tls-ca={tmp_path / 'ca.pem'}"]
     assert main(["watch", *words]) == 2
-    assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM", capsys.readouterr().err)
+    told = capsys.readouterr().err
+    assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM certificates", told)
