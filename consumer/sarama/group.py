@@ -96,6 +96,7 @@ class AsyncConsumerGroup(AsyncBlock):
         # Assigned to us, as far as the callbacks told: the consumer's assignment is ahead of them.
         self._told_of: set[TopicPartition] = set()
         self._committed_at = 0.0
+        self._committing: asyncio.Task[None] | None = None  # in time, beside the claims
         self._failure: Exception | None = None  # of a cleanup
         self._inside: set[asyncio.Task[Any] | None] = set()  # tasks in which a handler works now
         self._at_work: set[asyncio.Task[None]] = set()  # those of claims
@@ -217,7 +218,7 @@ class AsyncConsumerGroup(AsyncBlock):
                     await asyncio.sleep(ERROR_PAUSE_S)
                 else:
                     self._spread(records)
-                await self._commit_in_time()
+                self._commit_in_time()
         finally:
             ending = asyncio.ensure_future(self._end())
             try:
@@ -273,6 +274,8 @@ class AsyncConsumerGroup(AsyncBlock):
         if session is None or session.over:
             return
         await self._release(session, list(session.by_partition), last=True, commit=True)
+        if self._committing is not None:  # asked for before the last one, so it ends with it
+            await self._committing
         for place, claim in session.by_partition.items():
             done = self._marks.offset(place) if self._auto else self._marks.kept(place)
             if not self._closing and place in self.consumer.assignment():
@@ -393,15 +396,21 @@ class AsyncConsumerGroup(AsyncBlock):
         if in_doubt:
             self._marks.settle(await self.consumer.committed(in_doubt))
 
-    async def _commit_in_time(self) -> None:
+    def _commit_in_time(self) -> None:
+        """Beside the claims, which a coordinator that is slow, or isn't there, doesn't hold up."""
         now = asyncio.get_running_loop().time()
-        if self._auto and now - self._committed_at >= self._interval_s:
+        open_still = self._committing is not None and not self._committing.done()
+        if self._auto and not open_still and now - self._committed_at >= self._interval_s:
             self._committed_at = now
-            try:
-                await self.commit(None)
-            except KprotoError as error:
-                if self._news.told(error):
-                    self._tell(error)
+            if self._marks.dirty(None):
+                self._committing = asyncio.ensure_future(self._commit_and_tell())
+
+    async def _commit_and_tell(self) -> None:
+        try:
+            await self.commit(None)
+        except KprotoError as error:
+            if self._news.told(error):
+                self._tell(error)
 
     # ---- inside
 

@@ -340,6 +340,20 @@ def test_a_slow_handler_holds_few_records(server: Server) -> None:
     assert committed(server)[0] == 5000
 
 
+def test_claims_go_on_while_a_commit_waits_for_the_coordinator(server: Server) -> None:
+    """As sarama's, whose commits have a goroutine of their own; what was marked meanwhile is committed."""
+    fill(server, 10)
+    notes = Notes()
+    with Loop(server, notes, auto_commit_interval_ms=50):
+        notes.until(lambda: len(notes.records) == 10)
+        server.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", 1_000_000)
+        fill(server, 5000)
+        notes.until(lambda: len(notes.records) == 5010)
+        assert committed(server)[0] < 5010
+        server.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", 0)
+    assert committed(server)[0] == 5010
+
+
 def test_claims_know_where_they_are(server: Server) -> None:
     fill(server, 7)
     notes = Notes()
