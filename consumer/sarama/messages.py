@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kproto.errors import ConfigError, KprotoError
+from kproto.errors import ConfigError, KprotoError, RequestTimedOut
 
 from ..arguments import rule_of
 from ..delivery import Delivery
@@ -108,6 +108,12 @@ def limit(timeout: float | None) -> float | None:
     """How long closing may take, None for as long as the options say. Raises ConfigError."""
     given: float | None = _LIMIT("timeout", timeout)
     return given
+
+
+def still_closing(timeout: float | None) -> RequestTimedOut:
+    """What `close` says where an `async_close` before it is not over in time."""
+    detail = "async_close() was called before, and what was sent is not acknowledged yet"
+    return RequestTimedOut("close", int((timeout or 0) * 1000), detail)
 
 
 def must_return(return_successes: bool, return_errors: bool) -> None:

@@ -45,6 +45,7 @@ from .messages import (
     must_return,
     parts,
     several,
+    still_closing,
 )
 from .outlet import Outlet
 
@@ -171,10 +172,12 @@ class AsyncQueueProducer(AsyncBlock):
 
     async def close(self, timeout: float | None = None) -> None:
         """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages
-        that failed, where nobody has asked for `errors()`."""
+        that failed, where nobody has asked for `errors()`; RequestTimedOut where it is closing already, and
+        needs longer than this."""
         timeout = limit(timeout)
         if self._closing is not None:
-            await asyncio.shield(self._closing)
+            if not (await asyncio.wait([self._closing], timeout=timeout))[0]:
+                raise still_closing(timeout)
             return
         self._closing = asyncio.ensure_future(self._finish(timeout))
         await asyncio.shield(self._closing)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from kproto.errors import ConfigError, IllegalState, KprotoError, RequestTimedOut
@@ -34,6 +34,7 @@ from .messages import (
     must_return,
     parts,
     several,
+    still_closing,
 )
 
 
@@ -174,23 +175,27 @@ class QueueProducer(Block):
 
     def async_close(self) -> None:
         """Takes nothing more, and returns at once; both iterators end when all is told."""
-        self._begin_to_close(lambda: threading.Thread(target=self._finish, name="kproto-close").start())
+        if self._begins_to_close():
+            threading.Thread(target=self._finish, name="kproto-close").start()
 
     def close(self, timeout: float | None = None) -> None:
         """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages
-        that failed, where nobody has asked for `errors()`."""
+        that failed, where nobody has asked for `errors()`; RequestTimedOut where it is closing already, and
+        needs longer than this."""
         timeout = limit(timeout)
-        if self._begin_to_close(lambda: self._finish(timeout)) and self._errors and not self._reads_errors:
-            raise ProducerErrors(self._errors)
-
-    def _begin_to_close(self, finish: Callable[[], object]) -> bool:
+        if self._begins_to_close():
+            self._finish(timeout)
+            if self._errors and not self._reads_errors:
+                raise ProducerErrors(self._errors)
+            return
         with self._changed:
-            if self._closing:
-                self._changed.wait_for(lambda: self._ended)
-                return False
-            self._closing = True
-        finish()
-        return True
+            if not self._changed.wait_for(lambda: self._ended, timeout):
+                raise still_closing(timeout)
+
+    def _begins_to_close(self) -> bool:
+        with self._changed:
+            first, self._closing = not self._closing, True
+        return first
 
     def _finish(self, timeout: float | None = None) -> None:
         try:

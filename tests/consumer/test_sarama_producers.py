@@ -150,6 +150,33 @@ def test_async_close_lets_the_readers_end_when_all_is_told(server: Server) -> No
     assert list(producer.errors()) == []
 
 
+def test_close_behind_async_close_keeps_its_time(server: Server) -> None:
+    server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000_000)
+    producer = QueueProducer(server.bootstrap, return_successes=True)
+    producer.input(message())
+    producer.async_close()
+    with pytest.raises(RequestTimedOut, match=r"close: no answer within 200 ms.*async_close\(\) was called"):
+        producer.close(0.2)
+    server.fail("Produce", "NOT_ENOUGH_REPLICAS", 0)
+    producer.close(10)
+    assert len(list(producer.successes())) == 1
+
+
+def test_close_behind_async_close_keeps_its_time_in_asyncio(server: Server) -> None:
+    async def work() -> None:
+        producer = AsyncQueueProducer(server.bootstrap, return_successes=True)
+        await producer.input(message())
+        producer.async_close()
+        with pytest.raises(RequestTimedOut, match="close: no answer within 200 ms"):
+            await producer.close(0.2)
+        server.fail("Produce", "NOT_ENOUGH_REPLICAS", 0)
+        await producer.close(10)
+        assert len([one async for one in producer.successes()]) == 1
+
+    server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000_000)
+    asyncio.run(work())
+
+
 def test_what_is_not_returned_cannot_be_read(server: Server) -> None:
     with QueueProducer(server.bootstrap, return_errors=False) as producer:
         with pytest.raises(ConfigError, match="return_successes"):
