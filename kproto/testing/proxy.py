@@ -146,13 +146,15 @@ class Proxy:
                 exchange = talk.answered(frame, _now())
                 see(False, talk.shown(frame, exchange, asking=False))
                 passed = frame
-                if exchange is not None:
-                    here = {place: await self._here(place) for place in brokers_in(exchange)}
-                    passed = readdressed(frame, exchange, here)
-                writer.write(len(passed).to_bytes(4, "big") + passed)
-                await writer.drain()
-                if exchange is not None:
-                    self._tell(exchange)
+                try:
+                    if exchange is not None:
+                        here = {place: await self._here(place) for place in brokers_in(exchange)}
+                        passed = readdressed(frame, exchange, here)
+                    writer.write(len(passed).to_bytes(4, "big") + passed)
+                    await writer.drain()
+                finally:  # also where the client has gone by now
+                    if exchange is not None:
+                        self._tell(exchange)
 
         both = [asyncio.ensure_future(asks()), asyncio.ensure_future(answers())]
         try:

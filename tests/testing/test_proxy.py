@@ -11,6 +11,8 @@ import pytest
 from kproto import AsyncCluster, AsyncConsumer, AsyncProducer, running
 from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
+from kproto.messages.headers import encode_request
+from kproto.messages.metadata import MetadataRequest
 from kproto.show.exchanges import Exchange
 from kproto.testing.certificates import certificates
 from kproto.testing.proxy import Proxy
@@ -62,6 +64,32 @@ def test_garbage_ends_its_own_connection_only() -> None:
 
     with running(topics={"t": 1}) as server:
         assert asyncio.run(main(server.bootstrap)) == b""
+
+
+def test_an_answer_whose_client_has_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As kafka-go's LeaveGroup, behind which it closes the connection."""
+    seen: list[Exchange] = []
+
+    async def main(bootstrap: str) -> None:
+        answered = asyncio.Event()
+
+        async def slow(proxy: Proxy, broker: object) -> None:
+            answered.set()
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(Proxy, "_here", slow)
+        async with Proxy(bootstrap, tell=seen.append) as proxy:
+            _, writer = await asyncio.open_connection(*proxy.bootstrap.split(":"))
+            frame = encode_request(MetadataRequest(topics=[]), 9, 1, "hasty")
+            writer.write(len(frame).to_bytes(4, "big") + frame)
+            await asyncio.wait_for(answered.wait(), 5)
+            writer.close()
+            while not seen:
+                await asyncio.sleep(0.01)
+
+    with running() as server:
+        asyncio.run(asyncio.wait_for(main(server.bootstrap), 10))
+    assert [(one.api, one.response is not None) for one in seen] == [("Metadata", True)]
 
 
 @pytest.mark.parametrize("listener", ["plain proxy, TLS broker", "a certificate is asked for"])
