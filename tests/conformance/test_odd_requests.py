@@ -16,7 +16,7 @@ import pytest
 
 from kproto.broker.server import Server, running
 from kproto.error_codes import ErrorCode
-from tests.conformance import judges
+from tests.conformance import judges, odd_scenes
 from tests.conformance.odd_scenes import Pair, pair
 from tests.conformance.plays import SEED
 
@@ -110,7 +110,8 @@ def test_a_wrong_answer_is_noticed() -> None:
         assert "NOT_COORDINATOR" in found
 
 
-def test_what_became_of_a_scene_is_noticed() -> None:
+def test_what_became_of_a_scene_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(odd_scenes, "PATIENCE", 3.0)  # nothing is done behind an answer here
     with (
         running(settings=SETTINGS) as one,
         running(settings=SETTINGS) as other,
