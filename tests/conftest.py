@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("quick", max_examples=25, deadline=None, suppress_health_check=_CHECKS)
+settings.register_profile("quick", max_examples=15, deadline=None, suppress_health_check=_CHECKS)
 # Always the same examples: what is red here is red everywhere. New ones are soak's and quick's to find.
 settings.register_profile(
     "ci", max_examples=200, deadline=None, suppress_health_check=_CHECKS, derandomize=True

@@ -772,6 +772,7 @@ def test_nothing_new_means_no_commit_request() -> None:
     assert len(world.asked(a, OffsetCommitRequest)) == before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("automatic", [True, False])
 def test_what_a_reader_without_a_group_committed_is_not_forgotten_while_it_reads(automatic: bool) -> None:
     world = World({"t": 1}, settings={"offsets.retention.minutes": 65})

@@ -111,6 +111,7 @@ def final(a: Consumer) -> bool:
     return bool(a.errors) and getattr(a.errors[-1], "code", 0) == ErrorCode.FENCED_INSTANCE_ID
 
 
+@pytest.mark.thorough
 @given(place=st.sampled_from(PLACES), late=st.booleans(), code=st.sampled_from(CODES))
 @example(place="Fetch responses.partitions.error_code", late=True, code=ErrorCode.OFFSET_OUT_OF_RANGE)
 @example(place="JoinGroup error_code", late=False, code=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -122,6 +123,7 @@ def test_any_error_in_any_place_is_waited_out_and_told(place: str, late: bool, c
     waited_out(Hostile(place, code), late)
 
 
+@pytest.mark.thorough
 @given(place=st.sampled_from(NUMBERS), late=st.booleans(), code=st.sampled_from(WILD))
 @example(place="Fetch session_id", late=False, code=7)
 @example(place="Metadata topics.partitions.partition_index", late=False, code=0)

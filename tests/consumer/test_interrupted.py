@@ -83,6 +83,7 @@ def written(seed: int = 1) -> World:
     return world
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("sealed", [False, True], ids=["its thread reads", "it reads itself"])
 @pytest.mark.parametrize("how", HOW)
@@ -104,6 +105,7 @@ def test_who_goes_on_reading_reads_everything_once_and_commits_it(how: str, seal
         assert world.cluster.coordinator.groups["g"].members == {}, ctrl_c.where
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("sealed", [False, True], ids=["its thread reads", "it reads itself"])
 @given(at=st.integers(1, 12_000))

@@ -34,6 +34,7 @@ COMMITS = "topics.partitions"
 FETCHES = "groups.topics.partitions"
 
 
+@pytest.mark.thorough
 @given(change=st.sampled_from([one for one in READS if one != FOR_EVER]), late=st.booleans())
 @example(change=("Fetch", "responses", "empty"), late=True)
 @example(change=("OffsetFetch", "groups", "empty"), late=False)

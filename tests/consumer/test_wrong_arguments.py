@@ -213,6 +213,7 @@ def test_a_time_that_is_none_is_refused(broker: str, kind: Any, method: str, wro
         assert error.option == "timeout"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "method", "wrong"), CALLS, ids=name_of)
 def test_what_nothing_allows_is_found_inside_of_others(
     broker: str, kind: Any, method: str, wrong: str

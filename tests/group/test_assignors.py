@@ -307,6 +307,7 @@ def test_assignors_without_a_common_protocol_are_refused() -> None:
 # Speed
 
 
+@pytest.mark.thorough
 @every
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_thousand_members_and_topics_take_four_lines_for_each_pair(name: str, mixed: bool) -> None:

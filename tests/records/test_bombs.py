@@ -81,6 +81,7 @@ def log_lines(codec: str) -> bytes:
     return encode_batch([Record(at, 0, None, LINE) for at in range(LINES)], compression=codec)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("read", [rows, columns])
 def test_what_shrinks_to_a_hundredth_is_read(codec: str, read: Any) -> None:

@@ -21,18 +21,14 @@ TURNS = 20_000
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
-def test_it_comes_out_as_it_has_to(scenario: Scenario) -> None:
+def test_it_comes_out_as_it_has_to_and_its_text_fits_a_terminal_and_a_tired_reader(
+    scenario: Scenario, caplog: pytest.LogCaptureFixture
+) -> None:
     told = scenario.run()
     assert [one.text for one in told.claims if not one.holds] == []
     assert told.claims
     assert sum(act.stage.turns for act in told.acts) <= TURNS
-
-
-@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
-def test_its_text_fits_a_terminal_and_a_tired_reader(
-    scenario: Scenario, caplog: pytest.LogCaptureFixture
-) -> None:
-    lines = teller.text(scenario, scenario.run())
+    lines = teller.text(scenario, told)
     assert [line for line in lines if len(line) > 80] == []
     assert len(lines) <= MOST_LINES
     assert [line for line in lines if "[['" in line or "[('" in line or "('" in line] == []

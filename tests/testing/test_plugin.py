@@ -224,6 +224,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return certificates(tmp_path_factory.mktemp("tls"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("password", ["s3cr3t", "wr0ng"])
 def test_a_file_says_how_to_get_into_a_broker_of_ones_own(
     password: str, made: Certificates, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch

@@ -149,6 +149,7 @@ def test_apis_are_named_or_numbered_and_versions_narrowed(asked: Drawn, answered
     assert answered.version == 6
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [requests, responses])
 def test_all_sorts_of_apis_are_drawn(kind: Any) -> None:
     seen: set[int] = set()

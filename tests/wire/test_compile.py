@@ -44,6 +44,7 @@ EVERY_VERSION = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cls", ALL, ids=lambda cls: cls.__name__)
 def test_the_compiled_codecs_write_and_read_what_the_interpreter_does(cls: type[Message]) -> None:
     properties.is_the_interpreter(REAL, cls, share=1 if cls in DECLARED else 4)

@@ -118,6 +118,7 @@ def real() -> Make:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cls", [*MESSAGES, *DECLARED], ids=lambda cls: cls.__name__)
 def test_every_cut_and_every_corrupted_byte_of_a_full_message(real: Make, cls: type[Message]) -> None:
     for version in versions(cls):
