@@ -89,6 +89,7 @@ from .member_leaving import (
 )
 from .member_state import (
     EDGES,
+    JOINING,
     JOINS_AT_ONCE,
     LOOKING,
     POLL_WATCHED,
@@ -182,7 +183,7 @@ def next_deadline(member: Member) -> int | None:
             found.append(member.session_at)
         if known and member.heartbeat is None:
             found.append(member.heartbeat_at)
-    if member.state in POLL_WATCHED:
+    if _has_to_poll(member):
         found.append(member.poll_at)
     if known and (member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)):
         found.append(member.retry_at)
@@ -344,7 +345,7 @@ def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
             send_leave(member, BEING_CLOSED, out)  # nobody waits for its answer
         close_now(member, out)
         return
-    if member.state in POLL_WATCHED and member.poll_at is not None and now >= member.poll_at:
+    if _has_to_poll(member) and member.poll_at is not None and now >= member.poll_at:
         _drop(member, out)
         return
     known = member.coordinator is not None
@@ -356,6 +357,12 @@ def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
         known and member.heartbeat is None and member.heartbeat_at is not None and now >= member.heartbeat_at
     ):
         beat(member, now, out)
+
+
+def _has_to_poll(member: Member) -> bool:
+    """Whether max.poll.interval.ms counts."""
+    joins = member.config.policy.lose_on_session_timeout and member.state in JOINING
+    return joins or member.state in POLL_WATCHED
 
 
 def _drop(member: Member, out: Out) -> None:

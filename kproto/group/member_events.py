@@ -23,7 +23,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     lose_on_session_timeout: bool = False
     """Without an answer for session.timeout.ms all partitions are lost (librdkafka, which forgets its member
     id, too; here it is kept, as a coordinator that was away knows it still). Java only looks the coordinator
-    up again and waits to be told: for a while, two members may deliver the same records."""
+    up again and waits to be told: for a while, two members may deliver the same records. So they may in Java
+    while a JoinGroup is open, when max.poll.interval.ms doesn't count; with this it does."""
     every_member_watches: bool = False
     """Every member that sees a change in its topics' partitions asks for a rebalance (librdkafka), and not
     only the leader (Java, sarama, franz-go)."""

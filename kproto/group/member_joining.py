@@ -86,7 +86,9 @@ def join(member: Member, out: Out) -> None:
         protocols=protocols,
         reason=member.reason[:MAX_REASON],
     )
-    member.open, member.retry_at, member.session_at, member.poll_at = request, None, None, None
+    member.open, member.retry_at, member.session_at = request, None, None
+    if not config.policy.lose_on_session_timeout:
+        member.poll_at = None
     out.append(Rejoining(member.reason))
     out.append(Send(request, timeout_ms=config.rebalance_timeout_ms + JOIN_GRACE_MS))
     move(member, S.joining)

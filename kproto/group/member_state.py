@@ -47,9 +47,9 @@ _BACK = {S.releasing, S.unjoined, S.fenced, S.unsubscribing, S.closing}
 
 EDGES: dict[MemberState, set[MemberState]] = {
     S.idle: {S.unjoined, S.closing},
-    S.unjoined: {S.joining, S.releasing, S.failed, S.fenced, S.unsubscribing, S.closing},
+    S.unjoined: {S.joining, S.releasing, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
     S.releasing: {S.unjoined, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
-    S.joining: {S.planning, S.syncing, *_BACK, S.failed},
+    S.joining: {S.planning, S.syncing, S.dropped, *_BACK, S.failed},
     S.planning: {S.syncing, S.dropped, *_BACK, S.failed},
     S.syncing: {S.adopting, S.stable, S.dropped, *_BACK, S.failed},
     S.adopting: {S.stable, S.releasing, S.dropped, S.failed, S.fenced, S.unsubscribing, S.closing},
@@ -66,7 +66,9 @@ EDGES: dict[MemberState, set[MemberState]] = {
 HEARTBEATING = {S.releasing, S.planning, S.syncing, S.adopting, S.stable, S.unsubscribing, S.closing}
 """Where heartbeats go out, as long as there is a generation to send."""
 POLL_WATCHED = HEARTBEATING - {S.unsubscribing, S.closing}
-"""Where max.poll.interval.ms counts."""
+"""Where max.poll.interval.ms counts for every member with a generation."""
+JOINING = {S.unjoined, S.joining}
+"""Where it counts, too, unless the policy is Java's: what is kept meanwhile may be another's."""
 LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting, S.stable}
 """Where an unknown coordinator is looked for."""
 

@@ -651,6 +651,25 @@ def test_the_interval_does_not_count_while_the_join_is_open() -> None:
     assert solo.state is MemberState.syncing
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_but_it_does_where_a_silent_coordinator_counts_too(known: bool) -> None:
+    """What is kept while the group rebalances may be another's before the JoinGroup fails (story 236766)."""
+    solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
+    solo.poll()
+    solo.tell(RequestRejoin("because"))
+    request = solo.request(JoinGroupRequest)
+    if not known:
+        solo.tell(CoordinatorLost())
+    solo.wait(POLL - 1)
+    assert not solo.says(Lose)
+    solo.wait(1)
+    assert (solo.state, solo.member.identity) == (MemberState.dropped, None)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.sends(LeaveGroupRequest) is known
+    solo.answer_join(generation=2, request=request)
+    assert solo.state is MemberState.dropped
+
+
 def test_a_coordinator_that_was_found_again_finds_the_member_where_it_was() -> None:
     solo = Solo().syncing()
     request = solo.request(SyncGroupRequest)

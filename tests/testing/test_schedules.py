@@ -17,7 +17,28 @@ from tests.seeds import repeatable, seeds
 QUICK = os.environ.get("KPROTO_PROFILE", "quick") == "quick"
 STORIES = int(os.environ.get("KPROTO_STORIES", "8" if QUICK else "40"))
 BUNDLE = 4 if QUICK else 10
-FOUND = (9, 30, 37, 40, 63, 84, 90, 91, 95, 134, 164, 198, 10188, 11599, 11768, 12354, 14730, 200601)
+FOUND = (
+    9,
+    30,
+    37,
+    40,
+    63,
+    84,
+    90,
+    91,
+    95,
+    134,
+    164,
+    198,
+    10188,
+    11599,
+    11768,
+    12354,
+    14730,
+    200601,
+    236766,
+    237852,
+)
 """Seeds that once told of a defect, in the client or in a claim."""
 
 
