@@ -60,6 +60,11 @@ class Client:
         return -1
 
     @property
+    def joins(self) -> bool:
+        """A JoinGroup of it is open."""
+        return False
+
+    @property
     def leaving(self) -> frozenset[TopicPartition]:
         """Partitions of which the application hears just now that they are lost."""
         return frozenset()

@@ -19,6 +19,7 @@ from consumer.records import GroupChange
 
 from ...arguments import checked
 from ...errors import IllegalState
+from ...group.member_state import MemberState
 from ...group.subscription import TopicPartition
 from .clients import EngineClient
 from .journal import kept
@@ -86,6 +87,11 @@ class Consumer(EngineClient):
     def generation(self) -> int:
         member = self.engine.group.member
         return -1 if member is None or member.generation is None else member.generation
+
+    @property
+    def joins(self) -> bool:
+        member = self.engine.group.member
+        return member is not None and member.state is MemberState.joining
 
     @property
     def leaving(self) -> frozenset[TopicPartition]:

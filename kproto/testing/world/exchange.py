@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...broker import machine
 from ...broker.broker import Action, Close, Coordinated, Reply, Transacted
+from ...error_codes import ErrorCode
 from ...messages.headers import decode_request, encode_response
 from ...wire.frame import frame
 from . import trace as traces
@@ -107,9 +108,11 @@ class Exchange:
             self.step(wire.node, machine.Received(wire.conn, body, world.random_id()))
 
     def fenced(self, wire: Wire, code: int, said: tuple[str, int]) -> None:
-        """A client is about to read that it is no member; of an older self it may hear that without harm."""
+        """A client is about to read that it is no member; of an older self it may hear that without harm. So
+        it may of its generation while a JoinGroup is open: that one's answer says what it is in the next."""
         client = wire.client
-        if wire.open and client.alive and said == (client.member_id, client.generation):
+        older = code == ErrorCode.ILLEGAL_GENERATION and client.joins
+        if wire.open and client.alive and not older and said == (client.member_id, client.generation):
             client.saw("fenced", detail=code)
 
     def _reply(self, wire: Wire, body: bytes) -> None:
