@@ -359,7 +359,7 @@ class Membership:
         member = self.member
         if member is None:
             return None
-        session_at = None if self._core.options.as_java else member.session_at
+        session_at = None if self._core.options.as_java else machine.session_ends(member)
         return min((at for at in (session_at, member.poll_at) if at is not None), default=None)
 
     def due(self) -> int | None:

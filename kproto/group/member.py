@@ -155,6 +155,7 @@ __all__ = [
     "in_version",
     "kind",
     "next_deadline",
+    "session_ends",
     "step",
 ]
 
@@ -178,11 +179,9 @@ def next_deadline(member: Member) -> int | None:
     """When to send the next `Tick`, in the same milliseconds as `now`; None: not before something happens."""
     found: list[int | None] = [member.close_at]
     known = member.coordinator is not None
-    if heartbeats(member):
-        if known or member.config.policy.lose_on_session_timeout:
-            found.append(member.session_at)
-        if known and member.heartbeat is None:
-            found.append(member.heartbeat_at)
+    found.append(session_ends(member))
+    if known and member.heartbeat is None and heartbeats(member):
+        found.append(member.heartbeat_at)
     if _has_to_poll(member):
         found.append(member.poll_at)
     if known and (member.state is UNJOINED or (member.state is STABLE and member.rejoin_needed)):
@@ -194,6 +193,21 @@ def next_deadline(member: Member) -> int | None:
         if at is not None and (soonest is None or at < soonest):
             soonest = at
     return soonest
+
+
+def session_ends(member: Member) -> int | None:
+    """When the coordinator has been silent for too long, in the same milliseconds; None where that doesn't
+    count. It is looked up again then, and with `Policy.lose_on_session_timeout` everything is lost.
+
+    An open JoinGroup is silent for as long as others take to join: what a member keeps meanwhile ends a
+    session and a rebalance timeout after it was heard of last, however many JoinGroups fail until then.
+    """
+    loses = member.config.policy.lose_on_session_timeout
+    if heartbeats(member):
+        return member.session_at if loses or member.coordinator is not None else None
+    if not (loses and member.owned and member.state in JOINING):
+        return None
+    return member.session_at if member.state is UNJOINED else member.kept_until
 
 
 ANSWERED = {
@@ -348,14 +362,12 @@ def _tick(member: Member, event: Tick, now: int, out: Out) -> None:
     if _has_to_poll(member) and member.poll_at is not None and now >= member.poll_at:
         _drop(member, out)
         return
-    known = member.coordinator is not None
-    if not heartbeats(member) or not (known or member.config.policy.lose_on_session_timeout):
-        return
-    if member.session_at is not None and now >= member.session_at:
+    ends = session_ends(member)
+    if ends is not None and now >= ends:
         session_timed_out(member, now, out)
-    elif (
-        known and member.heartbeat is None and member.heartbeat_at is not None and now >= member.heartbeat_at
-    ):
+        return
+    due = member.heartbeat_at is not None and now >= member.heartbeat_at
+    if due and member.heartbeat is None and member.coordinator is not None and heartbeats(member):
         beat(member, now, out)
 
 

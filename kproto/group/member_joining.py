@@ -10,7 +10,17 @@ from . import leader
 from .assignors import Assignor
 from .member_events import Assign, Metadata, Received, Rejoining, Send, WantMetadata
 from .member_leaving import error, fail, fence, join_later, let_go, lose_coordinator, reset
-from .member_state import Member, Out, S, move, not_for_ever_at_once, poll_watched, want_rejoin, wants
+from .member_state import (
+    Member,
+    Out,
+    S,
+    in_session,
+    move,
+    not_for_ever_at_once,
+    poll_watched,
+    want_rejoin,
+    wants,
+)
 from .reasons import (
     FAILED_WITH,
     GET_MEMBER_ID,
@@ -86,9 +96,9 @@ def join(member: Member, out: Out) -> None:
         protocols=protocols,
         reason=member.reason[:MAX_REASON],
     )
-    member.open, member.retry_at, member.session_at = request, None, None
+    member.open, member.retry_at = request, None
     if not config.policy.lose_on_session_timeout:
-        member.poll_at = None
+        member.session_at = member.poll_at = None
     out.append(Rejoining(member.reason))
     out.append(Send(request, timeout_ms=config.rebalance_timeout_ms + JOIN_GRACE_MS))
     move(member, S.joining)
@@ -142,7 +152,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     config = member.config
     member.heartbeats_failed = 0
     member.heartbeat_at = now + config.heartbeat_interval_ms
-    member.session_at = now + config.session_timeout_ms
+    in_session(member, now)
     poll_watched(member, now)
     member.leads = leads
     member.snapshot = None

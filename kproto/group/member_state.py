@@ -68,7 +68,8 @@ HEARTBEATING = {S.releasing, S.planning, S.syncing, S.adopting, S.stable, S.unsu
 POLL_WATCHED = HEARTBEATING - {S.unsubscribing, S.closing}
 """Where max.poll.interval.ms counts for every member with a generation."""
 JOINING = {S.unjoined, S.joining}
-"""Where it counts, too, unless the policy is Java's: what is kept meanwhile may be another's."""
+"""Where it counts, too, and the session does, unless the policy is Java's: what is kept meanwhile may be
+another's."""
 LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting, S.stable}
 """Where an unknown coordinator is looked for."""
 
@@ -134,6 +135,7 @@ class Member:
         # Deadlines, in milliseconds; None where there is nothing to wait for.
         self.heartbeat_at: int | None = None
         self.session_at: int | None = None
+        self.kept_until: int | None = None  # what is owned while a JoinGroup is open
         self.poll_at: int | None = None  # None also while the application is in poll
         self.retry_at: int | None = None
         self.find_at: int | None = None
@@ -207,7 +209,15 @@ def heartbeats(member: Member) -> bool:
 def heard(member: Member, now: int) -> None:
     member.heartbeats_failed = 0
     if member.session_at is not None:
-        member.session_at = now + member.config.session_timeout_ms
+        in_session(member, now)
+
+
+def in_session(member: Member, now: int) -> None:
+    """The coordinator knows the member now, so for a session more, and for as long as a rebalance that
+    begins now may take before that.
+    """
+    member.session_at = now + member.config.session_timeout_ms
+    member.kept_until = member.session_at + member.config.rebalance_timeout_ms
 
 
 def poll_watched(member: Member, now: int) -> None:

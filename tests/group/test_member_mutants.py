@@ -207,6 +207,24 @@ def a_silent_coordinator_is_waited_for(patch: Patch) -> None:
 
 
 @mutant
+def whoever_asks_to_join_counts_as_heard(patch: Patch) -> None:
+    """Then joins that fail one after the other keep partitions for ever."""
+
+    def join(who: Member, out: Any) -> None:
+        if who.kept_until is not None:
+            who.kept_until += who.config.rebalance_timeout_ms
+        original(who, out)
+
+    original = member_joining.join
+    replace(patch, "join", join)
+
+
+@mutant
+def an_open_join_is_trusted_for_ever(patch: Patch) -> None:
+    replace(patch, "JOINING", set[MemberState]())
+
+
+@mutant
 def joins_are_not_spaced(patch: Patch) -> None:
     replace(patch, "_waits", lambda who, now: False)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kproto.group.member import (
@@ -654,7 +656,9 @@ def test_the_interval_does_not_count_while_the_join_is_open() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_but_it_does_where_a_silent_coordinator_counts_too(known: bool) -> None:
     """What is kept while the group rebalances may be another's before the JoinGroup fails (story 236766)."""
-    solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
+    solo = Solo(
+        COOPERATIVE, policy=Policy(lose_on_session_timeout=True), session_timeout_ms=POLL * 2
+    ).stable()
     solo.poll()
     solo.tell(RequestRejoin("because"))
     request = solo.request(JoinGroupRequest)
@@ -676,3 +680,113 @@ def test_a_coordinator_that_was_found_again_finds_the_member_where_it_was() -> N
     solo.tell(CoordinatorFound("node"))
     solo.answer_sync(*parts("t", 0), request=request)
     assert solo.state is MemberState.stable
+
+
+# The session, while the group rebalances
+
+
+def _rejoining(**options: Any) -> Solo:
+    """It keeps its two partitions, in a poll that waits, while the JoinGroup is open; heard of last now."""
+    solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True), **options).stable()
+    solo.tell(PollBegan())
+    solo.tell(RequestRejoin("because"))
+    return solo
+
+
+def test_a_coordinator_may_be_silent_while_others_join_and_for_a_session_more() -> None:
+    solo = _rejoining()
+    solo.request(JoinGroupRequest)
+    solo.wait(POLL + SESSION - 1)
+    assert not solo.says(Lose)
+    assert next_deadline(solo.member) == solo.now + 1
+    solo.wait(1)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert (solo.state, solo.member.identity) == (MemberState.releasing, None)
+    solo.take(FindCoordinator)
+    solo.find()
+    solo.let_go()
+    again = solo.request(JoinGroupRequest)
+    assert (again.member_id, Subscription.decode(again.protocols[0].metadata).owned) == ("me", ())
+
+
+def test_joins_that_fail_one_after_the_other_keep_nothing_for_longer() -> None:
+    """Each is open for less than a session, and the coordinator is never heard of."""
+    solo = _rejoining()
+    began = solo.now
+    while not solo.says(Lose):
+        solo.wait(SESSION // 3)
+        if solo.state is MemberState.joining:
+            solo.tell(Failed(solo.request(JoinGroupRequest), "broken"))
+        if solo.says(FindCoordinator):
+            solo.take(FindCoordinator)
+            solo.find()
+        assert solo.now - began <= POLL + SESSION
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+
+
+def test_who_can_not_ask_to_join_has_a_session_as_ever() -> None:
+    solo = _rejoining()
+    solo.tell(CoordinatorLost())
+    solo.wait(SESSION - 1)
+    assert (solo.state, solo.says(Lose)) == (MemberState.unjoined, False)
+    solo.wait(1)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+    assert solo.state is MemberState.releasing
+
+
+def test_and_one_from_the_break_where_the_join_had_been_open_for_longer() -> None:
+    """What broke then was there until then; a coordinator that takes over gives all a session, too."""
+    solo = _rejoining()
+    solo.wait(SESSION * 2)
+    solo.tell(CoordinatorLost())
+    solo.wait(SESSION - 1)
+    assert not solo.says(Lose)
+    solo.find()  # and who asks again waits as long as the others take
+    solo.wait(POLL - SESSION * 2)
+    assert not solo.says(Lose)
+    solo.wait(1)
+    assert solo.take(Lose).partitions == parts("t", 0, 1)
+
+
+def test_a_break_at_the_end_gives_no_session_more() -> None:
+    solo = _rejoining()
+    solo.wait(POLL + SESSION - 2)
+    solo.tell(CoordinatorLost())
+    solo.wait(1)
+    assert not solo.says(Lose)
+    solo.wait(1)
+    assert solo.says(Lose)
+
+
+def test_a_heartbeat_that_is_answered_late_counts_while_the_join_is_open() -> None:
+    solo = Solo(COOPERATIVE, policy=Policy(lose_on_session_timeout=True)).stable()
+    solo.tell(PollBegan())
+    request = solo.beat()
+    solo.tell(RequestRejoin("because"))
+    solo.wait(SESSION // 2)
+    solo.answer_heartbeat(request=request)
+    solo.wait(POLL + SESSION - 1)
+    assert not solo.says(Lose)
+    solo.wait(1)
+    assert solo.says(Lose)
+
+
+@pytest.mark.parametrize(
+    ("assignors", "policy"), [(COOPERATIVE, Policy()), (EAGER, Policy(lose_on_session_timeout=True))]
+)
+def test_javas_members_wait_for_ever_and_who_keeps_nothing_loses_nothing(
+    assignors: tuple[str, ...], policy: Policy
+) -> None:
+    solo = Solo(assignors, policy=policy).stable()
+    solo.tell(PollBegan())
+    solo.tell(RequestRejoin("because"))
+    if assignors == EAGER:
+        solo.let_go()
+    request = solo.request(JoinGroupRequest)
+    solo.wait(POLL * 3)
+    solo.tell(CoordinatorLost())
+    solo.wait(POLL * 3)
+    assert not solo.says(Lose)
+    assert (solo.state, solo.member.open) == (MemberState.unjoined, None)
+    solo.answer_join(request=request)
+    assert solo.state is MemberState.unjoined
