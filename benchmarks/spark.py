@@ -9,9 +9,9 @@
 
 The jars are, from Maven: spark-sql-kafka-0-10_2.13 and spark-token-provider-kafka-0-10_2.13 (the newest
 there are), kafka-clients and commons-pool2; and spark-avro_2.13 for from_avro. The ceiling is a Python source
-that repeats one ready Arrow batch: what Spark itself costs. Runs are interleaved, and the median is shown,
-with the ratio of its speed to Spark's own source in the same run; on a shared machine CPU seconds, of the JVM
-and of Python, say more than the clock.
+that repeats one ready Arrow batch: what Spark itself costs. Runs are interleaved in every order, and the
+median is shown, with the ratio of its speed to Spark's own source in the same run; on a shared machine CPU
+seconds, of the JVM and of Python, say more than the clock.
 
 The JVM compiles for the first five or six turns, and whatever comes first in a turn pays for the others: a
 stream of ten batches took 10, 2.6, 2.3 and then 1.6 s of its CPU, of which 5.1, 1.6, 1.2 and then 0.6 were
@@ -19,8 +19,11 @@ the compiler's, and with the ceiling behind it 5.2, 2.3, 1.9 and 1.7. The median
 
 `read` alone, from a real Kafka, CPU of interleaved pairs on a busy machine: 0.94 since runs of records are
 found by their ends (five pairs, 0.86 to 1.0), and 0.935 of that since what was fetched is decoded where it
-was received, and not copied first (nine pairs, 0.81 to 1.05). Lost: pieces of 0.5 to 4 MB checked, found and
-read one after the other, to stay in the cache: 1.0 to 1.4 times the time of 8 MiB at once.
+was received, and not copied first (nine pairs, 0.81 to 1.05). On a quiet one, records of 1 KB: 0.86 since the
+reader is woken for a quarter of a MiB and headers are looked at once less (four pairs, 0.77 to 0.92), and
+0.84 of that with fetches of 16 MiB for 8 (five pairs, 0.82 to 0.86; 32 won nothing). Lost: pieces of 0.5 to
+4 MB checked, found and read one after the other, to stay in the cache: 1.0 to 1.4 times the time of 8 MiB at
+once; batches of 1 to 4 MB for the JVM: 1.05 to 1.16.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -269,8 +273,12 @@ def cpu_seconds() -> dict[str, float]:
 def measure(runs: int, rows: int, label: str, what: dict[str, Callable[[], Any]]) -> None:
     """Run all of them in turns and print the medians, and ratios to Spark's own."""
     took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in what}
+    orders = list(permutations(what))
     for turn in range(runs + 1):
-        for name, act in what.items():
+        for name in orders[
+            turn % len(orders)
+        ]:  # each behind each other: garbage is the next one's to collect
+            act = what[name]
             began, before = time.perf_counter(), cpu_seconds()
             act()
             seconds, after = time.perf_counter() - began, cpu_seconds()

@@ -125,7 +125,8 @@ def _watch(done: threading.Event, peaks: dict[int, int]) -> None:
             ours |= more
         for pid in ours - {os.getpid()}:
             try:
-                if b"pyspark.daemon" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if not any(word.endswith(b"spark.daemon") for word in command[1:3]):  # or Spark's own
                     continue
                 status = Path(f"/proc/{pid}/status").read_text()
             except OSError:

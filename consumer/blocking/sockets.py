@@ -25,8 +25,6 @@ import contextlib
 import os
 import selectors
 import socket
-import struct
-import sys
 import threading
 import time
 from collections import deque
@@ -57,6 +55,7 @@ from ..engine.transport import (
 )
 from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
 from ..security.failures import CLOSED, NoToken, TlsFailed
+from .receiving import NOW, prepare, receive
 
 if TYPE_CHECKING:
     from ..security.tls import Pipe, Tls
@@ -67,19 +66,6 @@ TLS_ROOM = 256 * 1024
 
 MOST_READS = 16
 """Reads of one connection before the others have their turn."""
-
-WHOLE = 128 * 1024
-"""Bytes missing of an answer from which on the kernel is asked for all of them at once: each read that ends
-early waits for the interpreter's lock, while the application computes."""
-
-_WAIT_MS = 5
-"""So long, at most, such a read waits for them, and the other connections with it."""
-
-if sys.platform == "linux":
-    NOW, ALL = socket.MSG_DONTWAIT, socket.MSG_WAITALL
-else:
-    NOW = ALL = 0
-
 
 _DATA = attrgetter("data")
 _NEVER = float("inf")
@@ -303,10 +289,7 @@ class Sockets:
             if code:
                 raise OSError(code, os.strerror(code))
             self._selector.modify(sock, selectors.EVENT_READ, key)
-            if ALL:  # from here on each call says whether it waits
-                wait = struct.pack("ll", 0, _WAIT_MS * 1000)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
-                sock.setblocking(True)
+            prepare(sock)
         except OSError as error:
             self._failed(known, reason(error))
             self._connect(key, known, events)
@@ -412,13 +395,12 @@ class Sockets:
         try:
             for _ in range(MOST_READS):
                 with gathered.room() as room:
-                    most = len(room)
-                    size = sock.recv_into(room, 0, ALL if most > WHOLE else NOW)
+                    size, more = receive(sock, room)
                 if not size:
                     self._broke(key, CLOSED, events)
                     return
                 events.extend(Answer(key, body) for body in gathered.took(size))
-                if size < most:
+                if not more:
                     break
         except BlockingIOError:
             pass

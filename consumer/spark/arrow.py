@@ -16,7 +16,7 @@ import pyarrow  # pyright: ignore[reportMissingTypeStubs]
 from pyspark.sql.types import StructType
 
 from kproto.errors import RecordError
-from kproto.records import AbortedTransactions, batches
+from kproto.records import AbortedTransactions, Batch, batches, spans
 from kproto.records.batch import Data
 from kproto.records.columns import Columns, columns
 
@@ -61,7 +61,7 @@ def cut(records: Data, end: int) -> tuple[Data, int | None]:
     """
     reached: int | None = None
     size = 0
-    for batch in batches(records, check_crc=False):
+    for batch in spans(records):
         if batch.base_offset >= end:
             # Also where nothing begins before `end`: then what was asked for is a gap.
             return records[:size], end if reached is None else reached
@@ -81,16 +81,17 @@ def pieces(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted
     """
     transactions, open_ = AbortedTransactions(aborted), aborted
     begin = end = size = rows = 0
-    for batch in batches(records, check_crc=False):
+    for batch in batches(records, check_crc=False) if aborted else spans(records):
         length, count = (batch.end - end, batch.count) if batch.codec else (0, 0)
         if size and (size + length > PIECE_BYTES or rows + count > ROWS):
             yield records[begin:end], open_
             open_ = tuple(transactions.pairs)
             begin, size, rows = end, 0, 0
-        try:
-            transactions.skips(batch)
-        except RecordError:
-            break  # a marker that can't be read: who reads this piece says where that is
+        if isinstance(batch, Batch):
+            try:
+                transactions.skips(batch)
+            except RecordError:
+                break  # a marker that can't be read: who reads this piece says where that is
         end, size, rows = batch.end, size + length, rows + count
     yield records[begin:], open_
 

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 # The most that one fetch brings. Kafka's consumers have 1 MiB for each of many partitions; here it is one
 # partition at a time, and larger answers cost fewer round trips.
-FETCH_BYTES = 8 * 1024 * 1024
+FETCH_BYTES = 16 * 1024 * 1024
 
 # A fetch for the few records left of a slice asks for about their size: what comes behind is another slice's.
 # Before anything of a partition was seen, a record counts this much; a broker sends whole batches anyway.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .batch import Batch
 from .building import BatchBuilder, assign_offsets, encode_batch, renumber
 from .convert import convert
-from .reading import AbortedTransactions, batches
+from .reading import AbortedTransactions, batches, spans
 from .record import Headers, Record
 from .rows import row_lists, rows
 
@@ -22,4 +22,5 @@ __all__ = [
     "renumber",
     "row_lists",
     "rows",
+    "spans",
 ]

@@ -15,15 +15,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from ..errors import RecordError
-from .batch import HEADER_SIZE, OVERHEAD, Batch, Data, check_data, read_batch
+from .batch import CODEC_BITS, HEADER_SIZE, OVERHEAD, Batch, Data, check_data, read_batch
+from .compression import CODECS
 from .legacy import read_message
 
 WORTH_COLUMNS = 1000
 """Records from which on columns are faster than a loop over the bytes: 600 to 1800, as they are."""
 
 _int32 = struct.Struct(">i").unpack_from
+_span = struct.Struct(">qi4xb4xhi30xi").unpack_from
+_INT64_MAX = (1 << 63) - 1
 _SMALLEST = 14  # the smallest value of the size field: an empty message of magic 0
 
 
@@ -34,8 +38,12 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
     compressed ones at once (bounded by `max_decompressed`).
     """
     check_data(data)
+    return _batches(data, 0, check_crc, max_decompressed)
+
+
+def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None) -> Iterator[Batch]:
     whole, view = data, memoryview(data)
-    at, end = 0, len(whole)
+    end = len(whole)
     while end - at >= OVERHEAD:
         size = int.from_bytes(whole[at + 8 : at + 12], "big", signed=True)
         if size < _SMALLEST:
@@ -53,6 +61,35 @@ def batches(data: Data, *, check_crc: bool = True, max_decompressed: int | None 
             batch = read_message(whole, at, stop, check_crc, max_decompressed)
         yield batch
         at = stop
+
+
+class Span(NamedTuple):
+    """Where a batch lies, and which offsets it covers."""
+
+    start: int
+    end: int
+    base_offset: int
+    last_offset: int
+    codec: int
+    count: int
+
+
+def spans(data: Data) -> Iterator[Span | Batch]:
+    """What `batches` gives without a look at checksums, in a fifth of its time: of magic 2 only the places.
+
+    Raises what `batches` does.
+    """
+    check_data(data)
+    at, end = 0, len(data)
+    while end - at >= HEADER_SIZE:
+        base_offset, size, magic, attributes, last_delta, count = _span(data, at)
+        stop, last_offset, codec = at + OVERHEAD + size, base_offset + last_delta, attributes & CODEC_BITS
+        regular = magic == 2 and size >= HEADER_SIZE - OVERHEAD and codec < len(CODECS)
+        if not (regular and stop <= end and last_delta >= 0 <= count and last_offset <= _INT64_MAX):
+            break
+        yield Span(at, stop, base_offset, last_offset, codec, count)
+        at = stop
+    yield from _batches(data, at, False, None)
 
 
 def has_many_records(*fields: Data) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import resource
@@ -20,6 +21,7 @@ import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition
 from consumer.aio.streams import Streams, _Protocol
+from consumer.blocking.receiving import AT_ONCE
 from consumer.blocking.sockets import Sockets
 from consumer.engine.transport import (
     Answer,
@@ -537,6 +539,34 @@ def test_who_stalls_in_a_long_answer_stops_nobody_else() -> None:
         for asked in range(3):
             sockets.perform(Write(1, b"?"))
             until(lambda many=asked + 1: events.count(Answer(1, b"now")) == many)  # type: ignore[misc]
+        sockets.close()
+
+
+def test_a_long_answer_that_comes_in_pieces_of_any_size_is_read_at_once() -> None:
+    """Nobody is woken for less than a quarter of a MiB of it, but for its end."""
+    body = os.urandom(3 << 20)
+    sizes = itertools.cycle([1, 300_000, 7, AT_ONCE, AT_ONCE - 1, 100])
+
+    def script(sock: socket.socket) -> None:
+        for _ in range(3):
+            at, whole = 0, frame(body)
+            while at < len(whole) - 1000:
+                size = min(next(sizes), len(whole) - 1000 - at)
+                sock.sendall(whole[at : at + size])
+                at += size
+            time.sleep(0.1)  # so that somebody has to be woken for the rest
+            sock.sendall(whole[at:])
+            received(sock, [], 1)
+
+    with serving(script) as place:
+        sockets = Sockets()
+        sockets.perform(Open(0, "127.0.0.1", int(place.rpartition(":")[2])))
+        for _ in range(3):
+            end, events = time.monotonic() + 10, list[NetworkEvent]()
+            while Answer(0, body) not in events:
+                assert time.monotonic() < end
+                events += sockets.wait(0.1)
+            sockets.perform(Write(0, b"?"))
         sockets.close()
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from kproto.errors import RecordError
-from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows
-from kproto.records.reading import has_many_records
+from kproto.records import AbortedTransactions, Record, batches, encode_batch, rows, spans
+from kproto.records.reading import Span, has_many_records
+from kproto.testing.strategies import RecordBatch, record_batches, record_sets
 from tests.records.by_hand import NOW, SAMPLE
 
 
@@ -84,3 +88,35 @@ def test_a_magic_that_does_not_exist_is_told_even_in_a_cut_batch() -> None:
         list(batches(SAMPLE + damaged))
     assert caught.value.offset == len(SAMPLE) + 16
     assert len(list(batches(SAMPLE + damaged[:16]))) == 1
+
+
+def _said(found: Iterable[Any]) -> list[object]:
+    """The places and offsets, and the error that ends them."""
+    said: list[object] = []
+    try:
+        for one in found:
+            said.append((one.start, one.end, one.base_offset, one.last_offset, one.codec, one.count))
+    except RecordError as error:
+        said.append(str(error))
+    return said
+
+
+def _field(drawn: list[RecordBatch]) -> bytes:
+    return b"".join(batch.data for batch in drawn)
+
+
+NEW = record_sets(record_batches()).map(_field)
+MIXED = record_sets(st.integers(0, 2).flatmap(record_batches)).map(_field)
+
+
+@given(NEW | MIXED, st.integers(0, 200), st.integers(0, 255))
+@example(SAMPLE + SAMPLE, 61 + 16, 3)
+@example(SAMPLE[:-1], 0, 0)
+def test_spans_are_where_the_batches_are(data: bytes, at: int, byte: int) -> None:
+    for bytes_ in (data, data[:at], data[:at] + bytes([byte]) + data[at + 1 :]):
+        assert _said(spans(bytes_)) == _said(batches(bytes_, check_crc=False))
+        assert _said(spans(memoryview(bytes_))) == _said(batches(bytes_, check_crc=False))
+
+
+def test_a_span_costs_no_batch() -> None:
+    assert [type(one) for one in spans(SAMPLE + SAMPLE)] == [Span, Span]
