@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -122,7 +123,12 @@ def one_at_a_time(folder: Path) -> Generator[None]:
 
 @checked
 def kafka_jars(version: str = KAFKA) -> str:
-    """A class path with Kafka's broker, clients and tools; KPROTO_KAFKA_JARS names a folder that has them."""
+    """A class path with Kafka's broker, clients and tools; KPROTO_KAFKA_JARS names a folder that has them.
+
+    Raises ConfigError for what is no version, and BrokerMissing.
+    """
+    if not re.fullmatch(r"\d+(\.\d+){2}[\w.-]*", version):
+        raise ConfigError("version", version, f"a version of Kafka, such as {KAFKA}")
     given = os.environ.get("KPROTO_KAFKA_JARS") if version == KAFKA else None
     artifacts = (f"org.apache.kafka:kafka_2.13:{version}", f"org.apache.kafka:kafka-tools:{version}", _LOG4J)
     return maven_jars(f"kafka-{version}", artifacts, Path(given) if given else None)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kproto.broker.server import running
-from kproto.testing.brokers import BrokerMissing, named, why_silent
+from kproto.errors import ConfigError
+from kproto.testing.brokers import BrokerMissing, kafka_jars, named, why_silent
 from kproto.testing.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,3 +80,9 @@ def test_a_broker_that_wants_tls_is_told_as_that_and_at_once(
 def test_a_broker_that_wants_sasl_is_told_as_that() -> None:
     with running(listen=["SASL_PLAINTEXT://127.0.0.1:0"], users={"a": "b"}) as server:
         assert "does this listener want SASL" in why_silent(server.bootstrap, None, 0.5)
+
+
+@pytest.mark.parametrize("version", ["", "4", "../4.3.1", "4.3.1 "])
+def test_what_is_no_version_is_looked_for_nowhere(version: str) -> None:
+    with pytest.raises(ConfigError, match="a version of Kafka, such as 4"):
+        kafka_jars(version)

@@ -369,6 +369,7 @@ def test_what_a_world_cannot_do_is_refused_and_changes_nothing(call: str, given:
         {"topics": {"t": 0}},
         {"seed": None},
         {"brokers": 0},
+        {"brokers": 1001},
         {"brokers": "2"},
         {"latency": 5},
         {"latency": (2, 1)},

@@ -48,6 +48,7 @@ from .seen import Seen
 
 START: Final = 1_000_000
 AT_ONE_MOMENT: Final = 200_000
+MOST_BROKERS: Final = 1000
 DEFAULTS: Final[Mapping[str, str | int]] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1",
@@ -85,8 +86,8 @@ class World(Operator, Exchange):
         trace: bool = True,
         highest: Mapping[str, int] | None = None,
     ) -> None:
-        if brokers < 1:
-            raise ConfigError("brokers", brokers, "at least 1")
+        if not 1 <= brokers <= MOST_BROKERS:
+            raise ConfigError("brokers", brokers, f"1 to {MOST_BROKERS}")
         if not 0 <= latency[0] <= latency[1]:
             raise ConfigError("latency", latency, "the least and the most ms one way, such as (1, 5)")
         self.made: Final[dict[str, Any]] = {
