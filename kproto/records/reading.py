@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from ..errors import RecordError
 from .batch import CODEC_BITS, HEADER_SIZE, OVERHEAD, Batch, Data, check_data, read_batch
@@ -63,7 +64,7 @@ def _batches(data: Data, at: int, check_crc: bool, max_decompressed: int | None)
         at = stop
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, frozen=True, gc=False):
     """Where a batch lies, and which offsets it covers."""
 
     start: int
