@@ -10,7 +10,7 @@ The rules are those of Java's AbstractCoordinator and ConsumerCoordinator:
   topics that they don't want any more. That is the only difference before the join; after it, a cooperative
   member lets go of what it did not get again, takes the assignment over, and joins a second time.
 * Heartbeats go on while the application lets go and while the SyncGroup is open, but not while a JoinGroup
-  is.
+  is (but see below).
 * An answer counts for what was sent: an UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or FENCED_INSTANCE_ID that
   answers an older generation or member id changes nothing. One that answers the present, on any request,
   loses all partitions at once, and the member joins again and says why (KIP-800).
@@ -26,6 +26,9 @@ Where kproto differs from Java, because Java's members lose records or fight for
 * Partitions are lost when max.poll.interval.ms is over, not at the poll after it. It counts while the
   application is outside of poll, or in a callback: a poll that waits is alive however long it waits
   (librdkafka's rule; Java's counts from when poll was called, and no poll of Java's may wait that long).
+* Who keeps partitions while it joins sends heartbeats meanwhile, beside the JoinGroup, which may be open for
+  minutes: so it learns within a session that its coordinator is gone, or that it was put out, and that others
+  have them. Java's goes on until the JoinGroup fails.
 * A member that is told to join again at once, and again, waits from the sixth time on: Java's asks as fast
   as the coordinator answers.
 * SyncGroup's COORDINATOR_LOAD_IN_PROGRESS is tried again after a backoff, as JoinGroup's is.
@@ -102,6 +105,7 @@ from .member_state import (
     growing,
     heartbeat_failed,
     heartbeats,
+    keeps,
     move,
     poll_watched,
     want_rejoin,
@@ -198,16 +202,11 @@ def next_deadline(member: Member) -> int | None:
 def session_ends(member: Member) -> int | None:
     """When the coordinator has been silent for too long, in the same milliseconds; None where that doesn't
     count. It is looked up again then, and with `Policy.lose_on_session_timeout` everything is lost.
-
-    An open JoinGroup is silent for as long as others take to join: what a member keeps meanwhile ends a
-    session and a rebalance timeout after it was heard of last, however many JoinGroups fail until then.
     """
     loses = member.config.policy.lose_on_session_timeout
     if heartbeats(member):
         return member.session_at if loses or member.coordinator is not None else None
-    if not (loses and member.owned and member.state in JOINING):
-        return None
-    return member.session_at if member.state is UNJOINED else member.kept_until
+    return member.session_at if member.state is UNJOINED and keeps(member) else None
 
 
 ANSWERED = {
@@ -326,6 +325,9 @@ def _failed(member: Member, event: Failed, now: int, out: Out) -> None:
     if event.request is member.open or event.request is member.heartbeat:
         if event.request is member.heartbeat:
             heartbeat_failed(member, now)
+            if member.state is S.joining:  # which is another connection's
+                member.heartbeat = None
+                return
         lose_coordinator(member, now)
 
 

@@ -14,7 +14,6 @@ from .member_state import (
     Member,
     Out,
     S,
-    in_session,
     move,
     not_for_ever_at_once,
     poll_watched,
@@ -152,7 +151,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     config = member.config
     member.heartbeats_failed = 0
     member.heartbeat_at = now + config.heartbeat_interval_ms
-    in_session(member, now)
+    member.session_at = now + config.session_timeout_ms
     poll_watched(member, now)
     member.leads = leads
     member.snapshot = None

@@ -193,8 +193,7 @@ def forget_membership(member: Member, reason: str, *, keep_id: bool) -> None:
         member.member_id = ""
     member.rejoin_needed, member.reason, member.prepared = True, reason, True
     member.open, member.heartbeat, member.adopting = None, None, None
-    member.heartbeat_at = member.poll_at = member.retry_at = None
-    member.session_at = member.kept_until = None
+    member.heartbeat_at = member.session_at = member.poll_at = member.retry_at = None
     member.leads, member.group, member.snapshot = False, {}, None
 
 
@@ -202,9 +201,6 @@ def join_later(member: Member, reason: str, now: int, backoff_ms: int) -> None:
     want_rejoin(member, FAILED_WITH.format(reason))
     member.open = None
     member.retry_at = now + backoff_ms if backoff_ms else None
-    over = member.session_at is not None and member.session_at <= now  # while the JoinGroup was open
-    if over and member.kept_until is not None:
-        member.session_at = min(now + member.config.session_timeout_ms, member.kept_until)
     move(member, S.unjoined)
 
 

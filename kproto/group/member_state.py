@@ -68,8 +68,8 @@ HEARTBEATING = {S.releasing, S.planning, S.syncing, S.adopting, S.stable, S.unsu
 POLL_WATCHED = HEARTBEATING - {S.unsubscribing, S.closing}
 """Where max.poll.interval.ms counts for every member with a generation."""
 JOINING = {S.unjoined, S.joining}
-"""Where it counts, too, and the session does, unless the policy is Java's: what is kept meanwhile may be
-another's."""
+"""Where it counts, too, unless the policy is Java's, and so does the session of who keeps partitions: these
+may be another's."""
 LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting, S.stable}
 """Where an unknown coordinator is looked for."""
 
@@ -135,7 +135,6 @@ class Member:
         # Deadlines, in milliseconds; None where there is nothing to wait for.
         self.heartbeat_at: int | None = None
         self.session_at: int | None = None
-        self.kept_until: int | None = None  # what is owned while a JoinGroup is open
         self.poll_at: int | None = None  # None also while the application is in poll
         self.retry_at: int | None = None
         self.find_at: int | None = None
@@ -203,21 +202,20 @@ def wants(member: Member, topic: str) -> bool:
 
 
 def heartbeats(member: Member) -> bool:
-    return member.state in HEARTBEATING and member.generation is not None
+    if member.generation is None:
+        return False
+    return member.state in HEARTBEATING or (member.state is S.joining and keeps(member))
+
+
+def keeps(member: Member) -> bool:
+    """Whether it has partitions that it goes on with while it joins, and for no longer than a session."""
+    return bool(member.owned) and member.config.policy.lose_on_session_timeout
 
 
 def heard(member: Member, now: int) -> None:
     member.heartbeats_failed = 0
     if member.session_at is not None:
-        in_session(member, now)
-
-
-def in_session(member: Member, now: int) -> None:
-    """The coordinator knows the member now, so for a session more, and for as long as a rebalance that
-    begins now may take before that.
-    """
-    member.session_at = now + member.config.session_timeout_ms
-    member.kept_until = member.session_at + member.config.rebalance_timeout_ms
+        member.session_at = now + member.config.session_timeout_ms
 
 
 def poll_watched(member: Member, now: int) -> None:

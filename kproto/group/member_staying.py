@@ -9,7 +9,7 @@ from ..error_codes import ErrorCode
 from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from .member_events import Action, CommitAnswered, Received, Send
 from .member_leaving import encountered, fence, lose_coordinator, reset
-from .member_state import Member, S, heard, heartbeat_failed, is_present, want_rejoin
+from .member_state import Member, S, heard, heartbeat_failed, is_present, keeps, want_rejoin
 from .reasons import ALREADY_REBALANCING, COMMIT_WHILE_REBALANCING, NO_ANSWER
 
 Out = list[Action]
@@ -35,6 +35,8 @@ def heartbeat_answered(member: Member, event: Received, now: int, out: Out) -> N
             want_rejoin(member, ALREADY_REBALANCING)
     elif code == ErrorCode.FENCED_INSTANCE_ID:
         fence(member, "Heartbeat", out)
+    elif code == ErrorCode.ILLEGAL_GENERATION and member.state is S.joining and keeps(member):
+        heartbeat_failed(member, now)  # the group has gone on; the JoinGroup's answer says how, if it comes
     elif code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         encountered(member, code, "HEARTBEAT", out)
     else:
@@ -74,4 +76,4 @@ def beat(member: Member, now: int, out: Out) -> None:
     )
     member.heartbeat = request
     member.heartbeat_at = now + member.config.heartbeat_interval_ms
-    out.append(Send(request))
+    out.append(Send(request, urgent=member.state is S.joining))

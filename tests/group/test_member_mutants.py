@@ -211,8 +211,8 @@ def whoever_asks_to_join_counts_as_heard(patch: Patch) -> None:
     """Then joins that fail one after the other keep partitions for ever."""
 
     def join(who: Member, out: Any) -> None:
-        if who.kept_until is not None:
-            who.kept_until += who.config.rebalance_timeout_ms
+        if who.session_at is not None:
+            who.session_at += who.config.session_timeout_ms
         original(who, out)
 
     original = member_joining.join
@@ -220,8 +220,18 @@ def whoever_asks_to_join_counts_as_heard(patch: Patch) -> None:
 
 
 @mutant
-def an_open_join_is_trusted_for_ever(patch: Patch) -> None:
-    replace(patch, "JOINING", set[MemberState]())
+def who_joins_keeps_all_until_the_join_fails(patch: Patch) -> None:
+    replace(patch, "keeps", lambda who: False)
+
+
+@mutant
+def a_heartbeat_stands_behind_the_join(patch: Patch) -> None:
+    def beat(who: Member, now: int, out: Any) -> None:
+        original(who, now, out)
+        out[-1] = msgspec.structs.replace(out[-1], urgent=False)
+
+    original = member_staying.beat
+    replace(patch, "beat", beat)
 
 
 @mutant
