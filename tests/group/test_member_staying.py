@@ -697,9 +697,10 @@ def _rejoining(**options: Any) -> Solo:
 
 
 def _heartbeat(solo: Solo) -> Send:
-    [sent] = [a for a in solo.said if isinstance(a, Send) and isinstance(a.request, HeartbeatRequest)]
-    solo.said.remove(sent)
-    return sent
+    found = [a for a in solo.said if isinstance(a, Send) and isinstance(a.request, HeartbeatRequest)]
+    assert len(found) == 1
+    solo.said.remove(found[0])
+    return found[0]
 
 
 def test_who_keeps_partitions_sends_heartbeats_beside_an_open_join() -> None:
