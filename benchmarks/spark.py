@@ -273,11 +273,9 @@ def cpu_seconds() -> dict[str, float]:
 def measure(runs: int, rows: int, label: str, what: dict[str, Callable[[], Any]]) -> None:
     """Run all of them in turns and print the medians, and ratios to Spark's own."""
     took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in what}
-    orders = list(permutations(what))
+    orders = list(permutations(what))  # the next one collects the garbage of the one before it
     for turn in range(runs + 1):
-        for name in orders[
-            turn % len(orders)
-        ]:  # each behind each other: garbage is the next one's to collect
+        for name in orders[turn % len(orders)]:
             act = what[name]
             began, before = time.perf_counter(), cpu_seconds()
             act()

@@ -87,7 +87,7 @@ def pieces(records: Data, aborted: Aborted = ()) -> Iterator[tuple[Data, Aborted
             yield records[begin:end], open_
             open_ = tuple(transactions.pairs)
             begin, size, rows = end, 0, 0
-        if isinstance(batch, Batch):
+        if isinstance(batch, Batch):  # else nothing was aborted
             try:
                 transactions.skips(batch)
             except RecordError:

@@ -24,7 +24,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """Without an answer for session.timeout.ms all partitions are lost (librdkafka, which forgets its member
     id, too; here it is kept, as a coordinator that was away knows it still). Java only looks the coordinator
     up again and waits to be told: for a while, two members may deliver the same records. So they may in Java
-    while a JoinGroup is open, when max.poll.interval.ms doesn't count; with this it does."""
+    while a JoinGroup is open, when no heartbeat goes out and max.poll.interval.ms doesn't count. With this it
+    counts, and who keeps partitions while it joins sends heartbeats beside the JoinGroup."""
     every_member_watches: bool = False
     """Every member that sees a change in its topics' partitions asks for a rebalance (librdkafka), and not
     only the leader (Java, sarama, franz-go)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .batch import Batch
 from .building import BatchBuilder, assign_offsets, encode_batch, renumber
 from .convert import convert
-from .reading import AbortedTransactions, batches, spans
+from .reading import AbortedTransactions, Span, batches, spans
 from .record import Headers, Record
 from .rows import row_lists, rows
 
@@ -15,6 +15,7 @@ __all__ = [
     "BatchBuilder",
     "Headers",
     "Record",
+    "Span",
     "assign_offsets",
     "batches",
     "convert",

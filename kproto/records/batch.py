@@ -50,7 +50,7 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
-_INT64_MAX = (1 << 63) - 1
+INT64_MAX = (1 << 63) - 1
 
 
 class Batch:
@@ -175,7 +175,7 @@ def read_batch(data: Data, at: int, stop: int, checked: memoryview | None) -> Ba
     if batch.codec >= len(CODECS):
         raise RecordError("RecordBatch", 2, "attributes", at + 21, f"codec {batch.codec} doesn't exist")
     batch.last_offset = batch.base_offset + last_delta
-    if last_delta < 0 or batch.last_offset > _INT64_MAX:
+    if last_delta < 0 or batch.last_offset > INT64_MAX:
         raise RecordError("RecordBatch", 2, "lastOffsetDelta", at + 23, f"{batch.base_offset} + {last_delta}")
     if batch.count < 0:
         raise RecordError("RecordBatch", 2, "count", at + 57, f"{batch.count} records")

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from ..errors import RecordError
-from .batch import CODEC_BITS, HEADER_SIZE, OVERHEAD, Batch, Data, check_data, read_batch
+from .batch import CODEC_BITS, HEADER_SIZE, INT64_MAX, OVERHEAD, Batch, Data, check_data, read_batch
 from .compression import CODECS
 from .legacy import read_message
 
@@ -28,7 +28,6 @@ WORTH_COLUMNS = 1000
 
 _int32 = struct.Struct(">i").unpack_from
 _span = struct.Struct(">qi4xb4xhi30xi").unpack_from
-_INT64_MAX = (1 << 63) - 1
 _SMALLEST = 14  # the smallest value of the size field: an empty message of magic 0
 
 
@@ -86,7 +85,7 @@ def spans(data: Data) -> Iterator[Span | Batch]:
         base_offset, size, magic, attributes, last_delta, count = _span(data, at)
         stop, last_offset, codec = at + OVERHEAD + size, base_offset + last_delta, attributes & CODEC_BITS
         regular = magic == 2 and size >= HEADER_SIZE - OVERHEAD and codec < len(CODECS)
-        if not (regular and stop <= end and last_delta >= 0 <= count and last_offset <= _INT64_MAX):
+        if not (regular and stop <= end and last_delta >= 0 <= count and last_offset <= INT64_MAX):
             break
         yield Span(at, stop, base_offset, last_offset, codec, count)
         at = stop

@@ -29,6 +29,9 @@ from consumer.engine.network import MAIN, MORE
 from consumer.options import ProducerConfig
 from kproto.errors import CommitFailed, ConfigError, ConnectionFailed, IllegalState, UnknownTopic
 from kproto.group.assignors import ASSIGNORS
+from kproto.group.subscription import Subscription
+from kproto.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kproto.messages.sync_group import SyncGroupRequest
 from kproto.timeline import GroupEvent, ownerships, shared
 
 _names = count(int(time.time() * 1000))
@@ -369,6 +372,50 @@ def test_two_members_never_own_a_partition_at_once(bootstrap: str, topic: str, s
     owned = ownerships(events)
     assert len({one.member for one in owned}) == 4
     assert shared(owned) == []
+
+
+def test_what_is_kept_is_read_on_while_another_takes_longer_than_a_session_to_join(
+    bootstrap: str, cluster: Cluster, topic: str
+) -> None:
+    """The coordinator answers heartbeats beside an open JoinGroup; else the session would be over."""
+    source = Source(bootstrap, topic)
+    member = Member(
+        bootstrap, topic, topic, partition_assignment_strategy="cooperative-sticky", max_poll_interval_ms=9000
+    )
+    wait_until(lambda: len(member.consumer.assignment()) == 3)
+    group, wants = ("group", topic), Subscription(topics=(topic,)).encode()
+    join = JoinGroupRequest(
+        group_id=topic,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=9000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="cooperative-sticky", metadata=wants)],
+    )
+    slow = cluster.request(join, group).member_id
+    generation = cluster.request(replace(join, member_id=slow), group, timeout=20).generation_id
+    sync = SyncGroupRequest(
+        group_id=topic,
+        generation_id=generation,
+        member_id=slow,
+        protocol_type="consumer",
+        protocol_name="cooperative-sticky",
+        assignments=[],
+    )
+    assert cluster.request(sync, group, timeout=20).error_code == 0
+    # It gives the third one back, joins again, and waits for one that doesn't.
+    wait_until(lambda: len(member.consumer.assignment()) == 2)
+    wait_until(lambda: [change.kind for change in member.changes][-1] == "rejoining")
+    began, kept = time.monotonic(), member.consumer.assignment()
+    while time.monotonic() < began + 7.5:
+        many = len(member.values)
+        time.sleep(0.5)
+        assert len(member.values) > many
+        assert member.consumer.assignment() == kept
+    wait_until(lambda: len(member.consumer.assignment()) == 3)
+    source.stop()
+    member.stop()
+    assert "lost" not in {change.kind for change in member.changes}
 
 
 def test_a_listener_hears_and_may_seek_and_commit(bootstrap: str, topic: str) -> None:

@@ -631,6 +631,34 @@ def test_a_silent_coordinator_for_longer_than_the_session_loses() -> None:
     assert world.run(3600, until=lambda: bool(a.heard("lost")))
 
 
+@pytest.mark.parametrize("reaches", [True, False])
+def test_a_member_whose_joins_are_lost_has_let_go_before_another_reads_on(reaches: bool) -> None:
+    """Whether its requests reach the coordinator, and only the answers are lost, or not even they do (chaos,
+    seed 9170: the one that was put out read on what another had read and committed)."""
+    world = World({"t": 2})
+    options = {**GROUP, "partition_assignment_strategy": "cooperative-sticky", "session_timeout_ms": 6_000}
+    a = world.consumer(**options)
+    a.subscribe("t")
+    assert world.run(20_000, until=lambda: len(a.owned) == 2)
+    swallowed: list[Any] = []
+
+    def swallow(client: Client, request: Any, version: int) -> None:
+        began = bool(swallowed) or isinstance(request, JoinGroupRequest)
+        if client is a and began and isinstance(request, JoinGroupRequest | HeartbeatRequest):
+            swallowed.append(request)
+            for wire in world.network.wires.values():
+                if wire.client is a:
+                    wire.up.lost, wire.down.lost = not reaches, True
+
+    world.tamper = swallow
+    b = world.consumer(**options)
+    b.subscribe("t")
+    assert world.run(60_000, until=lambda: len(b.owned) == 2)
+    assert len(a.heard("lost")) == 1
+    assert a.owned == set()
+    assert any(isinstance(request, HeartbeatRequest) for request in swallowed)
+
+
 # ---- many partitions
 
 
