@@ -51,7 +51,7 @@ from .seeks import Apply, Seeks
 from .standing import Place
 
 # A coordinator that is silent for longer than the session has given the partitions to others by now.
-OURS = machine.Policy(lose_on_session_timeout=True, finish_revocations=True)
+OURS = machine.Policy(lose_on_session_timeout=True, finish_revocations=True, check_inherited_plan=True)
 # What a member joins again after, without telling anybody; asking for a member id is none.
 REFUSED = RETRIABLE | {
     ErrorCode.REBALANCE_IN_PROGRESS,

@@ -10,16 +10,16 @@ holds.
   what was written before the group noticed. A topic is remembered only if that is certain: at the group's
   first generation, or because the topic did not exist yet at some later one. Not with the sticky assignor:
   sarama's members send its user data back as their own claim.
-* Beside it stands how many partitions the plan was made for: a static leader whose process began anew leads
-  on without planning (KIP-814), and sees by it what has grown since.
+* A static leader whose process began anew leads on by the plan that is there (KIP-814). What that was made
+  with it can't know, but DescribeGroups tells whether somebody has each partition: `is_whole`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
-from ..errors import DecodeError, IllegalState
+from ..errors import DecodeError, IllegalState, KprotoError
+from ..messages.describe_groups import DescribeGroupsResponse
 from ..messages.sync_group import SyncGroupRequestAssignment
 from ..wire.message import Message, Struct
 from ..wire.types import Int32, String
@@ -27,13 +27,13 @@ from .assignors import Assignor
 from .member_events import Metadata
 from .subscription import Assignment, Subscription, TopicPartition, read_subscription
 
-MAGIC = b"kproto\0\0"  # name and version of our user data
+MAGIC = b"kproto\0\1"  # name and version of our user data
 
 Snapshot = dict[str, int | tuple[frozenset[str], ...]]
 
 
 class Memory(Message, versions="0"):
-    """What a leader tells of the group's topics; numbers of partitions, -1 where it doesn't know."""
+    """What a leader tells of the group's topics: how many partitions they had at its first assignment."""
 
     topics: list[TopicMemory]
 
@@ -41,26 +41,15 @@ class Memory(Message, versions="0"):
 class TopicMemory(Struct):
     topic: String
     existed: Int32
-    planned: Int32
 
 
-class Told(NamedTuple):
-    """Topic -> number of partitions: at the group's first assignment, and in the present plan."""
-
-    existed: dict[str, int]
-    planned: dict[str, int]
-
-
-def encode_memory(existed: Mapping[str, int], planned: Mapping[str, int]) -> bytes:
-    """User data for assignments; see `Told`."""
-    topics = [
-        TopicMemory(topic=topic, existed=existed.get(topic, -1), planned=planned.get(topic, -1))
-        for topic in sorted({*existed, *planned})
-    ]
+def encode_memory(existed: Mapping[str, int]) -> bytes:
+    """User data for assignments: topic -> number of partitions at the group's first assignment."""
+    topics = [TopicMemory(topic=topic, existed=existed[topic]) for topic in sorted(existed)]
     return MAGIC + Memory(topics=topics).encode(0)
 
 
-def read_memory(user_data: bytes | None) -> Told | None:
+def read_memory(user_data: bytes | None) -> dict[str, int] | None:
     """What a leader said in an assignment's user data; None if it isn't one of ours."""
     if user_data is None or not user_data.startswith(MAGIC):
         return None
@@ -68,10 +57,7 @@ def read_memory(user_data: bytes | None) -> Told | None:
         body = Memory.decode(memoryview(user_data)[len(MAGIC) :], 0)
     except DecodeError:
         return None
-    return Told(
-        {one.topic: one.existed for one in body.topics if one.existed >= 0},
-        {one.topic: one.planned for one in body.topics if one.planned >= 0},
-    )
+    return {one.topic: one.existed for one in body.topics if one.existed >= 0}
 
 
 def subscriptions(members: Iterable[tuple[str, str | None, bytes]]) -> dict[str, Subscription]:
@@ -101,9 +87,16 @@ def snapshot(topics: Iterable[str], metadata: Metadata, with_racks: bool) -> Sna
     return found
 
 
-def outgrown(planned: Mapping[str, int], metadata: Metadata) -> bool:
-    """Whether a plan for so many partitions is not for all that there are."""
-    return any(metadata.partitions.get(topic, count) != count for topic, count in planned.items())
+def is_whole(described: DescribeGroupsResponse, topics: Iterable[str], metadata: Metadata) -> bool:
+    """Whether the members have together just those partitions of `topics` that there are."""
+    assignments = [member.member_assignment for group in described.groups for member in group.members]
+    try:
+        given = {tp for one in assignments if one for tp in Assignment.decode(one).partitions}
+    except KprotoError:
+        return False
+    known = {topic: metadata.partitions[topic] for topic in topics if metadata.partitions.get(topic)}
+    there = {TopicPartition(topic, number) for topic, count in known.items() for number in range(count)}
+    return there == {tp for tp in given if tp.topic in known}
 
 
 def existed_by_now(
@@ -157,7 +150,7 @@ def plan(
     divided = assignor.assign(partitions, group, racks)
     if assignor.cooperative and assignor.name != "cooperative-sticky":
         _check_cooperative(divided, group)
-    user_data = encode_memory(existed, partitions) if assignor.name != "sticky" else None
+    user_data = encode_memory(existed) if assignor.name != "sticky" else None
     return [
         SyncGroupRequestAssignment(
             member_id=member_id,

@@ -29,6 +29,8 @@ Where kproto differs from Java, because Java's members lose records or fight for
 * Who keeps partitions while it joins sends heartbeats meanwhile, beside the JoinGroup, which may be open for
   minutes: so it learns within a session that its coordinator is gone, or that it was put out, and that others
   have them. Java's goes on until the JoinGroup fails.
+* A static leader whose process began anew asks DescribeGroups whether the plan that it leads on by is whole:
+  the topics may have grown meanwhile. Java's takes what it sees then for what the plan was made with.
 * A member that is told to join again at once, and again, waits from the sixth time on: Java's asks as fast
   as the coordinator answers.
 * SyncGroup's COORDINATOR_LOAD_IN_PROGRESS is tried again after a backoff, as JoinGroup's is.
@@ -110,7 +112,14 @@ from .member_state import (
     poll_watched,
     want_rejoin,
 )
-from .member_staying import beat, commit_answered, heartbeat_answered, session_timed_out
+from .member_staying import (
+    beat,
+    commit_answered,
+    heartbeat_answered,
+    plan_described,
+    plan_not_described,
+    session_timed_out,
+)
 from .reasons import (
     BEING_CLOSED,
     LEFT_BY_ITSELF,
@@ -210,7 +219,8 @@ def session_ends(member: Member) -> int | None:
 
 
 ANSWERED = {
-    f"{api}Request": f"{api}Answered" for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")
+    f"{api}Request": f"{api}Answered"
+    for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "DescribeGroups")
 }
 
 
@@ -462,6 +472,7 @@ TABLE: dict[str, dict[MemberState, Handler]] = {
         _refused,
         S.joining,
         S.syncing,
+        stable=plan_not_described,
         unsubscribing=_refused_leaving,
         closing=_refused_leaving,
         leaving=_leave_refused,
@@ -474,6 +485,7 @@ TABLE: dict[str, dict[MemberState, Handler]] = {
     ),
     "HeartbeatAnswered": _only(heartbeat_answered, *_MEMBER, S.unsubscribing, S.closing),
     "LeaveGroupAnswered": _only(leave_answered, S.leaving),
+    "DescribeGroupsAnswered": _only(plan_described, S.stable),
     "CommitAnswered": _only(commit_answered, *_MEMBER, S.unsubscribing, S.closing),
     "Metadata": _row(metadata, planning=metadata_for_plan, closed=_ignored),
     "Close": _row(close, closing=close_sooner, leaving=close_sooner, closed=_ignored),

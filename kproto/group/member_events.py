@@ -36,6 +36,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """A static member that was put out in the middle of a cooperative rebalance, and is taken back into the
     same generation, joins once more: what it gave back meanwhile is nobody's until somebody divides again.
     Java goes on, and nobody reads those partitions until the next rebalance."""
+    check_inherited_plan: bool = False
+    """A static leader whose process began anew, and which leads on by the plan that is there (KIP-814), asks
+    DescribeGroups after its first heartbeat whether that gives each partition to somebody, else for a
+    rebalance. So it does where brokers don't tell it that it leads (JoinGroup below v9). Java takes what it
+    sees then for what the plan was made with, and before such brokers watches no more: what came meanwhile,
+    or comes later, is read by nobody until the next rebalance."""
 
 
 JAVA = Policy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, IllegalState, KprotoError
 from ..messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -35,6 +37,7 @@ from .reasons import (
 from .subscription import Assignment, Subscription
 
 PROTOCOL_TYPE = "consumer"
+UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 JOIN_GRACE_MS = 5_000  # AbstractCoordinator.JOIN_GROUP_TIMEOUT_LAPSE
 
 
@@ -140,8 +143,10 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
         code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         fail(member, BrokerError(code, "JoinGroup", detail), JAVA_EXCEPTIONS[code], out)
         return
-    leads = answer.leader == answer.member_id
-    if leads and not answer.skip_assignment and all(m.member_id != answer.member_id for m in answer.members):
+    untold = _leads_untold(member, answer)
+    leads = untold or answer.leader == answer.member_id
+    skips = untold or answer.skip_assignment
+    if leads and not skips and all(m.member_id != answer.member_id for m in answer.members):
         detail = f"this member shall lead, and is none of the {len(answer.members)} members in the answer"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)
         return
@@ -162,14 +167,23 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
         return
     member.group = leader.subscriptions(
         (m.member_id, m.group_instance_id, m.metadata) for m in answer.members
-    )
-    member.skip_assignment = answer.skip_assignment
+    ) or {member.member_id: Subscription(topics=tuple(member.joined_topics))}
+    member.skip_assignment = skips
     topics = leader.topics_of(member.group)
     move(member, S.planning)
     if topics <= member.metadata.partitions.keys():
         plan(member, out)
     else:
         out.append(WantMetadata(topics))
+
+
+def _leads_untold(member: Member, answer: JoinGroupResponse) -> bool:
+    """Before v9 a static leader that comes back is told its own former member id as the leader's."""
+    instance_id = member.config.group_instance_id
+    if instance_id is None or not member.config.policy.check_inherited_plan:
+        return False
+    former = re.fullmatch(re.escape(instance_id) + "-" + UUID, answer.leader)
+    return former is not None and answer.leader != answer.member_id
 
 
 def plan(member: Member, out: Out) -> None:
@@ -180,10 +194,11 @@ def plan(member: Member, out: Out) -> None:
         member.existed, topics, member.metadata, member.planned_with, first
     )
     # KIP-814: a static leader came back, and its old plan holds. If this very process made that, it knows
-    # with what, and sees what has grown since; Java takes what it sees now for that, and never does.
-    member.inherited = member.skip_assignment and member.planned_with is None
-    if not member.skip_assignment or member.planned_with is None:
-        member.planned_with = member.metadata
+    # with what, and sees what has grown since.
+    if not member.skip_assignment:
+        member.inherited, member.planned_with = False, member.metadata
+    elif member.planned_with is None:
+        member.inherited, member.planned_with = member.config.policy.check_inherited_plan, member.metadata
     member.snapshot = leader.snapshot(topics, member.planned_with, member.config.rack_id is not None)
     assignments: list[SyncGroupRequestAssignment] = []
     if not member.skip_assignment:
@@ -284,9 +299,9 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         want_rejoin(member, NOT_OUR_SUBSCRIPTION)
         move(member, S.stable)
         return
-    told = leader.read_memory(assignment.user_data)
-    if told is not None:
-        member.existed = told.existed
+    existed = leader.read_memory(assignment.user_data)
+    if existed is not None:
+        member.existed = existed
     if member.pattern is not None:  # the leader may know topics that this member has not met yet
         met = {tp.topic for tp in assignment.partitions}
         member.topics, member.joined_topics = member.topics | met, member.joined_topics | met
@@ -304,8 +319,6 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         move(member, S.adopting)
     else:
         adopt(member, assignment, out)
-        if told is not None and member.inherited and leader.outgrown(told.planned, member.metadata):
-            want_rejoin(member, METADATA_CHANGED)
         if nobodys and member.config.policy.finish_revocations:
             want_rejoin(member, REVOKED_SOME)
 

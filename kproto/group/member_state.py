@@ -143,7 +143,7 @@ class Member:
         self.leads = False
         self.group: dict[str, Subscription] = {}
         self.skip_assignment = False
-        self.inherited = False  # the plan is of a process before this one
+        self.inherited = False  # leads by the plan of a process before this one, maybe not a whole one
         self.metadata = Metadata({})
         self.planned_with: Metadata | None = None
         self.snapshot: leader.Snapshot | None = None

@@ -6,11 +6,13 @@ The rules are those of `member`.
 from __future__ import annotations
 
 from ..error_codes import ErrorCode
+from ..messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ..messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from .member_events import Action, CommitAnswered, Received, Send
+from . import leader
+from .member_events import Action, CommitAnswered, Received, Refused, Send
 from .member_leaving import encountered, fence, lose_coordinator, reset
 from .member_state import Member, S, heard, heartbeat_failed, is_present, keeps, want_rejoin
-from .reasons import ALREADY_REBALANCING, COMMIT_WHILE_REBALANCING, NO_ANSWER
+from .reasons import ALREADY_REBALANCING, COMMIT_WHILE_REBALANCING, METADATA_CHANGED, NO_ANSWER
 
 Out = list[Action]
 
@@ -24,6 +26,8 @@ def heartbeat_answered(member: Member, event: Received, now: int, out: Out) -> N
     code = answer.error_code
     if code == ErrorCode.NONE:
         heard(member, now)
+        if member.inherited and member.state is S.stable:
+            out.append(Send(DescribeGroupsRequest(groups=[member.config.group_id])))
     elif code in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
         heartbeat_failed(member, now)
         lose_coordinator(member, now)
@@ -41,6 +45,22 @@ def heartbeat_answered(member: Member, event: Received, now: int, out: Out) -> N
         encountered(member, code, "HEARTBEAT", out)
     else:
         heartbeat_failed(member, now)
+
+
+def plan_described(member: Member, event: Received, now: int, out: Out) -> None:
+    """An answer that doesn't show it, an error for instance, is as good as none: all is divided anew."""
+    assert isinstance(event.response, DescribeGroupsResponse)
+    if not member.inherited:
+        return
+    if leader.is_whole(event.response, leader.topics_of(member.group), member.metadata):
+        member.inherited = False
+    else:
+        want_rejoin(member, METADATA_CHANGED)
+
+
+def plan_not_described(member: Member, event: Refused, now: int, out: Out) -> None:
+    if member.inherited and isinstance(event.request, DescribeGroupsRequest):
+        want_rejoin(member, METADATA_CHANGED)
 
 
 def commit_answered(member: Member, event: CommitAnswered, now: int, out: Out) -> None:

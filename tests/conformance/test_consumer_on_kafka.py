@@ -461,6 +461,36 @@ def test_a_static_member_comes_back_to_its_partitions(bootstrap: str, topic: str
         assert again.group_metadata().generation == generation
 
 
+@pytest.mark.parametrize("newest", [9, 8])
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_static_leader_that_comes_back_finds_what_grew_meanwhile(
+    bootstrap: str, cluster: Cluster, topic: str, newest: int, grows: bool
+) -> None:
+    """And disturbs nobody when nothing did. JoinGroup tells it that it leads since v9."""
+
+    def member(instance_id: str) -> Member:
+        options = {"partition_assignment_strategy": "sticky", "group_instance_id": instance_id}
+        return Member(bootstrap, topic, topic, {11: newest}, **options)
+
+    first = member("one")
+    wait_until(lambda: len(first.consumer.assignment()) == 3)
+    second = member("two")
+    wait_until(lambda: len(second.consumer.assignment()) == 1 and len(first.consumer.assignment()) == 2)
+    generation = second.consumer.group_metadata().generation
+    first.stop()
+    if grows:
+        cluster.create_partitions({topic: 7})
+    again = member("one")
+    if grows:
+        wait_until(lambda: len(again.consumer.assignment() | second.consumer.assignment()) == 7)
+    else:
+        wait_until(lambda: len(again.consumer.assignment()) == 2)
+        time.sleep(2)
+        assert second.consumer.group_metadata().generation == generation
+    again.stop()
+    second.stop()
+
+
 def test_committing_for_a_group_with_members_is_refused(bootstrap: str, cluster: Cluster, topic: str) -> None:
     with Consumer(bootstrap, group_id=topic, **OPTIONS) as consumer:
         consumer.subscribe([topic])

@@ -1051,10 +1051,11 @@ def test_calls_that_do_not_fit_are_refused(misuse: Any) -> None:
         misuse(world.consumer(group_id="g"))
 
 
-def test_a_static_leader_that_was_away_finds_what_grew_meanwhile() -> None:
+@pytest.mark.parametrize("assignor", ["range", "sticky"])
+def test_a_static_leader_that_was_away_finds_what_grew_meanwhile(assignor: str) -> None:
     """Found by the story of seed 198: told to keep its plan, it took new metadata for that plan's."""
     world = World({"t": 1})
-    mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": "range"}
+    mine = {"max_poll_interval_ms": 2000, "partition_assignment_strategy": assignor}
     a = world.consumer(**{**GROUP, **mine}, group_instance_id="i")
     a.subscribe("t")
     assert world.run(until=lambda: bool(a.owned))

@@ -7,11 +7,18 @@ from uuid import UUID
 
 import pytest
 
-from kproto.errors import IllegalState
+from kproto.error_codes import ErrorCode
+from kproto.errors import IllegalState, UnsupportedVersion
 from kproto.group import leader
 from kproto.group.assignors import ASSIGNORS, Assignor
-from kproto.group.member import Metadata, Policy, WantMetadata
+from kproto.group.member import Failed, Metadata, Policy, Received, Refused, WantMetadata
 from kproto.group.subscription import Assignment, TopicPartition
+from kproto.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest
@@ -169,15 +176,111 @@ def test_a_static_leader_that_comes_back_sends_no_plan_but_watches() -> None:
     assert solo.reasons[-1] == CHANGED
 
 
-@pytest.mark.parametrize(("planned", "rejoins"), [({"t": 3}, True), ({"t": 5}, False), ({"gone": 2}, False)])
-def test_a_static_leader_that_began_anew_sees_what_grew_since_the_plan(
-    planned: dict[str, int], rejoins: bool
+CHECKS: dict[str, Any] = {"group_instance_id": "i", "policy": Policy(check_inherited_plan=True)}
+FORMER = "i-c56a4180-65aa-42ec-a945-5fd21dec0538"
+
+
+def described(*assignments: bytes, code: int = 0) -> DescribeGroupsResponse:
+    members = [
+        DescribedGroupMember(
+            member_id="x", client_id="", client_host="", member_metadata=b"", member_assignment=one
+        )
+        for one in assignments
+    ]
+    group = DescribedGroup(
+        group_id="g",
+        error_code=code,
+        group_state="Stable",
+        protocol_type="consumer",
+        protocol_data="range",
+        members=members,
+    )
+    return DescribeGroupsResponse(groups=[group])
+
+
+def has(topic: str, *numbers: int) -> bytes:
+    return Assignment(partitions=parts(topic, *numbers)).encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "rejoins"),
+    [
+        (described(has("t", 0, 1, 2), has("t", 3, 4)), False),
+        (described(has("t", 0, 1, 2, 3, 4), has("gone", 0), b""), False),
+        (described(has("t", 0, 1, 2)), True),
+        (described(has("t", *range(6))), True),
+        (described(b"\0"), True),
+        (described(code=ErrorCode.GROUP_AUTHORIZATION_FAILED), True),
+        (UnsupportedVersion("DescribeGroups", -1, "the broker doesn't know it"), True),
+    ],
+)
+def test_a_static_leader_that_began_anew_asks_whether_its_plan_is_whole(
+    answer: DescribeGroupsResponse | UnsupportedVersion, rejoins: bool
 ) -> None:
-    """Java takes what it sees now for what the plan was made with: nobody reads the new ones."""
-    solo = Solo(COOPERATIVE, topics={"t": 5}, group_instance_id="i").joining()
-    solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
-    solo.answer_sync(*parts("t", 0, 1, 2), user_data=leader.encode_memory({}, planned))
+    """Java takes what it sees now for what the plan was made with: nobody reads what is new since."""
+    solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
+    solo.answer_join(members={"me": wants("t"), "you": wants("t")}, skip=True, generation=7)
+    solo.answer_sync(*parts("t", 0, 1, 2))
+    assert not solo.sends(DescribeGroupsRequest)
+    solo.answer_heartbeat()
+    request = solo.request(DescribeGroupsRequest)
+    assert request.groups == ["g"]
+    if isinstance(answer, DescribeGroupsResponse):
+        solo.tell(Received(request, answer))
+    else:
+        solo.tell(Refused(request, answer))
     assert (CHANGED in solo.reasons) is rejoins
+    if not rejoins:
+        solo.answer_heartbeat()
+        assert not solo.sends(DescribeGroupsRequest)
+        solo.tell(Metadata({"t": 6}))
+        assert solo.reasons[-1] == CHANGED
+
+
+def test_it_asks_until_it_is_answered_and_in_whatever_process_it_comes_back() -> None:
+    solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
+    solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
+    solo.answer_sync(*parts("t", 0, 1, 2))
+    solo.answer_heartbeat()
+    solo.tell(Failed(solo.request(DescribeGroupsRequest)))
+    solo.answer_heartbeat(ErrorCode.UNKNOWN_MEMBER_ID)
+    solo.let_go()
+    solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
+    solo.answer_sync(*parts("t", 0, 1, 2))
+    solo.answer_heartbeat()
+    solo.tell(Received(solo.request(DescribeGroupsRequest), described(has("t", 0, 1, 2))))
+    assert solo.reasons[-1] == CHANGED
+
+
+def test_who_planned_itself_asks_nobody() -> None:
+    solo = Solo(COOPERATIVE, **CHECKS).leading()
+    solo.answer_heartbeat()
+    assert not solo.sends(DescribeGroupsRequest)
+
+
+@pytest.mark.parametrize(
+    ("named", "leads"), [(FORMER, True), ("i-1" + FORMER[1:], False), ("i-x", False), ("", False)]
+)
+def test_a_static_leader_knows_itself_by_its_former_id_where_brokers_say_no_more(
+    named: str, leads: bool
+) -> None:
+    """JoinGroup below v9. Java's takes itself for a follower, and the group has nobody who watches."""
+    solo = Solo(COOPERATIVE, **CHECKS).joining()
+    solo.answer_join(member_id="i-" + "0" * 36, leader=named or None, generation=7)
+    assert solo.request(SyncGroupRequest).assignments == []
+    assert solo.member.leads is leads
+    solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.open)
+    solo.tell(Metadata({"t": 4}))
+    assert (CHANGED in solo.reasons) is leads
+
+
+def test_as_javas_it_does_none_of_this() -> None:
+    solo = Solo(COOPERATIVE, topics={"t": 5}, group_instance_id="i").joining()
+    solo.answer_join(leader=FORMER, generation=7)
+    assert not solo.member.leads
+    solo.answer_sync(*parts("t", 0, 1, 2))
+    solo.answer_heartbeat()
+    assert not solo.sends(DescribeGroupsRequest)
 
 
 # Watching
@@ -312,7 +415,7 @@ def test_other_racks_are_a_reason_where_the_member_has_one(
 def existed(user_data: bytes | None) -> dict[str, int]:
     told = leader.read_memory(user_data)
     assert told is not None
-    return told.existed
+    return told
 
 
 def test_the_leader_tells_everybody_what_existed_at_the_first_assignment() -> None:
@@ -322,7 +425,7 @@ def test_the_leader_tells_everybody_what_existed_at_the_first_assignment() -> No
 
 def test_partitions_beyond_that_are_new_to_whoever_gets_them() -> None:
     solo = Solo(topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leader.encode_memory({"t": 3}, {"t": 3}))
+    solo.answer_sync(*parts("t", 0, 3, 4), user_data=leader.encode_memory({"t": 3}))
     assign = solo.take(Assign)
     assert assign.new == set(parts("t", 3, 4))
     assert (assign.first, assign.existed) == (False, {"t": 3})
@@ -336,7 +439,7 @@ def test_nothing_is_new_where_nobody_remembers() -> None:
 
 def test_a_member_that_leads_later_passes_on_what_it_was_told() -> None:
     solo = Solo(COOPERATIVE, topics={"t": 5}).syncing(generation=8)
-    solo.answer_sync(*parts("t", 0), user_data=leader.encode_memory({"t": 3}, {"t": 3}))
+    solo.answer_sync(*parts("t", 0), user_data=leader.encode_memory({"t": 3}))
     solo.said.clear()
     solo.answer_heartbeat(27)
     plan = solo.become_leader(9)
@@ -396,11 +499,11 @@ def test_a_topic_made_anew_has_only_new_partitions() -> None:
 
 
 def test_user_data_of_other_clients_is_not_taken_for_ours() -> None:
-    data = leader.encode_memory({"t": 3}, {"t": 3})
+    data = leader.encode_memory({"t": 3})
     assert leader.read_memory(None) is None
     assert leader.read_memory(b"\0\0\0\0") is None
     assert leader.read_memory(data[:-1]) is None
-    assert leader.read_memory(data) == ({"t": 3}, {"t": 3})
+    assert leader.read_memory(data) == {"t": 3}
 
 
 def test_sticky_assignments_carry_none_of_it() -> None:

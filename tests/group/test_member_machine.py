@@ -53,7 +53,8 @@ def test_the_table_says_what_every_event_does_in_every_state() -> None:
 
 def test_the_table_has_a_row_for_every_event() -> None:
     events = {one.__name__ for one in Event.__args__} - {"Received"}
-    answers = {f"{api}Answered" for api in ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup")}
+    asked = ("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "DescribeGroups")
+    answers = {f"{api}Answered" for api in asked}
     assert TABLE.keys() == events | answers
 
 
