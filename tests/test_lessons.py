@@ -11,7 +11,7 @@ from tests.lessons import BLOCK, PICTURE, ROOM, commands, output, pages
 
 EVERY = [(page.name, command, shown) for page in pages() for command, shown in commands(page)]
 DOCUMENTS = ["000-offset-minus-1000", "001-new-partitions", "002-java-reliability", "003-sarama-walk"]
-LONG = re.compile(r"scenario (loss(?!.*--client)|stop-the-world(?!.*--members 3))")
+LONG = re.compile(r"scenario (S1-25|loss(?!.*--client)|stop-the-world(?!.*--members 3))")
 
 
 def _param(page: str, command: str, shown: str) -> object:

@@ -136,7 +136,9 @@ def test_no_batch_overtakes_a_partitions_first_one(code: int) -> None:
     assert log_of(world, "t", 0) == numbers(0, 20)
 
 
-@pytest.mark.parametrize("code", [3, 5, 6, 7, 13, 19, 20])
+@pytest.mark.parametrize(
+    "code", [6, 7, *(pytest.param(code, marks=pytest.mark.thorough) for code in (3, 5, 13, 19, 20))]
+)
 def test_order_is_kept_through_retries_with_five_requests_under_way(code: int) -> None:
     """Every third Produce is refused: after it, all that was under way comes back and goes out in order."""
     world = World({"t": 1})

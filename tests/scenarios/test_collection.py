@@ -18,9 +18,15 @@ ALL = scenarios()
 MOST_LINES = 140
 TURNS = 20_000
 """Of all worlds of one scenario: about a second of CPU."""
+MANY_TURNS = {"S1-21", "S1-25", "S2-42", "S2-43", "S2-46"}
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.id)
+def _param(scenario: Scenario) -> object:
+    marks = [pytest.mark.thorough] if scenario.id in MANY_TURNS else []
+    return pytest.param(scenario, marks=marks, id=scenario.id)
+
+
+@pytest.mark.parametrize("scenario", [_param(one) for one in ALL])
 def test_it_comes_out_as_it_has_to_and_its_text_fits_a_terminal_and_a_tired_reader(
     scenario: Scenario, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -104,7 +110,9 @@ def test_what_sees_the_growth_before_any_record_claims_no_loss(id: str) -> None:
     assert (told.holds, told.results["lost"]) == (True, 0)
 
 
-@pytest.mark.parametrize("id", ["S1-16", "S1-22", "S1-25"])
+@pytest.mark.parametrize(
+    "id", ["S1-22", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("S1-16", "S1-25"))]
+)
 def test_a_story_goes_on_until_a_slow_refresh_is_over(id: str) -> None:
     assert find(id).run(Parameters(refresh_ms=20_000)).holds
 

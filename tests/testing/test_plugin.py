@@ -265,6 +265,7 @@ def test_fails(kafka):
 """
 
 
+@pytest.mark.thorough
 def test_an_error_of_ours_is_shown_at_the_line_that_called(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_another_seed_is_another_run() -> None:
     assert a_day_in_the_life(3).digest() != a_day_in_the_life(4).digest()
 
 
+@pytest.mark.thorough
 def test_a_run_is_the_same_in_every_process() -> None:
     """Sets of strings come in another order in each process: nothing may depend on it."""
     program = "from tests.testing.test_world import a_day_in_the_life; print(a_day_in_the_life(5).digest())"

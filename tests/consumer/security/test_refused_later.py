@@ -100,6 +100,7 @@ def test_who_comes_back_after_the_password_changed_is_refused_and_goes_on_when_i
     assert found == [b"after"]
 
 
+@pytest.mark.thorough
 def test_tokens_that_end_soon_are_renewed_without_a_word(
     files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
