@@ -240,6 +240,10 @@ class Group:
     # The members' metadata as it was when this generation began; None before the first.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, Committed]] = field(default_factory=dict[str, "dict[int, Committed]"])
+    # Is anything of it in __consumer_offsets, which DescribeGroups and ListGroups read? A commit of which nothing
+    # is kept founds a group that they don't see. (In Kafka it comes to light with the next record of any group
+    # of the same partition, here with the group's own.)
+    written: bool = False
     # Offsets in open transactions, by producer id.
     promised: dict[int, dict[tuple[str, int], Committed]] = field(
         default_factory=dict[int, "dict[tuple[str, int], Committed]"]
@@ -421,5 +425,7 @@ def move(turn: Turn, group: Group, state: GroupState) -> None:
     elif state is GroupState.DEAD:
         del turn.coordinator.groups[group.group_id]
         turn.coordinator.deadlines.drop(group.group_id)
+    elif state in (GroupState.EMPTY, GroupState.STABLE):  # the ends of a generation are written down
+        group.written = True
     group.state = state
     group.state_since = turn.now

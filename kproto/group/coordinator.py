@@ -283,6 +283,7 @@ def _has_room(turn: Turn, group: Group, member_id: str) -> bool:
 def _found_and_join(turn: Turn, group: Group, call: Received[JoinGroupRequest]) -> None:
     """Found the group, Empty as it is, then join it."""
     move(turn, group, GroupState.EMPTY)
+    group.written = True
     _join_group(turn, group, call)
 
 

@@ -44,13 +44,16 @@ def describe_groups(turn: Turn, call: Received[DescribeGroupsRequest]) -> None:
         call,
         DescribeGroupsResponse(
             groups=[
-                _describe(
-                    turn.coordinator.find(group_id), call.version, ALL_OPERATIONS if asked else NOT_ASKED
-                )
+                _describe(_seen(turn, group_id), call.version, ALL_OPERATIONS if asked else NOT_ASKED)
                 for group_id in call.request.groups
             ]
         ),
     )
+
+
+def _seen(turn: Turn, group_id: str) -> Group:
+    group = turn.coordinator.find(group_id)
+    return group if group.written else Group(group_id)
 
 
 def _describe(group: Group, version: int, operations: int) -> DescribedGroup:
@@ -94,7 +97,9 @@ def list_groups(turn: Turn, call: Received[ListGroupsRequest]) -> None:
                     group_type=CLASSIC,
                 )
                 for group in turn.coordinator.groups.values()
-                if (not states or group.state.value.lower() in states) and (not types or CLASSIC in types)
+                if group.written
+                and (not states or group.state.value.lower() in states)
+                and (not types or CLASSIC in types)
             ],
         ),
     )

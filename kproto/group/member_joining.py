@@ -161,6 +161,7 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
     member.leads = leads
     member.snapshot = None
     if not member.leads:
+        member.inherited = False  # another has planned since
         if config.policy.every_member_watches:
             member.snapshot = leader.snapshot(member.topics, member.metadata, config.rack_id is not None)
         sync(member, [], out)

@@ -210,6 +210,7 @@ def _store(turn: Turn, group: Group, commit: Commit) -> None:
             commit.codes[position] = ErrorCode.OFFSET_METADATA_TOO_LARGE
             continue
         coordinator.commits += 1
+        group.written = True
         committed = Committed(
             offset=partition.committed_offset,
             leader_epoch=partition.committed_leader_epoch,

@@ -252,6 +252,17 @@ def test_it_asks_until_it_is_answered_and_in_whatever_process_it_comes_back() ->
     assert solo.reasons[-1] == CHANGED
 
 
+def test_who_leads_no_more_when_a_heartbeat_is_answered_asks_nobody() -> None:
+    solo = Solo(COOPERATIVE, topics={"t": 5}, **CHECKS).joining()
+    solo.answer_join(members={"me": wants("t")}, skip=True, generation=7)
+    solo.answer_sync(*parts("t", 0, 1, 2))
+    solo.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+    solo.answer_join(leader="you", generation=8)
+    solo.answer_sync(*parts("t", 0, 1, 2), request=solo.member.open)
+    solo.answer_heartbeat()
+    assert not solo.sends(DescribeGroupsRequest)
+
+
 def test_who_planned_itself_asks_nobody() -> None:
     solo = Solo(COOPERATIVE, **CHECKS).leading()
     solo.answer_heartbeat()

@@ -184,6 +184,31 @@ def test_metadata_is_measured_in_javas_characters(metadata: str, fits: bool) -> 
     assert stage.committed(P0) == [42 if fits else -1]
 
 
+def test_a_group_of_which_nothing_was_kept_is_there_and_not_seen() -> None:
+    """Seen on Kafka 4.3.1: its readers see what is written, and its writers what is in memory."""
+    stage = Stage(offset_metadata_max_bytes=1)
+    for group in ("g", "h"):
+        stage.commit(metadata="xx", group=group)
+    assert (stage.describe().error_code, stage.describe().group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    assert stage.describe(version=5).error_code == ErrorCode.NONE
+    assert stage.listed() == []
+    assert stage.commit("m", 3).codes == [NOBODY], "ILLEGAL_GENERATION where there is no group"
+    assert stage.delete("h", "h", "i") == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    member, _ = stage.enter()
+    assert stage.describe().group_state == "Dead"
+    stage.await_generation()
+    assert stage.describe().group_state == "Dead"
+    stage.sync(member)
+    assert stage.describe().group_state == "Stable"
+
+
+def test_a_group_that_something_was_kept_of_is_seen() -> None:
+    stage = Stage(offset_metadata_max_bytes=1)
+    stage.commit(metadata="xx")
+    stage.commit(metadata="x")
+    assert [one.group_id for one in stage.listed()] == [stage.describe().group_id] == ["g"]
+
+
 def test_unknown_topics_and_partitions_are_refused_one_by_one() -> None:
     stage = Stage(KnownTopics())
     codes = stage.commit(offsets={P0: 1, ("flights", 2): 2, ("flights", -1): 3, ("ghost", 0): 4}).codes
