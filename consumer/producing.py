@@ -17,14 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from time import time_ns
 from typing import Any, TypeVar, cast
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 
 from .calls import call, waits
-from .clock import now
+from .clock import now, wall
 from .delivery import PieceDelivery
 from .engine.requests import Offset, triples
 from .engine.transaction_states import CALLS, Wish
@@ -55,6 +54,15 @@ class ProducerCalls(Sender):
 
     # ---- sending
 
+    # From when until when (seconds since 1970) the clock shows which ms: hundreds of records share one.
+    _moment = 0.0, 0.0, 0
+
+    def _next_moment(self) -> int:
+        """Looks at the clock, which may have been set back, too."""
+        ms = wall()
+        self._moment = ms / 1000, (ms + 1) / 1000, ms
+        return ms
+
     @waits
     async def send_columns(self, topic: str, batch: Any) -> list[PieceDelivery]:
         """Queues the rows of an Arrow RecordBatch or Table, or of a dict of columns, without a Python object
@@ -65,7 +73,7 @@ class ProducerCalls(Sender):
         """
         from .sheets import pieces, sheet
 
-        found = sheet(batch, time_ns() // 1_000_000)
+        found = sheet(batch, wall())
         records = self._records
         count = await self._room(lambda: records.count(topic))
         deliveries: list[PieceDelivery] = []

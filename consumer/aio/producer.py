@@ -16,7 +16,7 @@ import weakref
 from asyncio import get_running_loop
 from collections.abc import Generator, Iterable
 from functools import partial
-from time import time_ns
+from time import time
 from typing import Any, Never, Unpack
 
 from kproto.errors import IllegalState
@@ -108,7 +108,9 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         if type(key) is not bytes and key is not None:
             key = as_bytes("key", key)
         if timestamp is None:
-            timestamp = time_ns() // 1_000_000
+            since, until, timestamp = self._moment
+            if not since <= time() < until:
+                timestamp = self._next_moment()
         elif type(timestamp) is not int or not SOON <= timestamp <= LAST_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
         if partition is not None:

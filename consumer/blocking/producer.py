@@ -21,7 +21,7 @@ import threading
 import weakref
 from collections.abc import Generator, Iterable
 from functools import partial
-from time import time_ns
+from time import time
 from typing import Any, Never, Unpack
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
@@ -115,7 +115,9 @@ class Producer(ProducerCalls, InThreads, Block):
         if key is not None and type(key) is not bytes:
             key = as_bytes("key", key)
         if timestamp is None:
-            timestamp = time_ns() // 1_000_000
+            since, until, timestamp = self._moment
+            if not since <= time() < until:
+                timestamp = self._next_moment()
         elif type(timestamp) is not int or not SOON <= timestamp <= LAST_TIMESTAMP:
             timestamp = timestamp_ms(timestamp)
         if partition is not None:

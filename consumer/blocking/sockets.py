@@ -77,7 +77,8 @@ class _Socket(msgspec.Struct, eq=False):
     pipe: Pipe | None = None
     sock: socket.socket | None = None
     connected: bool = False
-    pending: bytearray = msgspec.field(default_factory=bytearray)
+    pending: deque[memoryview] = msgspec.field(default_factory=deque[memoryview])
+    full: bool = False  # it takes no more, and is watched for when it does
     gathered: Gathered = msgspec.field(default_factory=Gathered)
     places: deque[Place] = msgspec.field(default_factory=deque[Place])
     tried: Place | None = None
@@ -355,31 +356,29 @@ class Sockets:
     def _send(
         self, key: int, known: _Socket, sock: socket.socket, data: bytes, events: list[NetworkEvent]
     ) -> None:
-        if known.pending:
-            known.pending += data
-            return
-        try:
-            sent = sock.send(data, NOW)
-        except BlockingIOError:
-            sent = 0
-        except OSError as error:
-            self._broke(key, reason(error), events)
-            return
-        if sent < len(data):
-            known.pending += memoryview(data)[sent:]
-            self._watch(key, sock, selectors.EVENT_READ | selectors.EVENT_WRITE, events)
+        known.pending.append(memoryview(data))
+        if not known.full:
+            self._flush(key, known, sock, events)
 
     def _flush(self, key: int, known: _Socket, sock: socket.socket, events: list[NetworkEvent]) -> None:
+        """Writes what is pending; what the socket doesn't take is not copied."""
+        pending = known.pending
         try:
-            sent = sock.send(known.pending, NOW)
+            while pending:
+                sent = sock.send(pending[0], NOW)
+                left = pending.popleft()[sent:]
+                if left:
+                    pending.appendleft(left)
+                    break
         except BlockingIOError:
-            return
+            pass
         except OSError as error:
             self._broke(key, reason(error), events)
             return
-        del known.pending[:sent]
-        if not known.pending:
-            self._watch(key, sock, selectors.EVENT_READ, events)
+        if known.full != bool(pending):
+            known.full = bool(pending)
+            also = selectors.EVENT_WRITE if known.full else 0
+            self._watch(key, sock, selectors.EVENT_READ | also, events)
 
     def _watch(self, key: int, sock: socket.socket, mask: int, events: list[NetworkEvent]) -> None:
         try:

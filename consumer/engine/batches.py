@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
 from kproto.errors import KprotoError
 from kproto.group.subscription import TopicPartition
 from kproto.records import rows as read_rows
-from kproto.records.lists import encode_lists
+from kproto.records.building import Unnumbered
+from kproto.records.lists import unnumbered
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -41,17 +42,6 @@ class Way(NamedTuple):
 
     node: int
     lane: int  # one of the network's
-
-
-class Unnumbered(Protocol):
-    """A batch that is numbered when it is sent: see `kproto.records.packing`, which needs an extra."""
-
-    @property
-    def count(self) -> int: ...
-    def __len__(self) -> int: ...
-    def numbered(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
-    ) -> bytes: ...
 
 
 class Ledger(msgspec.Struct):
@@ -136,25 +126,13 @@ class OutBatch:
     def encode(self, compression: str, level: int | None, *, transactional: bool = False) -> None:
         """Makes the bytes, under the batch's numbers if it has any; its rows are forgotten."""
         producer_id, epoch = self.identity or (-1, -1)
-        if self.made is not None:
-            made, self.made = self.made, None
-            self.data = made.numbered(producer_id, epoch, self.sequence, is_transactional=transactional)
-            return
-        rows = self.rows
-        self.timestamps = rows[0::COLUMNS]
-        self.data = encode_lists(
-            self.timestamps,
-            rows[1::COLUMNS],
-            rows[2::COLUMNS],
-            rows[3::COLUMNS],
-            compression=compression,
-            level=level,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=self.sequence,
-            is_transactional=transactional,
-        )
-        self.rows = []
+        made = self.made
+        if made is None:
+            columns = [self.rows[column::COLUMNS] for column in range(COLUMNS)]
+            made = unnumbered(*columns, compression=compression, level=level)
+            self.timestamps = columns[0]
+        self.data = made.numbered(producer_id, epoch, self.sequence, is_transactional=transactional)
+        self.made, self.rows = None, []
 
     def __repr__(self) -> str:
         state = f"failed: {self.error}" if self.error else "done" if self.done else "open"

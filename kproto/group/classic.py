@@ -240,9 +240,9 @@ class Group:
     # The members' metadata as it was when this generation began; None before the first.
     subscriptions: tuple[bytes, ...] | None = None
     offsets: dict[str, dict[int, Committed]] = field(default_factory=dict[str, "dict[int, Committed]"])
-    # Is anything of it in __consumer_offsets, which DescribeGroups and ListGroups read? A commit of which nothing
-    # is kept founds a group that they don't see. (In Kafka it comes to light with the next record of any group
-    # of the same partition, here with the group's own.)
+    # Is anything of it in __consumer_offsets, which DescribeGroups and ListGroups read? A commit of which
+    # nothing is kept founds a group that they don't see. (In Kafka it comes to light with the next record of
+    # any group of the same partition, here with the group's own.)
     written: bool = False
     # Offsets in open transactions, by producer id.
     promised: dict[int, dict[tuple[str, int], Committed]] = field(

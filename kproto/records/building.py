@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import cast
 
+import msgspec
+
 from ..errors import BatchFull, EncodeError, RecordError
 from .batch import (
     APPEND_TIME,
@@ -125,9 +127,8 @@ def encode_batch(
         raise EncodeError("RecordBatch", 2, "timestampType", f"{timestamp_type} doesn't exist in magic 2")
     attributes |= TRANSACTIONAL * is_transactional | CONTROL * is_control
     attributes |= DELETE_HORIZON * (delete_horizon_ms is not None)
-    return finish(
-        [whole],
-        level,
+    return headed(
+        laid_out([whole], level, attributes),
         base_offset=base_offset,
         last_delta=last_offset - base_offset,
         leader_epoch=partition_leader_epoch,
@@ -139,6 +140,37 @@ def encode_batch(
         base_sequence=base_sequence,
         count=len(records),
     )
+
+
+class Unnumbered(msgspec.Struct, frozen=True):
+    """A batch that lacks nothing but its sender's numbers, and so its CRC. Its length is that in bytes."""
+
+    count: int
+    _laid_out: BytesIO
+    _attributes: int
+    _base_timestamp: int
+    _max_timestamp: int
+
+    def __len__(self) -> int:
+        return self._laid_out.getbuffer().nbytes
+
+    def numbered(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+    ) -> bytes:
+        """The batch; -1 for what it doesn't have. Its records are not copied where this is the first call."""
+        return headed(
+            self._laid_out,
+            base_offset=0,
+            last_delta=max(self.count - 1, 0),
+            leader_epoch=-1,
+            attributes=self._attributes | TRANSACTIONAL * is_transactional,
+            base_timestamp=self._base_timestamp,
+            max_timestamp=self._max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            count=self.count,
+        )
 
 
 class BatchBuilder:
@@ -279,19 +311,18 @@ class BatchBuilder:
 
         Raises `MissingExtra` without the codec's package, and `EncodeError` for numbers that don't fit.
         """
-        return finish(
-            self._parts,
-            self._level,
-            base_offset=0,
-            last_delta=max(self._count - 1, 0),
-            leader_epoch=-1,
-            attributes=self._codec | TRANSACTIONAL * is_transactional,
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self._max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            count=self._count,
+        return self.unnumbered().numbered(
+            producer_id, producer_epoch, base_sequence, is_transactional=is_transactional
+        )
+
+    def unnumbered(self) -> Unnumbered:
+        """The batch for a sender that numbers it when its turn comes."""
+        return Unnumbered(
+            self._count,
+            laid_out(self._parts, self._level, self._codec),
+            self._codec,
+            self._base_timestamp,
+            self._max_timestamp,
         )
 
 
@@ -369,37 +400,6 @@ def _check(name: str, value: object) -> None:
     if not isinstance(value, int) or not -1 << bits - 1 <= value < 1 << bits - 1:
         detail = f"{value!r:.60} is not a value of int{bits}"
         raise EncodeError("RecordBatch", 2, name, detail) from None
-
-
-def finish(
-    records: Sequence[bytes | bytearray | memoryview],
-    level: int | None,
-    *,
-    base_offset: int,
-    last_delta: int,
-    leader_epoch: int,
-    attributes: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    base_sequence: int,
-    count: int,
-) -> bytes:
-    """A batch of these encoded records, given in pieces: compressed, with a header and its CRC in front."""
-    return headed(
-        laid_out(records, level, attributes),
-        base_offset=base_offset,
-        last_delta=last_delta,
-        leader_epoch=leader_epoch,
-        attributes=attributes,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        count=count,
-    )
 
 
 def laid_out(

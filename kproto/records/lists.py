@@ -16,8 +16,7 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from ..errors import EncodeError
-from .batch import TRANSACTIONAL
-from .building import BatchBuilder, finish
+from .building import BatchBuilder, Unnumbered, laid_out
 from .compression import codec_number
 from .record import NOTHING, NULL, TABLED, Headers, encode_headers, small_varints, zigzag
 from .unwritable import UNWRITABLE
@@ -44,60 +43,58 @@ def encode_lists(
     `EncodeError` for lists of different lengths and for what no record can hold, `ConfigError` for an unknown
     codec and `MissingExtra` without its package.
     """
+    made = unnumbered(timestamps, keys, values, headers, compression=compression, level=level)
+    return made.numbered(producer_id, producer_epoch, base_sequence, is_transactional=is_transactional)
+
+
+def unnumbered(
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Headers] | None = None,
+    *,
+    compression: str = "none",
+    level: int | None = None,
+) -> Unnumbered:
+    """The batch of `encode_lists`, for a sender that numbers it when its turn comes."""
     count = len(timestamps)
     for name, column in (("keys", keys), ("values", values), ("headers", headers)):
         if column is not None and len(column) != count:
             raise EncodeError("RecordBatch", 2, name, f"{len(column)} for {count} timestamps")
+    codec = codec_number(compression)
+    named = headers is not None and headers.count(()) < count and any(headers)
     try:
-        whole = _encoded(timestamps, keys, values, headers)
+        if not named and _regular(timestamps, keys, values):
+            pieces, latest = _alike(timestamps, values), timestamps[-1]
+        else:
+            pieces, latest = _each(timestamps, keys, values, headers if named else None), max(timestamps)
     except (LookupError, *UNWRITABLE):
         builder = BatchBuilder(compression, level=level)
         for row in zip(timestamps, keys, values, headers or repeat(()), strict=False):
             builder.append(*row)
-        return builder.build(
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            is_transactional=is_transactional,
-        )
-    return finish(
-        [whole],
-        level,
-        base_offset=0,
-        last_delta=count - 1,
-        leader_epoch=-1,
-        attributes=codec_number(compression) | TRANSACTIONAL * is_transactional,
-        base_timestamp=timestamps[0],
-        max_timestamp=max(timestamps),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        count=count,
-    )
+        return builder.unnumbered()
+    return Unnumbered(count, laid_out(pieces, level, codec), codec, timestamps[0], latest)
 
 
-def _encoded(
+def _each(
     timestamps: Sequence[int],
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
     headers: Sequence[Headers] | None,
-) -> bytes | bytearray:
-    """The records; LookupError for numbers that are in no table."""
+) -> list[bytes | bytearray]:
+    """The records, in pieces; LookupError for numbers that are in no table."""
     count = len(timestamps)
-    named = headers is not None and headers.count(()) < count and any(headers)
-    if not named and _regular(timestamps, keys, values):
-        return _alike(timestamps, values, len(values[0] or b""))
     varints, _ = small_varints()
     places: Iterable[bytes] = islice(varints, count)
     if count > TABLED:
         places = chain(varints, map(zigzag, range(TABLED, count)))
     tails: Iterable[bytes] = repeat(NOTHING)
-    if headers is not None and named:
+    if headers is not None:
         tails = map(encode_headers, headers)
     columns = (_moments(timestamps), places, *_sized(keys), *_sized(values), tails)
     bodies = list(map(_join, zip(*columns, strict=False)))
     lengths = map(varints.__getitem__, map(len, bodies))
-    return _join(chain.from_iterable(zip(lengths, bodies, strict=True)))
+    return list(chain.from_iterable(zip(lengths, bodies, strict=True)))
 
 
 def _moments(timestamps: Sequence[int]) -> list[bytes]:
@@ -133,21 +130,25 @@ def _sized(column: Sequence[bytes | None]) -> tuple[Iterable[bytes], Iterable[by
 def _regular(timestamps: Sequence[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> bool:
     """No keys, values of one length, and many of a millisecond, in the order of their times."""
     count = len(timestamps)
-    if keys.count(None) < count or values.count(None) or not 1 < count <= _MOST:
+    if keys.count(None) < count or not 1 < count <= _MOST:
         return False
-    lengths = list(map(len, values))  # type: ignore[arg-type]
-    if lengths.count(lengths[0]) < count or 8 * (timestamps[-1] - timestamps[0]) >= count:
+    if 8 * (timestamps[-1] - timestamps[0]) >= count:
+        return False
+    try:
+        if len(set(map(len, values))) > 1:  # type: ignore[arg-type]
+            return False
+    except TypeError:  # a null
         return False
     return list(timestamps) == sorted(timestamps)
 
 
-def _alike(timestamps: Sequence[int], values: Sequence[Any], length: int) -> bytearray:
+def _alike(timestamps: Sequence[int], values: Sequence[Any]) -> list[bytes | bytearray]:
     """The same, for values of one length and many of a millisecond, without keys: what stands before a value
     is always the same but for its place, and places are written into all records at once.
     """
     varints, deltas = small_varints()
+    count, base, length = len(timestamps), timestamps[0], len(values[0])
     places, null = _places(), NULL + zigzag(length)
-    count, base = len(timestamps), timestamps[0]
     pieces: list[bytes] = []
     spans: list[tuple[int, int, int, int, int]] = []
     first = size = 0
@@ -166,7 +167,7 @@ def _alike(timestamps: Sequence[int], values: Sequence[Any], length: int) -> byt
     for at, step, width, first, end in spans:
         for byte in range(width):
             whole[at + byte : at + step * (end - first) : step] = places[byte][first:end]
-    return whole
+    return [whole]
 
 
 _WIDER = (64, 8192)  # from these on a varint takes one byte more

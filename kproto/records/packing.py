@@ -15,11 +15,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from importlib import import_module
-from io import BytesIO
 from itertools import pairwise
 from typing import Any
-
-import msgspec
 
 from ..errors import ConfigError, EncodeError, MissingExtra
 
@@ -32,8 +29,8 @@ try:
 except ImportError as error:
     raise MissingExtra("columns", "numpy and pyarrow", "columns") from error
 
-from .batch import HEADER_SIZE, TRANSACTIONAL
-from .building import headed, laid_out
+from .batch import HEADER_SIZE
+from .building import Unnumbered, laid_out
 from .compression import codec_number
 from .record import Headers, encode_headers
 
@@ -76,38 +73,6 @@ def encode_columns(
     return found
 
 
-class Unnumbered(msgspec.Struct, frozen=True):
-    """A batch that lacks nothing but its sender's numbers, and so its CRC. Its length is that in bytes."""
-
-    count: int
-    _laid_out: BytesIO
-    _size: int
-    _attributes: int
-    _base_timestamp: int
-    _max_timestamp: int
-
-    def __len__(self) -> int:
-        return self._size
-
-    def numbered(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
-    ) -> bytes:
-        """The batch; -1 for what it doesn't have. Its records are not copied where this is the first call."""
-        return headed(
-            self._laid_out,
-            base_offset=0,
-            last_delta=self.count - 1,
-            leader_epoch=-1,
-            attributes=self._attributes | TRANSACTIONAL * is_transactional,
-            base_timestamp=self._base_timestamp,
-            max_timestamp=self._max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            count=self.count,
-        )
-
-
 def unnumbered(
     timestamp: Any,
     key: Any,
@@ -134,10 +99,9 @@ def unnumbered(
     earliest: list[int] = moments[firsts[:-1]].tolist()
     latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
     for index, records in enumerate(_encoded(moments, keys, values, tails, firsts, ends)):
-        batch = laid_out([records], level, codec)
-        size = batch.getbuffer().nbytes
         count = firsts[index + 1] - firsts[index]
-        yield Unnumbered(count, batch, size, codec, earliest[index], latest[index])
+        batch = laid_out([records], level, codec)
+        yield Unnumbered(count, batch, codec, earliest[index], latest[index])
 
 
 def _binary(column: Any, rows: int, name: str) -> Any:

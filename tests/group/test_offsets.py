@@ -189,7 +189,10 @@ def test_a_group_of_which_nothing_was_kept_is_there_and_not_seen() -> None:
     stage = Stage(offset_metadata_max_bytes=1)
     for group in ("g", "h"):
         stage.commit(metadata="xx", group=group)
-    assert (stage.describe().error_code, stage.describe().group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    assert (stage.describe().error_code, stage.describe().group_state) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Dead",
+    )
     assert stage.describe(version=5).error_code == ErrorCode.NONE
     assert stage.listed() == []
     assert stage.commit("m", 3).codes == [NOBODY], "ILLEGAL_GENERATION where there is no group"
