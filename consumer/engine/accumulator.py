@@ -2,8 +2,8 @@
 
 Rules that hold here:
 
-* One batch per partition takes records, until it is full, or the sender has come to it. A record is four
-  entries in a list, nothing is encoded and nothing is looked through: this is the innermost loop.
+* One batch per partition takes records, until it is full, or the sender has come to it. A record is an entry
+  in a list, or four; nothing is encoded and nothing is looked through: this is the innermost loop.
 * Memory is bounded by buffer.memory, counted before compression, from the record's coming until its answer.
   While half of it is in use, a partition whose oldest record has waited for a second takes no more: so
   what can't be delivered leaves room for what can.
@@ -73,6 +73,9 @@ class News(msgspec.Struct):
 
 class Accumulator:
     """The records of one producer that are not under way yet."""
+
+    # Whether each record has to go through `take`; else the commonest may find its place as it does.
+    gated = not GIL
 
     def __init__(
         self,
@@ -160,19 +163,26 @@ class Accumulator:
         if headers:
             size += sum([HEADER_OVERHEAD + 3 * len(name) + len(content or b"") for name, content in headers])
         row = timestamp, key, value, headers
+        plain = key is None and value is not None and not headers
         batch = lane.filling
         left = batch.left - size
-        while left < 0:
+        while left < 0 or not (batch.moment is None or (plain and batch.moment is timestamp)):
             with self.guard:
-                found = self._room(route, lane, size, key is None and partition is None)
-            if found is None:
-                return None
-            batch = found
+                if left < 0:
+                    found = self._room(route, lane, size, key is None and partition is None)
+                    if found is None:
+                        return None
+                    batch = found
+                elif not (plain and batch.begin_moment(timestamp)):
+                    batch.widen()
             left = batch.left - size
         batch.left = left
         index = batch.count
         batch.count = index + 1
-        batch.rows += row
+        if batch.moment is None:
+            batch.rows += row
+        else:
+            batch.rows.append(value)
         return Delivery(batch, index)
 
     def count(self, topic: str) -> int | None:
@@ -474,7 +484,7 @@ class Accumulator:
         """Takes nothing from now on; for any thread."""
         with self.guard:
             self.closed = self.closed or why
-            self.routes = {}
+            self.routes.clear()
 
     def tell(self) -> Ledger:
         """What was not delivered since the last time; with the guard held."""

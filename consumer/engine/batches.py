@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import msgspec
@@ -51,6 +52,9 @@ class Ledger(msgspec.Struct):
     first: KprotoError | None = None
 
 
+NO_MOMENT = -(2**62)  # of a batch that has no record yet
+
+
 class OutBatch:
     """Records of one partition, on their way together."""
 
@@ -71,6 +75,8 @@ class OutBatch:
         "left",
         "log_append_time",
         "made",
+        "moment",
+        "moments",
         "order",
         "places",
         "retry_at",
@@ -92,8 +98,12 @@ class OutBatch:
         self.deadline = deadline
         self.order = order
         self.count = 0
-        # Timestamp, key, value and headers of each record, one after the other; until `data` is made.
+        # Until `data` is made: timestamp, key, value and headers of each record, one after the other, if
+        # `moment` is None. Else they have nothing but a value, and only that stands here: `moments` says from
+        # which index on they are of which ms, and `moment` is the last of these.
         self.rows: list[Any] = []
+        self.moments: list[tuple[int, int]] = []
+        self.moment: int | None = NO_MOMENT
         # Or the records of a table, encoded as they came.
         self.made: Unnumbered | None = None
         self.timestamps: Sequence[int] = ()
@@ -127,12 +137,53 @@ class OutBatch:
         """Makes the bytes, under the batch's numbers if it has any; its rows are forgotten."""
         producer_id, epoch = self.identity or (-1, -1)
         made = self.made
-        if made is None:
+        if made is None and self.moment is not None:
+            self.timestamps = self._times()
+            nothing = [None] * self.count
+            made = unnumbered(self.timestamps, nothing, self.rows, compression=compression, level=level)
+        elif made is None:
             columns = [self.rows[column::COLUMNS] for column in range(COLUMNS)]
-            made = unnumbered(*columns, compression=compression, level=level)
             self.timestamps = columns[0]
+            made = unnumbered(*columns, compression=compression, level=level)
         self.data = made.numbered(producer_id, epoch, self.sequence, is_transactional=transactional)
         self.made, self.rows = None, []
+
+    def begin_moment(self, moment: int) -> bool:
+        """From the next record on it is this ms; False where each record has its timestamp, or better had.
+
+        With the guard held. What is called here may let a signal handler or a finalizer in, which sends.
+        """
+        if 8 * len(self.moments) > self.count + 64:
+            return False
+        self.moments.append((self.count, moment))
+        if self.moment is None or self.sealed:
+            return False
+        self.moment = moment
+        return True
+
+    def widen(self) -> None:
+        """From the next record on they may have more than a value.
+
+        With the guard held; others may add a record meanwhile, but none between the look at their number and
+        the change, as nothing is called there.
+        """
+        while self.moment is not None:
+            count = self.count
+            rows: list[Any] = []
+            for timestamp, value in zip(self._times(), self.rows, strict=False):
+                rows += (timestamp, None, value, ())
+            if self.sealed:
+                return
+            if self.count == count:
+                self.rows = rows
+                self.moment = None
+
+    def _times(self) -> list[int]:
+        """The timestamps of records that have nothing else but a value."""
+        found: list[int] = []
+        for (first, moment), (end, _) in pairwise([*sorted(self.moments), (self.count, 0)]):
+            found += repeat(moment, end - first)
+        return found
 
     def __repr__(self) -> str:
         state = f"failed: {self.error}" if self.error else "done" if self.done else "open"
@@ -162,7 +213,7 @@ def divided(
             places[index] = part, len(part)
             part.rows += (batch.timestamps[index], record.key, record.value, record.headers)
             part.count += 1
-        part.left, part.sealed = -1, True
+        part.left, part.sealed, part.moment = -1, True, None
         part.failures, part.why = batch.failures, batch.why
         parts.append(part)
     parts[0].size = batch.size - sum(part.size for part in parts)

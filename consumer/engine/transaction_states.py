@@ -78,6 +78,7 @@ class Gated(Accumulator):
     """An accumulator that takes records only where `gate`, called with the guard held, doesn't raise."""
 
     gate: Callable[[], None]
+    gated = True
 
     def take(
         self,

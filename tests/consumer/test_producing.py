@@ -487,7 +487,7 @@ def test_what_cannot_be_encoded_holds_nothing_up_that_stands_behind_it() -> None
     world = World({"t": 1})
     a = world.producer(linger_ms=0, batch_size=1)
     sent = [a.must_send("t", str(number)) for number in range(3)]
-    sent[0].rows[1] = 5
+    sent[0].rows[0] = 5
     a.tick()
     assert world.run(1_000, until=lambda: all(batch.done for batch in sent))
     assert [batch.error is None for batch in sent] == [False, True, True]
