@@ -163,7 +163,7 @@ class Accumulator:
         if headers:
             size += sum([HEADER_OVERHEAD + 3 * len(name) + len(content or b"") for name, content in headers])
         row = timestamp, key, value, headers
-        plain = key is None and value is not None and not headers
+        plain = key is None and not headers
         batch = lane.filling
         left = batch.left - size
         while left < 0 or not (batch.moment is None or (plain and batch.moment is timestamp)):
