@@ -128,6 +128,36 @@ def test_finalizers_may_send_in_the_middle_of_a_send(seed: int) -> None:
     assert found == [(key, value) for _, key, value, _ in rows]
 
 
+class Interrupted(list[tuple[int, int]]):
+    """Moments, and somebody sends just before one of them is noted."""
+
+    def __init__(self, before: list[tuple[int, int]], send: Any) -> None:
+        super().__init__(before)
+        self.send = send
+
+    def append(self, moment: tuple[int, int]) -> None:
+        send, self.send = self.send, None
+        if send is not None:
+            send()
+        super().append(moment)
+
+
+def test_who_interrupts_a_new_moment_may_begin_others() -> None:
+    records = accumulator()
+    first, second, third, fourth = (10**12 + ms for ms in range(4))
+    batch = put(records, (first, None, b"1", ()))
+
+    def send() -> None:
+        for moment, value in ((third, b"2"), (fourth, b"3"), (fourth, b"4")):
+            put(records, (moment, None, value, ()))
+
+    batch.moments = Interrupted(batch.moments, send)
+    put(records, (second, None, b"5", ()))
+    batch.encode("none", None)
+    assert [record.value for record in read(batch)] == [b"1", b"2", b"3", b"4", b"5"]
+    assert {record.timestamp for record in read(batch)} <= {first, second, third, fourth}
+
+
 def read(batch: OutBatch) -> list[Any]:
     from kproto.records import rows
 
