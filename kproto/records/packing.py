@@ -6,6 +6,8 @@ Rules of this file:
   differ: a batch ends where the *largest possible* sizes of its varints would fill it.
 * Everything in front of a record's value is worked out as a matrix of bytes with a mask, then Arrow joins the
   ragged pieces of all records, and batches are slices of that with a header in front.
+* Values of one length, without keys and headers and in the order of their times, are a matrix as they come:
+  numpy copies it into the batch, in a third of the time.
 
 Needs the extra ``columns`` (numpy, pyarrow).
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from io import BytesIO
 from itertools import pairwise
 from typing import Any
 
@@ -32,7 +35,7 @@ except ImportError as error:
 from .batch import HEADER_SIZE
 from .building import Unnumbered, laid_out
 from .compression import codec_number
-from .record import Headers, encode_headers
+from .record import Headers, encode_headers, zigzag
 
 Int64s = NDArray[np.int64]
 
@@ -98,9 +101,19 @@ def unnumbered(
     firsts, ends = _cut(moments, keys, values, tails, max_bytes)
     earliest: list[int] = moments[firsts[:-1]].tolist()
     latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
-    for index, records in enumerate(_encoded(moments, keys, values, tails, firsts, ends)):
+    cells = _cells(moments, keys, values) if tails is None else None
+    pieces = (
+        _encoded(moments, keys, values, tails, firsts, ends)
+        if cells is None
+        else (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
+    )
+    for index, piece in enumerate(pieces):
         count = firsts[index + 1] - firsts[index]
-        batch = laid_out([records], level, codec)
+        if isinstance(piece, BytesIO) and not codec:
+            batch = piece
+        else:
+            records = piece.getbuffer()[HEADER_SIZE:] if isinstance(piece, BytesIO) else piece
+            batch = laid_out([records], level, codec)
         yield Unnumbered(count, batch, codec, earliest[index], latest[index])
 
 
@@ -198,6 +211,57 @@ def _encode(
     _, offsets, data = joined.buffers()
     places = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
     return memoryview(data), places[firsts].tolist()
+
+
+def _cells(moments: Int64s, keys: Any, values: Any) -> NDArray[np.uint8] | None:
+    """The values as a matrix, if they are one and nothing else varies but the time, which goes on."""
+    sizes = _sizes(values)
+    length = int(sizes[0])
+    if keys.null_count < len(keys) or length < 1 or int(sizes.min()) < length or int(sizes.max()) > length:
+        return None
+    if bool(np.any(moments[1:] < moments[:-1])):
+        return None
+    _, offsets, data = values.buffers()
+    start = int(np.frombuffer(offsets, np.int32)[values.offset])
+    return np.frombuffer(data, np.uint8)[start : start + sizes.size * length].reshape(-1, length)
+
+
+def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
+    """A batch of these values, laid out: rows whose varints have the same widths are a matrix there, too."""
+    rows, length = cells.shape
+    front, behind = b"\0", zigzag(-1) + zigzag(length)
+    varying = [np.arange(rows) << 1]
+    if moments[-1] > moments[0]:
+        varying.insert(0, _zigzag(moments - moments[0]))
+    else:
+        front += zigzag(0)
+    widths = [_width(field) for field in varying]
+    edges = np.flatnonzero(sum(np.diff(width) for width in widths)) + 1  # no width ever falls
+    groups: list[tuple[int, int, list[int], bytes]] = []
+    size = HEADER_SIZE
+    for first, end in pairwise([0, *edges.tolist(), rows]):
+        here = [int(width[first]) for width in widths]
+        head = front + bytes(sum(here)) + behind
+        head = zigzag(len(head) + length + 1) + head
+        groups.append((first, end, here, head))
+        size += (len(head) + length + 1) * (end - first)
+    batch = BytesIO(bytes(size))  # nobody else knows these bytes: they are written into, without a copy
+    at = HEADER_SIZE
+    with batch.getbuffer() as view:
+        for first, end, here, head in groups:
+            many, step = end - first, len(head) + length + 1
+            np.ndarray(many, f"V{len(head)}", view, at, step)[:] = np.void(head)
+            column = at + len(head) - len(behind) - sum(here)
+            for field, width in zip(varying, here, strict=True):
+                for byte in range(width):
+                    cell = field[first:end] >> 7 * byte
+                    if width > 1:
+                        cell = cell & 0x7F | (0x80 if byte + 1 < width else 0)
+                    np.ndarray(many, np.uint8, view, column, step)[:] = cell
+                    column += 1
+            np.ndarray((many, length), np.uint8, view, at + len(head), (step, 1))[:] = cells[first:end]
+            at += many * step
+    return batch
 
 
 def _sizes(column: Any) -> Int64s:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kproto.errors import ConfigError, EncodeError
 from kproto.records import BatchBuilder, batches, rows
 from kproto.records.compression import CODECS
+from kproto.records.lists import encode_lists
 from kproto.testing.strategies import NOW, contents, headers
 from tests.records.claims import WILD
 
@@ -42,6 +43,49 @@ def test_the_bytes_are_those_of_the_builder(found: list[Any], size: int, codec: 
         assert builder.size <= size or batch.count == 1
         start += batch.count
     assert start == len(found)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 40), st.sampled_from([0, 0, 1, 50, 10_000, 1 << 20, 1 << 33, 1 << 50])),
+        min_size=1,
+        max_size=6,
+    ),
+    st.sampled_from([1, 2, 54, 55, 56, 57, 58, 200, 8180]),
+    st.sampled_from([0, 0, 0, 8150]),
+    st.sampled_from([1000, 20_000, 1 << 30]),
+    st.sampled_from(["none", "none", "lz4"]),
+    st.sampled_from([None, "key", "null", "longer", "earlier"]),
+    st.integers(0, 3),
+)
+def test_values_of_one_length_are_copied_as_a_matrix_and_the_bytes_are_the_same(
+    steps: list[tuple[int, int]], length: int, more: int, size: int, codec: str, odd: str | None, cut: int
+) -> None:
+    """Whatever the widths of varints, and where one record is odd; of a slice of a column, too."""
+    moments: list[int] = [NOW] * (more if length < 300 else 0)
+    for count, step in steps:
+        moments += [(moments[-1] if moments else NOW) + step] * count
+    rows = len(moments)
+    values: list[bytes | None] = [b"%d" % row * length for row in range(10)] * (rows // 10 + 1)
+    values = [(value or b"")[:length] for value in values[:rows]]
+    keys: list[bytes | None] = [None] * rows
+    if odd == "key":
+        keys[rows // 2] = b""
+    elif odd == "null":
+        values[rows // 2] = None
+    elif odd == "longer":
+        values[rows // 2] = b"x" * (length + 1)
+    elif odd == "earlier":
+        moments[rows // 2] -= 1
+    column = pa.array([b"before"] * cut + values, pa.binary())[cut:]
+    built = encode_columns(moments, keys, column, compression=codec, max_bytes=size)
+    start = 0
+    for data in built:
+        (batch,) = batches(data)
+        of = slice(start, start + batch.count)
+        assert encode_lists(moments[of], keys[of], values[of], compression=codec) == data
+        start += batch.count
+    assert start == rows
 
 
 def test_batches_are_nearly_full() -> None:
