@@ -29,7 +29,8 @@ try:
 except ImportError as error:
     raise MissingExtra("send_columns", "numpy and pyarrow", "columns") from error
 
-from kproto.records.packing import Unnumbered, unnumbered
+from kproto.records.building import Unnumbered
+from kproto.records.packing import unnumbered
 
 from .door import LAST_PARTITION
 from .options import ProducerOptions

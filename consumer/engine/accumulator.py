@@ -28,12 +28,13 @@ import msgspec
 from kproto.error_codes import ErrorCode
 from kproto.errors import IllegalState, KprotoError
 from kproto.group.subscription import TopicPartition
+from kproto.records.building import Unnumbered
 
 from ..delivery import Delivery
 from ..door import topic_name
 from ..errors import broker_error
 from ..options import ProducerOptions
-from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, Unnumbered, fate
+from .batches import NO_BATCH, Headers, Lane, Ledger, OutBatch, fate
 from .partitioning import Partitioner
 
 # What a record costs besides its bytes, at most: seven varints, and some more in each header.

@@ -8,10 +8,11 @@ from enum import Enum
 import msgspec
 
 from kproto.errors import KprotoError
+from kproto.records.building import Unnumbered
 
 from ..delivery import Delivery
 from .accumulator import Accumulator
-from .batches import Headers, OutBatch, Unnumbered
+from .batches import Headers, OutBatch
 
 
 class State(Enum):

@@ -102,18 +102,16 @@ def unnumbered(
     earliest: list[int] = moments[firsts[:-1]].tolist()
     latest: list[int] = np.maximum.reduceat(moments, firsts[:-1]).tolist()
     cells = _cells(moments, keys, values) if tails is None else None
-    pieces = (
-        _encoded(moments, keys, values, tails, firsts, ends)
-        if cells is None
-        else (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
-    )
-    for index, piece in enumerate(pieces):
+    batches: Iterator[BytesIO]
+    if cells is not None:
+        batches = (_alike(moments[low:high], cells[low:high]) for low, high in pairwise(firsts))
+        if codec:
+            batches = (laid_out([whole.getbuffer()[HEADER_SIZE:]], level, codec) for whole in batches)
+    else:
+        found = _encoded(moments, keys, values, tails, firsts, ends)
+        batches = (laid_out([records], level, codec) for records in found)
+    for index, batch in enumerate(batches):
         count = firsts[index + 1] - firsts[index]
-        if isinstance(piece, BytesIO) and not codec:
-            batch = piece
-        else:
-            records = piece.getbuffer()[HEADER_SIZE:] if isinstance(piece, BytesIO) else piece
-            batch = laid_out([records], level, codec)
         yield Unnumbered(count, batch, codec, earliest[index], latest[index])
 
 
