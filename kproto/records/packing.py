@@ -228,7 +228,7 @@ def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
     """A batch of these values, laid out: rows whose varints have the same widths are a matrix there, too."""
     rows, length = cells.shape
     front, behind = b"\0", zigzag(-1) + zigzag(length)
-    varying = [np.arange(rows) << 1]
+    varying: list[Int64s] = [np.arange(rows, dtype=np.int64) << 1]
     if moments[-1] > moments[0]:
         varying.insert(0, _zigzag(moments - moments[0]))
     else:
@@ -252,7 +252,7 @@ def _alike(moments: Int64s, cells: NDArray[np.uint8]) -> BytesIO:
             column = at + len(head) - len(behind) - sum(here)
             for field, width in zip(varying, here, strict=True):
                 for byte in range(width):
-                    cell = field[first:end] >> 7 * byte
+                    cell: Int64s = field[first:end] >> 7 * byte
                     if width > 1:
                         cell = cell & 0x7F | (0x80 if byte + 1 < width else 0)
                     np.ndarray(many, np.uint8, view, column, step)[:] = cell
