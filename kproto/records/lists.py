@@ -24,29 +24,6 @@ from .unwritable import UNWRITABLE
 _join = b"".join
 
 
-def encode_lists(
-    timestamps: Sequence[int],
-    keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
-    headers: Sequence[Headers] | None = None,
-    *,
-    compression: str = "none",
-    level: int | None = None,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    is_transactional: bool = False,
-) -> bytes:
-    """One batch of magic 2 with these rows and base offset 0, as a producer sends it.
-
-    `timestamps` are in ms; `headers` has the pairs of each row, None is for rows without any. Raises
-    `EncodeError` for lists of different lengths and for what no record can hold, `ConfigError` for an unknown
-    codec and `MissingExtra` without its package.
-    """
-    made = unnumbered(timestamps, keys, values, headers, compression=compression, level=level)
-    return made.numbered(producer_id, producer_epoch, base_sequence, is_transactional=is_transactional)
-
-
 def unnumbered(
     timestamps: Sequence[int],
     keys: Sequence[bytes | None],
@@ -56,7 +33,12 @@ def unnumbered(
     compression: str = "none",
     level: int | None = None,
 ) -> Unnumbered:
-    """The batch of `encode_lists`, for a sender that numbers it when its turn comes."""
+    """One batch of magic 2 with these rows and base offset 0, which its sender numbers when its turn comes.
+
+    `timestamps` are in ms; `headers` has the pairs of each row, None is for rows without any. Raises
+    `EncodeError` for lists of different lengths and for what no record can hold, `ConfigError` for an unknown
+    codec and `MissingExtra` without its package.
+    """
     count = len(timestamps)
     for name, column in (("keys", keys), ("values", values), ("headers", headers)):
         if column is not None and len(column) != count:

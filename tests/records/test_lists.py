@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kproto.errors import EncodeError, RecordError
 from kproto.records import BatchBuilder, batches, renumber
-from kproto.records.lists import encode_lists
+from kproto.records.lists import unnumbered
 from kproto.testing.strategies import NOW, contents, headers
 from tests.records.claims import WILD
 
@@ -32,7 +32,7 @@ def built(rows: list[Any], codec: str = "none") -> bytes:
 
 def listed(rows: list[Any], codec: str = "none") -> bytes:
     columns: list[list[Any]] = [[row[column] for row in rows] for column in range(4)]
-    return encode_lists(*columns, compression=codec, producer_id=7, producer_epoch=1, base_sequence=5)
+    return unnumbered(*columns, compression=codec).numbered(7, 1, 5)
 
 
 @given(
@@ -70,9 +70,9 @@ def test_times_may_be_far_apart_and_in_any_order(deltas: list[int], in_order: bo
 
 def test_lists_of_different_lengths_and_what_is_no_record_are_refused() -> None:
     with pytest.raises(EncodeError, match="values: 1 for 2 timestamps"):
-        encode_lists([NOW, NOW], [None, None], [b"x"])
+        unnumbered([NOW, NOW], [None, None], [b"x"])
     with pytest.raises(EncodeError, match=r"records\[1\].value: 'text' is not bytes"):
-        encode_lists([NOW, NOW], [None, None], [b"x", "text"])  # type: ignore[list-item]
+        unnumbered([NOW, NOW], [None, None], [b"x", "text"])  # type: ignore[list-item]
 
 
 def test_a_batch_gets_other_numbers_and_the_crc_of_them() -> None:
