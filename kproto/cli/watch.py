@@ -245,19 +245,24 @@ class Told:
         import asyncio
 
         self._teller = teller
-        self._over = asyncio.get_running_loop().create_future()
+        self._why: OSError | None = None
+        self._over = asyncio.Event()
 
     def __call__(self, exchange: Exchange) -> None:
-        if self._over.done():
+        if self._why is not None:
             return
         try:
             self._teller.tell(exchange)
         except OSError as error:
-            self._over.set_exception(error)
+            self._why = error
+            self._over.set()
 
     async def in_vain(self) -> None:
-        """Waits until something can't be told, and raises why."""
-        await self._over
+        """Waits until something can't be told, and raises why. Who is cancelled here may tell on: what Ctrl-C
+        cuts off is told, too."""
+        await self._over.wait()
+        assert self._why is not None
+        raise self._why
 
 
 class Teller:

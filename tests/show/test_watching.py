@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,8 @@ from kproto.cli.watch import Teller, add_shown
 from kproto.errors import ConfigError
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kproto.messages.headers import encode_request
+from kproto.messages.leave_group import LeaveGroupRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kproto.show.exchanges import Exchange
 from kproto.testing.certificates import certificates
@@ -125,3 +132,29 @@ def test_who_vouches_for_nobody_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["watch", *words]) == 2
     told = capsys.readouterr().err
     assert re.match(r"kproto watch: --tls-ca='.*ca.pem' is not allowed; a file of PEM certificates", told)
+
+
+def test_what_ctrl_c_cuts_off_is_told(tmp_path: Path) -> None:
+    """A client that has asked and gone, as sarama-cluster goes behind its LeaveGroup."""
+    asked = encode_request(LeaveGroupRequest(group_id="g", member_id="m-1"), 0, 7, "me")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = [f"127.0.0.1:{silent.getsockname()[1]}", "--listen", "127.0.0.1:0", "--json"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "kproto", "watch", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            host, port = process.stderr.readline().split()[3].split(":")
+            silent.accept()[0].close()  # it looked whether the cluster is there
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(len(asked).to_bytes(4, "big") + asked)
+                there, _ = silent.accept()
+                with there, there.makefile("rb") as heard:
+                    assert heard.read(4 + len(asked))[4:] == asked
+                    process.send_signal(signal.SIGINT)
+                    out, _ = process.communicate(timeout=20)
+    (told,) = map(json.loads, out.splitlines())
+    assert (told["client"], told["api"]) == ("me", "LeaveGroup")
+    assert told["trouble"] == "the connection ended before the answer"
