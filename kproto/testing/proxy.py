@@ -82,11 +82,15 @@ class Proxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for server in self._servers.values():
-            server.close()
+        self._close_all()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, *self._wanted.values(), return_exceptions=True)
+        self._close_all()  # also what was being made
+
+    def _close_all(self) -> None:
+        for server in self._servers.values():
+            server.close()
 
     async def _connect(self, broker: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         name = broker[0].removesuffix(".") if self._tls else None
@@ -183,12 +187,18 @@ class Proxy:
             log.warning("%s:%s: %s", *broker, why)
 
     async def _here(self, broker: Address) -> Address:
-        """Where clients find this broker: a listener of ours, made once however many ask."""
+        """Where clients find this broker: a listener of ours, made once however many ask, also if who asked
+        first goes meanwhile."""
         if broker not in self._ports:
             task = self._wanted.get(broker)
             if task is None:
                 task = self._wanted[broker] = asyncio.ensure_future(self._serve(broker))
-            await task
+                task.add_done_callback(lambda _: self._wanted.pop(broker))
+            try:
+                await asyncio.shield(task)
+            except OSError as error:
+                self._warn(broker, f"no listener here can be made for it: {error.strerror or error}")
+                raise
         return self._listen[0], self._ports[broker]
 
 

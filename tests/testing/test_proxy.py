@@ -11,9 +11,9 @@ import pytest
 from kproto import AsyncCluster, AsyncConsumer, AsyncProducer, running
 from kproto.broker.server import Server
 from kproto.errors import ConnectionFailed
-from kproto.messages.headers import encode_request
-from kproto.messages.metadata import MetadataRequest
-from kproto.show.exchanges import Exchange
+from kproto.messages.headers import decode_response, encode_request
+from kproto.messages.metadata import MetadataRequest, MetadataResponse
+from kproto.show.exchanges import Address, Exchange
 from kproto.testing.certificates import certificates
 from kproto.testing.proxy import Proxy
 
@@ -90,6 +90,79 @@ def test_an_answer_whose_client_has_gone_is_told(monkeypatch: pytest.MonkeyPatch
     with running() as server:
         asyncio.run(asyncio.wait_for(main(server.bootstrap), 10))
     assert [(one.api, one.response is not None) for one in seen] == [("Metadata", True)]
+
+
+class Metadata:
+    """A client that asks where the broker is; `answer` is where."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def asked(cls, place: str) -> Metadata:
+        found = cls()
+        found.reader, found.writer = await asyncio.open_connection(*place.split(":"))
+        frame = encode_request(MetadataRequest(topics=[]), 9, 1, "me")
+        found.writer.write(len(frame).to_bytes(4, "big") + frame)
+        return found
+
+    async def answer(self) -> tuple[str, int]:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        _, response = decode_response(await self.reader.readexactly(size), MetadataResponse, 9)
+        self.writer.close()
+        (broker,) = response.brokers
+        return broker.host, broker.port
+
+
+def test_a_listener_is_made_also_if_who_asked_for_it_first_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Exchange] = []
+
+    async def main(port: int) -> None:
+        made, serve = asyncio.Event(), Proxy._serve
+
+        async def slow(proxy: Proxy, broker: Address, port: int = 0) -> None:
+            if broker[0] == "127.0.0.1":  # as the broker calls itself
+                await made.wait()
+            await serve(proxy, broker, port)
+
+        monkeypatch.setattr(Proxy, "_serve", slow)
+        async with Proxy(f"localhost:{port}", tell=seen.append) as proxy:
+            hasty, patient = [await Metadata.asked(proxy.bootstrap) for _ in range(2)]
+            await asyncio.sleep(0.1)
+            hasty.writer.close()
+            while not seen:
+                await asyncio.sleep(0.01)
+            made.set()
+            place = await patient.answer()
+            assert place[1] not in (port, int(proxy.bootstrap.split(":")[1]))
+            assert await (await Metadata.asked(proxy.bootstrap)).answer() == place
+
+    with running() as server:
+        asyncio.run(asyncio.wait_for(main(int(server.bootstrap.split(":")[1])), 10))
+
+
+def test_a_listener_that_cannot_be_made_is_told_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(port: int) -> None:
+        serve = Proxy._serve
+
+        async def full(proxy: Proxy, broker: Address, port: int = 0) -> None:
+            if broker[0] == "127.0.0.1" and len(caplog.records) < 1:
+                raise OSError(24, "Too many open files")
+            await serve(proxy, broker, port)
+
+        monkeypatch.setattr(Proxy, "_serve", full)
+        async with Proxy(f"localhost:{port}", tell=lambda exchange: None) as proxy:
+            with pytest.raises(asyncio.IncompleteReadError):
+                await (await Metadata.asked(proxy.bootstrap)).answer()
+            await (await Metadata.asked(proxy.bootstrap)).answer()
+
+    with running() as server:
+        port = int(server.bootstrap.split(":")[1])
+        asyncio.run(asyncio.wait_for(main(port), 10))
+    told = [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"]
+    assert told == [f"127.0.0.1:{port}: no listener here can be made for it: Too many open files"]
 
 
 @pytest.mark.parametrize("listener", ["plain proxy, TLS broker", "a certificate is asked for"])
