@@ -16,16 +16,18 @@ says more about it than about them.
 
 `kafka` reads from a real Kafka (its jars and Java, or KPROTO_KAFKA); `partitions` counts what idle ones cost.
 
-On an EPYC with two cores that fifteen others shared, Python 3.11, medians of 3 rounds; wall and CPU as times
-of the peer's, above 1 is faster:
+On a quiet EPYC with two cores, Python 3.11, medians of 7 rounds; wall and CPU as times of the peer's, above
+1 is faster:
 
     2,000,000 records of 100 B     CPU a record   x aiokafka    x confluent
-    rows                           0.91 us        6.2 / 3.1     5.9 / 1.6
-    columns                        0.33 us       13.7 / 8.4    11.0 / 4.1
+    rows                           0.38 us        3.5 / 3.5     14 / 2.1
+    columns                        0.14 us        9.6 / 9.9     37 / 6.3
     500,000 records of 1 KB
-    rows                           2.83 us        2.3 / 2.1     0.56 / 0.67
-    columns                        2.18 us        2.7 / 2.8     0.54 / 0.99
-    asyncio rows                   2.01 us        3.9 / 2.7     0.79 / 0.82
+    rows                           1.08 us        3.5 / 3.1     0.83 / 1.14
+    columns                        0.69 us        5.5 / 4.6     1.3 / 1.7
+    asyncio rows                   0.99 us        3.0 / 3.2     0.73 / 1.18
+
+Where fifteen others shared the machine, rows of 1 KB took 2.8 us and columns 2.2: 0.67 and 0.99 of confluent's.
 
 What made the difference for 1 KB, in CPU a record of decoding alone: three partitions of an answer decoded
 together, in place, 0.87 us instead of 1.48; records of one size found in runs, 0.20 instead of 0.40 for where
