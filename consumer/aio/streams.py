@@ -264,7 +264,9 @@ class Streams:
         sock = socket.socket(place[0], socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            await asyncio.wait_for(loop.sock_connect(sock, place[1]), patience)
+            # Python 3.11's wait_for forgets a cancellation where what it waits for has just ended.
+            async with asyncio.timeout(patience):
+                await loop.sock_connect(sock, place[1])
             opened = await loop.create_connection(lambda: _Protocol(key, self._forward), sock=sock)
             opened[1].sock = sock
             return opened

@@ -153,6 +153,47 @@ def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
         assert event == Opened(1)
 
 
+def test_a_connection_that_is_shut_in_whatever_turn_of_the_loop_is_shut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accepted, ended = list[bytes](), list[bytes]()
+
+    def until_it_ends(sock: socket.socket) -> None:
+        accepted.append(b"")
+        ended.append(sock.recv(1))
+
+    async def play(port: int) -> int:
+        loop = asyncio.get_running_loop()
+
+        async def addresses(*_: object, **__: object) -> Any:  # at once, without a thread
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
+
+        monkeypatch.setattr(loop, "getaddrinfo", addresses)
+        for turns in itertools.count():
+            told: list[NetworkEvent] = []
+            streams = Streams(told.append)
+            streams.perform(Open(1, "broker.test", port))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            streams.perform(Shut(1))
+            if Opened(1) in told:
+                return turns
+        raise AssertionError
+
+    with serving(until_it_ends) as place:
+        host, port = place.split(":")
+
+        async def main() -> int:
+            turns = await play(int(port))
+            socket.create_connection((host, int(port))).close()  # behind all others
+            async with asyncio.timeout(10):
+                while not accepted or len(ended) < len(accepted):
+                    await asyncio.sleep(0.01)
+            return turns
+
+        assert asyncio.run(main()) > 2
+
+
 def test_an_address_of_the_other_family_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     several(monkeypatch, "127.0.0.1", "::1")
     try:
