@@ -27,7 +27,8 @@ On a quiet EPYC with two cores, Python 3.11, medians of 7 rounds; wall and CPU a
     columns                        0.69 us        5.5 / 4.6     1.3 / 1.7
     asyncio rows                   0.99 us        3.0 / 3.2     0.73 / 1.18
 
-Where fifteen others shared the machine, rows of 1 KB took 2.8 us and columns 2.2: 0.67 and 0.99 of confluent's.
+Where fifteen others shared the machine, rows of 1 KB took 2.8 us and columns 2.2:
+confluent 0.67 and 0.99 of that.
 
 What made the difference for 1 KB, in CPU a record of decoding alone: three partitions of an answer decoded
 together, in place, 0.87 us instead of 1.48; records of one size found in runs, 0.20 instead of 0.40 for where

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import AsyncContextDecorator, ContextDecorator
 from types import TracebackType
 from typing import Any, Self
 
 from kproto.errors import KprotoError
 
-log = logging.getLogger("kproto.consumer")
+from .logs import log
 
 
 def tell_also(client: object, error: BaseException, also: KprotoError) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from .shell import log
+from .logs import log
 
 
 class Callbacks:

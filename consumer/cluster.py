@@ -32,9 +32,10 @@ from .engine.connection import Prepared
 from .engine.metadata import ClusterView
 from .engine.plans import FetchedBytes, Group, ListedGroup, OffsetAt, Plan, Route
 from .engine.requests import CommittedOffset, Offset, triples
+from .logs import log
 from .records import GroupChange
 from .security.names import SecurityConfig
-from .shell import Shell, log
+from .shell import Shell
 
 if TYPE_CHECKING:
     from .security.options import Security

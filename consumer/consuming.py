@@ -21,10 +21,10 @@ from .engine import plans
 from .engine.plans import OffsetAt, Plan
 from .engine.requests import CommittedOffset, Offset, triples
 from .listener import RebalanceListener
+from .logs import log
 from .options import ConsumerConfig
 from .polling import Polling
 from .records import ColumnBatch, ConsumerRecord, EventCallback, GroupMetadata
-from .shell import log
 
 R = TypeVar("R")
 

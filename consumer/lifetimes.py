@@ -12,14 +12,12 @@ A client says `opened(self)` and `ended(self)`; nothing here keeps one alive.
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import weakref
 from typing import NoReturn, Protocol, SupportsIndex
 
 from .elsewhere import Elsewhere
-
-log = logging.getLogger("kproto.consumer")
+from .logs import log
 
 
 class Client(Protocol):

@@ -36,9 +36,10 @@ from .clock import now, wall
 from .engine import events as ev
 from .engine.consumer import Engine, next_deadline, step
 from .listener import RebalanceListener
+from .logs import log
 from .options import ConsumerConfig, consumer_options
 from .records import ConsumerRecord, EventCallback, GroupChange
-from .shell import Shell, log
+from .shell import Shell
 
 # An iteration polls for ever, so long at a time.
 _ITERATION_S = 3600.0

@@ -28,9 +28,9 @@ from .delivery import PieceDelivery
 from .engine.requests import Offset, triples
 from .engine.transaction_states import CALLS, Wish
 from .engine.transactions import Transactions
+from .logs import log
 from .records import GroupMetadata
 from .sending import Sender, unsettled
-from .shell import log
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from .delivery import Delivery
 from .engine import events as ev
 from .engine.batches import OutBatch
 from .engine.producing import ProducerEngine
+from .logs import log
 from .options import ProducerConfig, producer_options
-from .shell import log
 from .waiting import Waiting
 
 # How long the interpreter's end is held up for records of a producer that nobody closed.

@@ -25,10 +25,9 @@ from . import lifetimes
 from .clock import now
 from .engine import events as ev
 from .engine.transport import GetToken, NetworkAction, Open, Shut, Write
+from .logs import log
 from .records import GroupChange
 from .waiting import Waiting
-
-log = logging.getLogger("kproto.consumer")
 
 R = TypeVar("R")
 T = TypeVar("T")

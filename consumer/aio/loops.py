@@ -20,7 +20,8 @@ from .. import lifetimes
 from ..clock import now
 from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
-from ..shell import ENDS, Shell, log
+from ..logs import log
+from ..shell import ENDS, Shell
 from .streams import Streams
 from .waiting import InTasks
 

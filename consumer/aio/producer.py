@@ -44,9 +44,9 @@ from ..elsewhere import one_address, unknown_argument
 from ..engine import events as ev
 from ..engine.producing import step
 from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..logs import log
 from ..options import ProducerConfig, ProducerOptions
 from ..producing import CLOSED, ProducerCalls
-from ..shell import log
 from .loops import abandon
 from .streams import Streams
 from .waiting import InTasks

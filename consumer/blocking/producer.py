@@ -52,10 +52,10 @@ from ..engine.accumulator import RECORD_OVERHEAD, Route
 from ..engine.batches import fate
 from ..engine.producing import step
 from ..engine.transport import GetToken, NetworkEvent, Open, Shut, Write
+from ..logs import log
 from ..options import ProducerConfig, ProducerOptions
 from ..producing import ProducerCalls
 from ..sending import EXIT_SECONDS
-from ..shell import log
 from .sockets import Sockets
 from .waiting import InThreads
 

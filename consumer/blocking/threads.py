@@ -21,7 +21,8 @@ from .. import lifetimes
 from ..clock import now
 from ..engine import events as ev
 from ..engine.transport import NetworkAction, NetworkEvent
-from ..shell import ENDS, Shell, log
+from ..logs import log
+from ..shell import ENDS, Shell
 from .seat import Seat
 from .signals import EVERY, Held, look
 from .sockets import Sockets

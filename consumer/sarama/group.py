@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import Any, Unpack
 
@@ -53,13 +52,12 @@ from ..arguments import rule_of
 from ..block import AsyncBlock
 from ..elsewhere import one_address
 from ..listener import RebalanceListener
+from ..logs import log
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .marks import Marks
 from .outlet import News, Outlet
 from .session import Claim, Handler, Session, check_handler
-
-log = logging.getLogger("kproto.consumer")
 
 _OFFSET = rule_of("offset", "int")
 SECONDS = rule_of("timeout", "float")

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Iterable
 from typing import Final, Literal, Unpack
 
@@ -43,12 +42,11 @@ from ..aio.consumer import AsyncConsumer
 from ..arguments import rule_of
 from ..block import AsyncBlock
 from ..elsewhere import one_address
+from ..logs import log
 from ..options import ConsumerConfig
 from ..records import ConsumerRecord
 from .inbox import DOUBT_S, Inbox
 from .outlet import News, Outlet
-
-log = logging.getLogger("kproto.consumer")
 
 OLDEST: Final = "oldest"
 """Where the log begins now."""

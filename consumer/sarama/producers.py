@@ -33,8 +33,8 @@ from ..aio.producer import AsyncProducer
 from ..block import AsyncBlock
 from ..delivery import Delivery
 from ..elsewhere import one_address
+from ..logs import log
 from ..options import ProducerConfig
-from ..shell import log
 from .messages import (
     UNREAD,
     Failures,

@@ -22,8 +22,8 @@ from ..block import Block
 from ..blocking.producer import Producer
 from ..delivery import Delivery
 from ..elsewhere import one_address
+from ..logs import log
 from ..options import ProducerConfig
-from ..shell import log
 from .messages import (
     UNREAD,
     Failures,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -12,11 +11,10 @@ from msgspec.structs import fields
 
 from kproto.errors import ConfigError
 
+from ..logs import log
 from ..options import ConsumerOptions, ProducerOptions
 from .names import shown
 from .properties import PREFIXES
-
-log = logging.getLogger("kproto.consumer")
 
 # Option, as in a file -> its type.
 _OWN: Final[Mapping[str, Mapping[str, Any]]] = {

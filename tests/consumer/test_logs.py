@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kproto import Cluster, Consumer, Producer, TopicPartition, running
+from consumer.delivery import Delivery
+from kproto import AsyncConsumer, AsyncProducer, Cluster, Consumer, Producer, TopicPartition, running
+from kproto.broker.server import Server
 from kproto.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -85,3 +89,104 @@ def test_who_was_away_from_poll_for_too_long_hears_which_option_says_so(
         while not lines(caplog, logging.WARNING, "lost") and time.monotonic() < deadline:
             time.sleep(0.05)
     assert "consumer poll timeout has expired. (max_poll_interval_ms=300)" in caplog.text
+
+
+# ---- handlers that fail
+
+
+class Away(logging.Handler):
+    """A log server that isn't there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ConnectionError("the log server is away")
+
+
+@pytest.fixture
+def away() -> Iterator[None]:
+    logger, handler = logging.getLogger("kproto.consumer"), Away()
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+
+
+def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """The client hears that no broker answers, which is a warning."""
+    server.down()
+    deadline = time.monotonic() + 30
+    while not any("unreachable" in one.getMessage() for one in caplog.records):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    server.up()
+
+
+@pytest.fixture
+def heard(away: None, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """What was logged, though a handler before this one failed."""
+    logging.getLogger("kproto.consumer").handlers.insert(0, caplog.handler)
+    return caplog
+
+
+def test_a_consumer_goes_on_where_a_handler_of_logs_fails(
+    heard: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running({"t": 1}) as server, Consumer(server.bootstrap, **GROUP) as consumer:
+        consumer.subscribe("t")
+        consumer.poll(0.1)
+        unreachable(server, heard)
+        assert consumer.position(T0) == 0
+    assert "ConnectionError: the log server is away" in capsys.readouterr().err
+
+
+def test_a_producer_goes_on_where_a_handler_of_logs_fails(heard: pytest.LogCaptureFixture) -> None:
+    with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
+        producer.send("t", b"0").result(30)
+        server.down()
+        delivery = producer.send("t", b"1")
+        unreachable(server, heard)
+        assert delivery.result(30).offset == 1
+
+
+def test_asyncio_clients_go_on_where_a_handler_of_logs_fails(heard: pytest.LogCaptureFixture) -> None:
+    failed: list[dict[str, Any]] = []
+
+    async def main(server: Server) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+        async with (
+            AsyncProducer(server.bootstrap) as producer,
+            AsyncConsumer(server.bootstrap, auto_offset_reset="earliest") as consumer,
+        ):
+            consumer.assign([T0])
+            await (await producer.send("t", b"0"))
+            assert await consumer.poll(30)
+            await asyncio.to_thread(server.down)
+            delivery = await producer.send("t", b"1")
+            await asyncio.to_thread(unreachable, server, heard)
+            await delivery
+            assert await consumer.poll(30)
+
+    with running({"t": 1}) as server:
+        asyncio.run(main(server))
+    assert failed == []
+
+
+def test_delivery_callbacks_go_on_where_a_handler_of_logs_fails(away: None) -> None:
+    told: list[int] = []
+
+    def wrong(delivery: Delivery) -> None:
+        raise ValueError("a mistake of the application's")
+
+    with running({"t": 1}) as server, Producer(server.bootstrap, linger_ms=0) as producer:
+        producer.send("t", b"0").add_done_callback(wrong)
+        producer.flush()
+        producer.send("t", b"1").add_done_callback(lambda delivery: told.append(1))
+    assert told == [1]
+
+
+def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
+    with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
+        producer.send("t", b"0").result(30)
+        server.down()
+        delivery = producer.send("t", b"1")
+        unreachable(server, caplog)
+        delivery.result(30)
+    assert {(one.funcName, one.filename) for one in caplog.records} == {("_note", "sending.py")}
