@@ -7,7 +7,8 @@ Rules that hold here:
 * Every future that was given out ends: answered, failed, or with the reason why nothing can answer it any
   more.
 * An exception that comes out of the engine and is none of ours is a bug: the client has failed, everybody who
-  waits is told, and `close` still works.
+  waits is told, and `close` still works. So is what is more than an Exception, where no call of the
+  application hears of it.
 """
 
 from __future__ import annotations
@@ -178,11 +179,13 @@ class Shell(Waiting, lifetimes.OfThisProcess):
 
     def _tell_others(self) -> None:
         """Logs, and ends futures: nothing may be locked, as all of that may call the client."""
-        if self._untold is not None:
-            error, self._untold = self._untold, None
-            log.critical("the %s %r failed", self._what, self._client_id, exc_info=error)
-        _each(self._noted, self._note)
-        _each(self._ended, self._tell_its_end)
+        try:
+            if self._untold is not None:
+                error, self._untold = self._untold, None
+                log.critical("the %s %r failed", self._what, self._client_id, exc_info=error)
+            _each(self._noted, self._note)
+        finally:  # whatever a handler of logs raises
+            _each(self._ended, self._tell_its_end)
 
     def _tell_its_end(self, done: ev.Done) -> None:
         if done.token in self._open:

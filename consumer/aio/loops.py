@@ -51,10 +51,15 @@ class Looped(InTasks, Shell):
     def _happened(self, event: NetworkEvent | ev.Tick) -> None:
         if self._finished or self._forked or self._crash is not None:
             return
-        with contextlib.suppress(IllegalState):  # it failed: who waits has been told
-            self._feed((event,))
-        self._schedule()
-        self._tell_others()
+        try:
+            with contextlib.suppress(IllegalState):  # it failed: who waits has been told
+                self._feed((event,))
+        except BaseException as error:  # the loop's to hear; and the engine is divided in the middle
+            self._failed(error)
+            raise
+        finally:
+            self._schedule()
+            self._tell_others()
 
     def _schedule(self) -> None:
         due = None if self._finished or self._crash is not None else self._due()

@@ -76,7 +76,7 @@ class Threaded(InThreads, Shell):
                 else:
                     del shell
                     sockets.look(wait)
-        except Exception as error:  # a bug here must not become a silent standstill
+        except BaseException as error:  # must not become a silent standstill
             if (shell := client()) is not None:
                 shell._failed(error)
                 shell._tell_others()
@@ -184,8 +184,10 @@ class Threaded(InThreads, Shell):
                     if not self._stop:
                         self._turn(self._sockets.take())
                         self._idle()
-                except Exception as error:  # as in the engine's thread
+                except BaseException as error:  # as in the engine's thread
                     self._failed(error)
+                    if not isinstance(error, Exception):
+                        raise
                 finally:
                     self._seat.leave()
                 return True

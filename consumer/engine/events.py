@@ -209,7 +209,7 @@ class Done(msgspec.Struct, frozen=True):
 
     token: object
     value: Any
-    error: Exception | None
+    error: BaseException | None
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -119,7 +119,7 @@ class Runner:
                 answers = []
         except StopIteration as end:
             self._end(job, end.value, None)
-        except Exception as error:
+        except BaseException as error:  # also what tests, or sys.exit, raise: whoever asked hears of it
             self._end(job, None, error)
 
     def _ask(self, job: _Job, asks: list[Ask]) -> None:
@@ -152,7 +152,7 @@ class Runner:
         job.why = failed or job.why
         self._advance(job, job.calls)
 
-    def _end(self, job: _Job, value: Any, error: Exception | None) -> None:
+    def _end(self, job: _Job, value: Any, error: BaseException | None) -> None:
         job.over = True
         # A call knows its job: the two would keep each other, and answers of megabytes, until Python looks.
         job.calls = []

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import copy
 import gc
+import logging
 import os
 import pickle
 import signal
@@ -32,8 +33,10 @@ from consumer import (
     TopicPartition,
 )
 from consumer.clock import now
+from consumer.engine.plans import read_metadata
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
+from kproto.group.assignors import Assignor
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from tests.consumer.handlers import Notes
 
@@ -262,6 +265,14 @@ def test_a_producer_that_is_dropped_within_a_transaction_says_how_long_that_stay
 # ---- a bug inside
 
 
+class Outcome(BaseException):
+    """As pytest.fail raises."""
+
+
+def undivided(*_: Any) -> Any:
+    raise Outcome("not divided")
+
+
 def fail_from_now(client: Any, error: Exception) -> None:
     """From now on the engine has a bug."""
 
@@ -316,15 +327,62 @@ def test_a_bug_in_asyncio_is_told_too(broker: str) -> None:
     asyncio.run(story())
 
 
-def test_a_plan_that_raises_ends_itself_and_nothing_else(broker: str) -> None:
-    def plan() -> Any:
-        yield []
-        raise LookupError("in the plan")
+@pytest.mark.parametrize("error", [LookupError, Outcome])
+def test_a_plan_that_raises_ends_itself_and_nothing_else(broker: str, error: type[BaseException]) -> None:
+    def plan(cluster: Cluster) -> Any:
+        yield from read_metadata(cluster.view, None, now)  # on the cluster's own thread from here on
+        raise error("in the plan")
 
-    with Cluster(broker) as cluster:
-        with pytest.raises(LookupError, match="in the plan"):
-            cluster.run(plan())
+    with Cluster(broker, timeout=20) as cluster:
+        with pytest.raises(error, match="in the plan"):
+            cluster.run(plan(cluster))
         assert cluster.topics() == {"t": 2}
+
+
+def test_an_assignor_that_raises_more_than_an_exception_is_told_as_a_bug_is(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Consumer(broker, **GROUP, partition_assignment_strategy=Assignor("mine", undivided)) as consumer:
+        consumer.subscribe("t")
+        for _ in range(2):
+            with pytest.raises(IllegalState, match=r"failed \(Outcome\('not divided'\)\)"):
+                consumer.poll(20)
+    assert not consumer._thread.is_alive()
+    assert "the consumer 'kproto' failed" in caplog.text
+
+
+def test_it_is_told_in_asyncio_too_and_the_loop_hears_of_it(broker: str) -> None:
+    heard: list[Any] = []
+
+    async def story() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
+        mine = Assignor("mine", undivided)
+        async with AsyncConsumer(broker, **GROUP, partition_assignment_strategy=mine) as consumer:
+            consumer.subscribe("t")
+            for _ in range(2):
+                with pytest.raises(IllegalState, match="not divided"):
+                    await consumer.poll(20)
+
+    asyncio.run(story())
+    assert [type(context["exception"]) for context in heard] == [Outcome]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_futures_end_whatever_a_handler_of_logs_raises(broker: str) -> None:
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise Outcome("of the handler")
+
+    handler = Handler(logging.CRITICAL)
+    logging.getLogger("kproto.consumer").addHandler(handler)
+    try:
+        with Consumer(broker, **GROUP, partition_assignment_strategy=Assignor("mine", undivided)) as consumer:
+            consumer.assign([P0])
+            consumer._sockets.look = undivided  # type: ignore[method-assign]
+            with pytest.raises(IllegalState, match="not divided"):
+                consumer.committed(timeout=20)
+    finally:
+        logging.getLogger("kproto.consumer").removeHandler(handler)
 
 
 # ---- two at once
