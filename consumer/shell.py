@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from itertools import starmap
 from typing import Any, TypeVar
 
@@ -40,6 +41,10 @@ WARNED = ("lost", "missing", "refused", "throttled", "truncated", "uncommitted",
 # what does nothing, and needs no permission, in the child of a fork: the client is the parent's.
 ENDS = ("close", "leave_block")
 
+# The callbacks in which this thread or task is. A task has those of the one that began it: a callback that
+# waits for a task of its own would wait for itself, too.
+_inside: ContextVar[tuple[object, ...]] = ContextVar("kproto_callbacks", default=())
+
 
 class Shell(Waiting, lifetimes.OfThisProcess):
     """An engine, and who waits for it. `Threaded` and `Looped` say how to wait."""
@@ -58,6 +63,7 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         self._open: set[Any] = set()  # futures that have to end
         self._ended: deque[ev.Done] = deque()
         self._noted: deque[GroupChange] = deque()
+        self._in_callback: dict[object, str] = {}  # the callbacks that are under way
         self._finished = False
         self._forked = False
         self._crash: BaseException | None = None
@@ -103,11 +109,26 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         """Closes everything at once."""
         raise NotImplementedError
 
-    def _calling_back(self, name: str) -> AbstractContextManager[Any]:
-        """The application's code runs in here: what would wait for it is refused."""
-        raise NotImplementedError
-
     # ---- what is the same
+
+    @contextmanager
+    def _calling_back(self, name: str) -> Generator[None, None, None]:
+        """The application's code runs in here: what would wait for it is refused."""
+        one, before = object(), _inside.get()
+        try:
+            self._in_callback[one] = name
+            _inside.set((*before, one))
+            yield
+        finally:
+            _inside.set(before)
+            self._in_callback.pop(one, None)
+
+    def _caller(self) -> str | None:
+        """The callback in which this thread or task is, or that began this task; None for neither."""
+        if not self._in_callback:
+            return None
+        inside = _inside.get()
+        return next((name for one, name in list(self._in_callback.items()) if one in inside), None)
 
     def _may_look(self) -> None:
         if self._forked:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import inspect
 import weakref
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -42,8 +42,6 @@ class Looped(InTasks, Shell):
         self._nobody_waits()
         # The task that is inside a method which runs callbacks, and that method's name.
         self._server: tuple[asyncio.Task[Any] | None, str] | None = None
-        # Tasks that are inside a callback now, with its name.
-        self._in_callback: dict[asyncio.Task[Any] | None, str] = {}
         self._callback: asyncio.Task[None] | None = None
 
     # ---- the loop's side
@@ -111,7 +109,7 @@ class Looped(InTasks, Shell):
             callback.result()
 
     async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
-        name = next(iter(self._in_callback.values()), "a callback")
+        name = self._caller() or "a callback"
 
         async def finish() -> None:
             with self._calling_back(name):
@@ -163,11 +161,8 @@ class Looped(InTasks, Shell):
             )
         if not serves:
             return False
-        task = asyncio.current_task()
-        if task in self._in_callback:
-            raise IllegalState(
-                f"{name}() can't be awaited inside {self._in_callback[task]}; return from that first"
-            )
+        if (caller := self._caller()) is not None:
+            raise IllegalState(f"{name}() can't be awaited inside {caller}; return from that first")
         if self._server is not None:
             if name in ENDS:
                 return False
@@ -175,7 +170,7 @@ class Looped(InTasks, Shell):
                 f"another task is inside {self._server[1]}() of this {self._what}; one at a time may wait "
                 "for records"
             )
-        self._server = (task, name)
+        self._server = (asyncio.current_task(), name)
         return True
 
     def _leave(self, entered: bool) -> None:
@@ -184,19 +179,6 @@ class Looped(InTasks, Shell):
 
     def _mine(self) -> bool:
         return self._server is None or self._server[0] is asyncio.current_task()
-
-    @contextlib.contextmanager
-    def _calling_back(self, name: str) -> Generator[None, None, None]:
-        task = asyncio.current_task()
-        before = self._in_callback.get(task)
-        self._in_callback[task] = name
-        try:
-            yield
-        finally:
-            if before is None:
-                del self._in_callback[task]
-            else:
-                self._in_callback[task] = before
 
     # ---- the end
 

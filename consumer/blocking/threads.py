@@ -11,7 +11,7 @@ import contextlib
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
@@ -45,7 +45,6 @@ class Threaded(InThreads, Shell):
         # Held by the thread that uses the client.
         self._using = threading.RLock()
         self._users: list[str] = []
-        self._in_callback = ""
         self._hanging: set[int] = set()  # the threads in which what hangs on a future runs
         self._todo: deque[NetworkAction] = deque()
         # When the engine's thread looks again by itself: 0 = it is awake, None = only when something happens.
@@ -253,6 +252,10 @@ class Threaded(InThreads, Shell):
             return False
         if not self._alone:
             return False
+        if (caller := self._caller()) is not None:  # of the thread that polls it, or of one that closes it
+            if serves:
+                raise IllegalState(f"{name}() can't be called inside {caller}; return from that first")
+            return False
         if not self._using.acquire(blocking=False):
             if name in ENDS:
                 return False
@@ -260,9 +263,6 @@ class Threaded(InThreads, Shell):
                 f"another thread is inside {self._users[0] if self._users else 'a call'}() of this "
                 f"{self._what}; one thread at a time may use it, and any may close() it"
             )
-        if serves and self._in_callback:
-            self._using.release()
-            raise IllegalState(f"{name}() can't be called inside {self._in_callback}; return from that first")
         self._users.append(name)
         return True
 
@@ -276,14 +276,6 @@ class Threaded(InThreads, Shell):
             return False
         self._using.release()
         return True
-
-    @contextlib.contextmanager
-    def _calling_back(self, name: str) -> Generator[None, None, None]:
-        before, self._in_callback = self._in_callback, name
-        try:
-            yield
-        finally:
-            self._in_callback = before
 
     # ---- the end
 

@@ -162,6 +162,40 @@ def test_a_callback_may_call_back(broker: str, where: str, call: str) -> None:
         assert said != "works"
 
 
+@pytest.mark.parametrize("call", [name for name, (_, expected) in CALLS.items() if expected != "either"])
+def test_so_may_the_callback_of_a_close_while_another_thread_polls(broker: str, call: str) -> None:
+    act, expected = CALLS[call]
+    outcome: list[Any] = []
+    polling = threading.Event()
+
+    class Listener(RebalanceListener):
+        def revoked(self, partitions: Any) -> None:
+            try:
+                act(consumer)
+                outcome.append("works")
+            except IllegalState as error:
+                outcome.append(str(error))
+
+    def poll() -> None:
+        with contextlib.suppress(IllegalState):  # it is closed
+            while True:
+                consumer.poll(30)
+                polling.set()
+
+    waits = {"default_api_timeout_ms": 600_000, "request_timeout_ms": 300_000}
+    consumer = Consumer(broker, group_id=f"closer-{call}", **GROUP, **waits)
+    consumer.subscribe("t", Listener())
+    thread = threading.Thread(target=poll)
+    thread.start()
+    assert polling.wait(30)
+    consumer.close()
+    thread.join(30)
+    if expected == "works":
+        assert outcome == ["works"]
+    else:
+        assert "inside the listener's revoked()" in outcome[0] or call == "assign"
+
+
 def test_what_hangs_on_a_future_may_not_wait_but_may_do_the_rest(broker: str) -> None:
     said: list[Any] = []
     done = threading.Event()
@@ -263,6 +297,77 @@ def test_a_coroutine_that_would_wait_for_itself_is_refused(broker: str, name: st
     asyncio.run(story())
     assert said
     assert "inside the listener's assigned()" in said[0]
+
+
+WAITING: dict[str, Callable[[AsyncConsumer], Any]] = {
+    "poll": lambda c: c.poll(30),
+    "poll_columns": lambda c: c.poll_columns(30),
+    "iteration": lambda c: anext(c),
+    "unsubscribe": lambda c: c.unsubscribe(),
+    "close": lambda c: c.close(),
+}
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_so_is_a_task_of_such_a_coroutine_also_behind_a_poll_that_was_cancelled(
+    broker: str, call: str
+) -> None:
+    said: list[str] = []
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waits() -> None:
+        try:
+            await WAITING[call](consumer)
+        except IllegalState as error:
+            said.append(str(error))
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            began.set()
+            await go_on.wait()
+            await asyncio.create_task(waits())
+
+    async def story() -> None:
+        nonlocal consumer
+        async with AsyncConsumer(broker, group_id=f"task-{call}", **GROUP) as consumer:
+            consumer.subscribe("t", Listener())
+            polling = asyncio.create_task(consumer.poll(10))
+            await began.wait()
+            polling.cancel()
+            await asyncio.wait([polling])
+            go_on.set()
+            assert await consumer.poll(10)
+
+    consumer: AsyncConsumer
+    asyncio.run(asyncio.wait_for(story(), 30))
+    assert said
+    assert "inside the listener's assigned()" in said[0]
+
+
+def test_a_task_that_a_callback_began_may_wait_once_that_has_returned(broker: str) -> None:
+    tasks: list[asyncio.Task[Any]] = []
+    returned = asyncio.Event()
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            async def later() -> None:
+                await returned.wait()
+                await consumer.close()
+
+            tasks.append(asyncio.create_task(later()))
+
+    async def story() -> None:
+        nonlocal consumer
+        consumer = AsyncConsumer(broker, group_id="task-later", **GROUP)
+        consumer.subscribe("t", Listener())
+        assert await consumer.poll(10)
+        returned.set()
+        await tasks[0]
+        with pytest.raises(IllegalState, match="closed"):
+            await consumer.poll(0)
+
+    consumer: AsyncConsumer
+    asyncio.run(asyncio.wait_for(story(), 30))
 
 
 def test_handlers_of_logs_run_without_the_lock(broker: str) -> None:
