@@ -143,14 +143,21 @@ class ConsumerCalls(Polling):
         What was processed is committed, if commits are automatic. What the last poll returned isn't, as
         nobody said so: `commit` before, if it is.
         """
+        limit = self._milliseconds(timeout)
+        deadline = now() + limit
+        self._usable()
         self._give_back()
         await self._breathe()
-        await self._called_back()
+        failures: list[Exception] = []
+        try:
+            await self._called_back(deadline)
+        except Exception as error:
+            failures.append(error)
         future = self._future()
         self._do(ev.Unsubscribe(future))
-        failures = await self._serve_until(future, now() + self._milliseconds(timeout))
+        failures += await self._serve_until(future, deadline)
         if not future.done():
-            raise RequestTimedOut("unsubscribe", self._milliseconds(timeout), "the group was not left yet")
+            failures.insert(0, RequestTimedOut("unsubscribe", limit, "the group was not left yet"))
         _raise_first(failures)
 
     # ---- records

@@ -124,9 +124,11 @@ class Polling(Shell):
 
     async def _poll(self, take: ev.Take, timeout: float) -> ev.Deliver | None:
         deadline = now() + int(timeout * 1000)
+        self._usable()
         self._give_back()  # before another task has its turn, whose seek comes after it
         await self._breathe()
-        await self._called_back()
+        if not await self._called_back(deadline):
+            return None
         before = self._engine.polls
         try:
             delivered = await self._take(take, deadline)

@@ -88,8 +88,10 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         """Waits for what a callback returned, then calls `then`, whatever became of the caller."""
         raise NotImplementedError
 
-    async def _called_back(self, until: int | None = None) -> None:
-        """Waits for the callback that is under way, until that moment at most; raises what it raised."""
+    async def _called_back(self, until: int | None = None) -> bool:
+        """Waits for the callback that is under way, until that moment at most; raises what it raised. False:
+        it still is."""
+        return True
 
     def _future(self) -> Any:
         """A future that `_do` may be given as a token."""

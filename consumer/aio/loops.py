@@ -95,18 +95,20 @@ class Looped(InTasks, Shell):
     async def _result(self, future: asyncio.Future[Any]) -> Any:
         return await future
 
-    async def _called_back(self, until: int | None = None) -> None:
+    async def _called_back(self, until: int | None = None) -> bool:
         callback = self._callback
         if callback is None:
-            return
+            return True
         await asyncio.wait([callback], timeout=None if until is None else max(0, until - now()) / 1000)
         # Who began it may be cancelled by now; what it raises belongs to the next one who looks.
-        if callback.done():
-            if self._callback is callback:
-                self._callback = None
-            if callback.cancelled():  # which is no end of whoever looks
-                raise IllegalState(f"{callback.get_name()} was cancelled before its end")
-            callback.result()
+        if not callback.done():
+            return False
+        if self._callback is callback:
+            self._callback = None
+        if callback.cancelled():  # which is no end of whoever looks
+            raise IllegalState(f"{callback.get_name()} was cancelled before its end")
+        callback.result()
+        return True
 
     async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
         name = self._caller() or "a callback"

@@ -459,6 +459,68 @@ def test_what_a_coroutine_raised_between_two_polls_is_raised_by_the_next_one(bro
     asyncio.run(story())
 
 
+async def left_behind(consumer: AsyncConsumer, error: Exception | None = None) -> asyncio.Event:
+    """The coroutine of a poll that was cancelled is under way; it ends when what is returned is set."""
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    class Listener(RebalanceListener):
+        async def assigned(self, partitions: Any) -> None:
+            if not began.is_set():
+                began.set()
+                await go_on.wait()
+                if error is not None:
+                    raise error
+
+    consumer.subscribe("t", Listener())
+    polling = asyncio.create_task(consumer.poll(10))
+    await began.wait()
+    polling.cancel()
+    await asyncio.wait([polling])
+    return go_on
+
+
+def test_who_waits_for_the_coroutine_of_a_cancelled_poll_keeps_its_own_time(broker: str) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(broker, group_id="keeps-time", **GROUP) as consumer:
+            go_on = await left_behind(consumer)
+            assert await consumer.poll(0.05) == []
+            assert await consumer.poll_columns(0) == []
+            with pytest.raises(RequestTimedOut, match="unsubscribe"):
+                await consumer.unsubscribe(timeout=0.05)
+            go_on.set()
+            await consumer.unsubscribe()
+            assert (consumer.subscription(), consumer.assignment()) == (set(), set())
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def test_a_closed_consumer_says_so_at_once_whatever_its_callback_does(broker: str) -> None:
+    async def story() -> None:
+        consumer = AsyncConsumer(broker, group_id="closed-at-once", **GROUP)
+        go_on = await left_behind(consumer)
+        await consumer.close(timeout=0.1)
+        for call in (lambda: consumer.poll(60), lambda: consumer.unsubscribe(60)):
+            with pytest.raises(IllegalState, match="closed"):
+                await call()
+        assert not go_on.is_set()
+        go_on.set()
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def test_unsubscribing_raises_what_the_coroutine_of_a_cancelled_poll_raised_and_has_unsubscribed(
+    broker: str,
+) -> None:
+    async def story() -> None:
+        async with AsyncConsumer(broker, group_id="raises-late", **GROUP) as consumer:
+            (await left_behind(consumer, RuntimeError("late"))).set()
+            with pytest.raises(RuntimeError, match="late"):
+                await consumer.unsubscribe()
+            assert (consumer.subscription(), consumer.assignment()) == (set(), set())
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
 def test_a_seek_while_a_poll_lets_others_have_their_turn_wins(broker: str) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, **{**GROUP, "max_poll_records": 20}) as consumer:
