@@ -147,6 +147,40 @@ def test_close_has_called_back_before_it_returns(broker: str) -> None:
     assert len(called) == 10
 
 
+def ctrl_c(delivery: Delivery) -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_in_a_callback_on_the_callers_own_thread_is_the_callers(broker: str) -> None:
+    with Producer(broker) as producer:
+        delivery = producer.send("t", b"x")
+        delivery.result(10)
+        with pytest.raises(KeyboardInterrupt):
+            delivery.add_done_callback(ctrl_c)
+
+
+def test_ctrl_c_in_a_callback_of_a_loop_ends_the_loop(broker: str) -> None:
+    async def story() -> None:
+        producer = AsyncProducer(broker)
+        (await producer.send("t", b"x")).add_done_callback(ctrl_c)
+        await asyncio.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(story())
+
+
+def test_what_is_no_exception_ends_no_thread_of_callbacks(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    called: list[Delivery] = []
+    with Producer(broker) as producer:
+        delivery = producer.send("t", b"x")
+        delivery.add_done_callback(ctrl_c)
+        delivery.add_done_callback(called.append)
+    assert called == [delivery]
+    assert "KeyboardInterrupt" in caplog.text
+
+
 def test_what_is_no_function_is_refused_as_a_callback(broker: str) -> None:
     with (
         Producer(broker) as producer,
