@@ -7,7 +7,7 @@ callback raises is logged, and the next one is called.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 
 from .logs import log
@@ -60,6 +60,9 @@ def guarded(callback: Callable[[], object], what: type[BaseException] = Exceptio
     """Calls back; what that raises is logged: whoever waits for the next callback has no part in this one.
     More than an Exception is logged on a thread of our own only: the application has to hear of Ctrl-C."""
     try:
-        callback()
+        answer = callback()
+        if isinstance(answer, Coroutine):
+            answer.close()
+            log.error("a delivery callback returned the coroutine %r, which nobody awaits", answer)
     except what:
         log.exception("a delivery callback failed")

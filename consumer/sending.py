@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
+from inspect import iscoroutinefunction
 from random import Random
 from typing import Any
 
@@ -70,8 +71,8 @@ class Sender(Waiting, lifetimes.OfThisProcess):
 
     def call_back(self, delivery: Delivery, callback: Callable[[Delivery], object]) -> None:
         """For `Delivery.add_done_callback`."""
-        if not callable(callback):
-            raise ConfigError("callback", callback, "a function that takes a delivery")
+        if not callable(callback) or iscoroutinefunction(callback):
+            raise ConfigError("callback", callback, "a plain function that takes a delivery")
         batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
         if not self._records.call_back(batch, index, lambda: self._call(callback, delivery)):
             guarded(lambda: callback(delivery))

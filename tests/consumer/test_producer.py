@@ -184,9 +184,33 @@ def test_what_is_no_exception_ends_no_thread_of_callbacks(
 def test_what_is_no_function_is_refused_as_a_callback(broker: str) -> None:
     with (
         Producer(broker) as producer,
-        pytest.raises(ConfigError, match="callback=5 is not allowed; a function"),
+        pytest.raises(ConfigError, match="callback=5 is not allowed; a plain function"),
     ):
         producer.send("t", b"x").add_done_callback(5)  # type: ignore[arg-type]
+
+
+async def awaited(delivery: Delivery) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+def test_a_coroutine_is_refused_as_a_callback(broker: str, caplog: pytest.LogCaptureFixture) -> None:
+    def hidden(delivery: Delivery) -> object:
+        return awaited(delivery)
+
+    async def story() -> None:
+        async with AsyncProducer(broker) as producer:
+            delivery = await producer.send("t", b"x")
+            with pytest.raises(ConfigError, match="a plain function that takes a delivery"):
+                delivery.add_done_callback(awaited)
+            delivery.add_done_callback(hidden)
+
+    asyncio.run(story())
+    with Producer(broker) as producer:
+        delivery = producer.send("t", b"x")
+        with pytest.raises(ConfigError, match="a plain function that takes a delivery"):
+            delivery.add_done_callback(awaited)
+        delivery.add_done_callback(hidden)
+    assert caplog.text.count("returned the coroutine <coroutine object awaited") == 2
 
 
 def test_asyncio_callbacks_may_raise_and_send_and_awaits_end(
