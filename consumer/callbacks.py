@@ -19,7 +19,7 @@ class Callbacks:
     def __init__(self, name: str) -> None:
         self._name = name
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close, too
         self._thread: threading.Thread | None = None
         self._closed = False
 

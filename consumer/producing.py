@@ -52,6 +52,9 @@ class ProducerCalls(Sender):
         """Ends everything, at once; callbacks that were put have until `deadline`. Then `_is_over`."""
         raise NotImplementedError
 
+    def _called_back(self, deadline: int) -> None:
+        """Waits until what was put has been called, at most until that moment; in a callback not at all."""
+
     # ---- sending
 
     # From when until when (seconds since 1970) the clock shows which ms: hundreds of records share one.
@@ -245,7 +248,10 @@ class ProducerCalls(Sender):
                         mine = True
                         self._closer = self._me()
                         continue
-                if self._is_over or self._closer == self._me():  # which a signal handler interrupted
+                if self._closer == self._me():  # which a signal handler interrupted
+                    return
+                if self._is_over:
+                    self._called_back(deadline)
                     return
                 if not await self._wait(seen, deadline):
                     return

@@ -294,6 +294,9 @@ class Producer(ProducerCalls, InThreads, Block):
         self._change()
         self._callbacks.close(max(1.0, (deadline - now()) / 1000))
 
+    def _called_back(self, deadline: int) -> None:
+        self._callbacks.close(max(0.0, (deadline - now()) / 1000))
+
     def _in_the_child(self) -> None:
         self._nobody_waits()
         self._callbacks = Callbacks("nobody's")

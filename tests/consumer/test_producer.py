@@ -479,6 +479,28 @@ def test_a_second_close_waits_for_the_first(server: Server) -> None:
     closing.join()
 
 
+def test_a_second_close_waits_for_the_callbacks_too_unless_it_is_in_one(broker: str) -> None:
+    called: list[bool] = []
+    producer = Producer(broker)
+
+    def callback(delivery: Delivery) -> None:
+        while not producer._records.closed:
+            time.sleep(0.001)
+        producer.close(20)
+        time.sleep(0.1)  # the second close has its turn
+        called.append(True)
+
+    producer.send("t", b"x").add_done_callback(callback)
+    producer.flush(10)
+    closing = threading.Thread(target=producer.close, args=(20,))
+    closing.start()
+    while not producer._closed:
+        time.sleep(0.001)
+    producer.close(10)
+    assert called == [True]
+    closing.join()
+
+
 def test_a_second_asyncio_close_waits_for_the_first(server: Server) -> None:
     async def story() -> bool:
         producer = AsyncProducer(server.bootstrap)
