@@ -159,13 +159,17 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
     def await_it(self, delivery: Delivery) -> Generator[Any, None, None]:
         """For `await delivery`, in asyncio only."""
         while not delivery.done():
+            self._must_be_here()
             future: asyncio.Future[None] = self._loop.create_future()
             batch, index = delivery._batch, delivery._index  # pyright: ignore[reportPrivateUsage]
             self._records.call_back(batch, index, partial(_over, future))
             yield from future.__await__()
 
     def _call(self, callback: Any, delivery: Delivery) -> None:
-        self._loop.call_soon(guarded, lambda: callback(delivery))
+        try:
+            self._loop.call_soon(guarded, lambda: callback(delivery))
+        except RuntimeError:  # the loop is closed: the caller has to do it
+            guarded(lambda: callback(delivery))
 
     # ---- the loop's side
 

@@ -193,6 +193,28 @@ def test_a_producer_whose_loop_ended_before_its_records_were_sent_says_how_many(
     assert "the producer 'me' was dropped without close(), and 3 records are lost" in caplog.text
 
 
+def test_a_delivery_whose_loop_ended_says_so_and_calls_back_at_its_producers_end(broker: str) -> None:
+    called: list[Delivery] = []
+
+    async def leave() -> tuple[AsyncProducer, Delivery]:
+        producer = AsyncProducer(broker, linger_ms=5_000)
+        delivery = await producer.send("t", b"said")
+        delivery.add_done_callback(called.append)
+        return producer, delivery
+
+    async def ask(delivery: Delivery) -> None:
+        with pytest.raises(IllegalState, match="belongs to another event loop"):
+            await delivery
+
+    producer, delivery = run(leave())
+    run(ask(delivery))
+    assert called == []
+    producer.kill()
+    assert called == [delivery]
+    with pytest.raises(IllegalState, match="closed"):
+        delivery.result()
+
+
 def test_a_send_that_is_cancelled_has_sent_nothing(broker: str) -> None:
     """Also where it gave others their turn, as a loop of sends does now and then."""
 
