@@ -13,7 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from typing import Any, cast
 
 from kproto.errors import IllegalState
 
@@ -45,6 +45,7 @@ class Threaded(InThreads, Shell):
         # Held by the thread that uses the client.
         self._using = threading.RLock()
         self._users: list[str] = []
+        self._asking: dict[Future[Any], threading.Lock] = {}  # who waits for which future
         self._hanging: set[int] = set()  # the threads in which what hangs on a future runs
         self._todo: deque[NetworkAction] = deque()
         # When the engine's thread looks again by itself: 0 = it is awake, None = only when something happens.
@@ -199,7 +200,21 @@ class Threaded(InThreads, Shell):
             self._sockets.wake()
 
     async def _result(self, future: Future[Any]) -> Any:
+        look()
+        mine = threading.Lock()  # as in `_wait`; the future's own wait is a Condition's
+        mine.acquire()
+        try:
+            self._asking[future] = mine
+            while future in self._open:
+                mine.acquire()
+        finally:
+            self._asking.pop(future, None)
         return future.result()
+
+    def _tell_its_end(self, done: ev.Done) -> None:
+        super()._tell_its_end(done)
+        with contextlib.suppress(KeyError, RuntimeError):  # nobody waits, or was told already
+            self._asking[cast("Future[Any]", done.token)].release()
 
     async def _finish(self, answer: Awaitable[Any], then: Callable[[], None], until: int | None) -> None:
         close: Callable[[], None] | None = getattr(answer, "close", None)

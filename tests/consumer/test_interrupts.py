@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures._base
 import sys
 import threading
 import time
@@ -113,6 +114,18 @@ def test_ctrl_c_at_any_line_of_waiting_is_what_the_caller_hears_of(bootstrap: st
         assert line > 10
         reader.seek(P0, 0)
         assert rows(reader) == ALL[:4]
+
+
+def test_so_it_is_where_somebody_waits_for_an_answer(bootstrap: str) -> None:
+    waiting = concurrent.futures._base.__file__, threading.__file__
+    with Consumer(bootstrap, group_id="asks") as reader:
+        for line in count(1):
+            with ctrl_c(line, *waiting) as tracer, suppress(KeyboardInterrupt):
+                assert reader.committed([P0]) == {P0: None}
+            if tracer.left > 0:
+                break
+        assert line > 5
+        assert reader.committed([P0]) == {P0: None}
 
 
 def test_ctrl_c_before_a_poll_has_begun_leaves_processed_what_the_one_before_it_returned(
