@@ -77,10 +77,9 @@ class Looped(InTasks, Shell):
         lifetimes.ended(self)
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             loop.call_soon_threadsafe(abandon, self._streams, self._timer)
-            if lost := self._lost():
-                log.warning(
-                    "%s was dropped without close()%s", str(self), lost
-                )  # a record keeps what it is given
+        if lost := self._lost():
+            # A record keeps what it is given.
+            log.warning("%s was dropped without close()%s", str(self), lost)
 
     # ---- what tasks do
 

@@ -153,6 +153,23 @@ def test_a_client_that_is_dropped_is_gone_with_its_connections(
     assert ("was dropped without close()" in caplog.text) == (made is AsyncConsumer)
 
 
+def test_a_consumer_whose_loop_ended_before_it_was_closed_says_what_is_lost(
+    broker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave() -> AsyncConsumer:
+        consumer = AsyncConsumer(broker, client_id="me", **GROUP)
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            await consumer.poll(0.1)
+        return consumer
+
+    consumer = run(leave())
+    assert "dropped" not in caplog.text
+    del consumer
+    gc.collect()
+    assert "the consumer 'me' was dropped without close(): what it processed last is not" in caplog.text
+
+
 def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_connections(
     broker: str, caplog: pytest.LogCaptureFixture
 ) -> None:
