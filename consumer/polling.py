@@ -268,17 +268,20 @@ class Polling(Shell):
     async def _serve_until(self, future: Any, deadline: int) -> list[Exception]:
         """Runs callbacks until the future has ended, or it is `deadline`; returns what they raised."""
         failures: list[Exception] = []
-        while not future.done():
-            seen = self._changes
-            self._do(ev.ServeListener())
-            if self._to_call is not None:
-                try:
-                    await self._call(self._to_call, deadline)
-                except Exception as error:
-                    failures.append(error)
-            elif not future.done() and not await self._wait(seen, deadline):
-                break
-            self._tell()
+        try:
+            while not future.done():
+                seen = self._changes
+                self._do(ev.ServeListener())
+                if self._to_call is not None:
+                    try:
+                        await self._call(self._to_call, deadline)
+                    except Exception as error:
+                        failures.append(error)
+                elif not future.done() and not await self._wait(seen, deadline):
+                    break
+                self._tell()
+        finally:  # who stops waiting was given no future, and hears of no end of it
+            self._open.discard(future)
         if future.done() and not future.cancelled() and (told := future.exception()) is not None:
             failures.append(told)
         return failures

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import math
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -12,8 +14,8 @@ from typing import Any
 import pytest
 
 from consumer import AsyncCluster, AsyncConsumer, AsyncProducer, Delivery, RebalanceListener, TopicPartition
-from kproto.broker.server import running
-from kproto.errors import IllegalState
+from kproto.broker.server import Server, running
+from kproto.errors import IllegalState, KprotoError
 
 GROUP: dict[str, Any] = {"group_id": "g", "auto_offset_reset": "earliest"}
 Loop = Callable[[], asyncio.AbstractEventLoop]
@@ -195,6 +197,32 @@ def test_a_producer_that_is_dropped_delivers_what_it_took_and_is_gone_with_its_c
     run(story())
     assert called == [0]
     assert "close()" not in caplog.text  # nothing is lost
+
+
+@pytest.mark.parametrize("how", ["cancelled", "in time"])
+@pytest.mark.parametrize("name", ["close", "unsubscribe"])
+def test_who_stops_waiting_for_the_end_leaves_no_error_that_nobody_takes(name: str, how: str) -> None:
+    said: list[Any] = []
+
+    async def story(server: Server) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+        consumer = AsyncConsumer(server.bootstrap, **GROUP)
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            await consumer.poll(0.1)
+        server.slow(math.inf)
+        waits = {"timeout": 0.1} if how == "in time" else {}
+        with contextlib.suppress(TimeoutError, KprotoError):
+            async with asyncio.timeout(None if waits else 0.1):
+                await getattr(consumer, name)(**waits)
+        server.slow(0)
+        await consumer.close()
+        del consumer
+        gc.collect()
+
+    with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        run(story(server))
+    assert said == []
 
 
 def test_a_producer_whose_loop_ended_before_its_records_were_sent_says_how_many(
