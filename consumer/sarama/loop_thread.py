@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -30,7 +31,8 @@ class LoopThread(Generic[T]):
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._stopping: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
         self._forked = False
         lifetimes.opened(self)
@@ -66,10 +68,17 @@ class LoopThread(Generic[T]):
             work.close()
             raise
         try:
+            return self._done(work)
+        except CancelledError:
+            raise IllegalState("this client was closed meanwhile") from None
+
+    def _done(self, work: Coroutine[Any, Any, R]) -> R:
+        """Raises CancelledError when the loop ends before it does."""
+        try:
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:  # it ended just now
             work.close()
-            raise IllegalState("this client was closed meanwhile") from None
+            raise CancelledError from None
         try:
             # A loop that has stopped, and isn't closed yet, takes work that it never does.
             while not future.done() and not self.ended:
@@ -80,7 +89,7 @@ class LoopThread(Generic[T]):
                 raise CancelledError
             return future.result()
         except CancelledError:
-            raise IllegalState("this client was closed meanwhile") from None
+            raise
         except BaseException:  # Ctrl-C: it ends behind our back, and close() waits for it
             if not future.done():
                 future.cancel()
@@ -124,12 +133,16 @@ class LoopThread(Generic[T]):
             yield item
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
-        """Lets the last thing run there, and ends the thread."""
+        """Lets the last thing run there, and ends the thread. Whoever else closes meanwhile, or again behind
+        Ctrl-C, waits for the same end.
+        """
         if self.ended:
             work.close()
             return
         try:
-            self.do(work)
+            self._done(work)
+        except CancelledError:  # somebody else was quicker
+            pass
         finally:
             self._stop()
 
@@ -140,6 +153,7 @@ class LoopThread(Generic[T]):
         return ""  # what lives there says it
 
     def _stop(self) -> None:
+        """Asks for the end, and waits for it: the thread itself closes its loop, whoever waits."""
         lifetimes.ended(self)
 
         async def stop() -> None:
@@ -151,6 +165,16 @@ class LoopThread(Generic[T]):
                 await asyncio.wait(rest, timeout=LOOK_S)
             self._loop.stop()
 
-        asyncio.run_coroutine_threadsafe(stop(), self._loop)
+        def asked() -> None:
+            self._stopping = self._stopping or self._loop.create_task(stop())
+
+        with contextlib.suppress(RuntimeError):  # it ended just now
+            self._loop.call_soon_threadsafe(asked)
         self._thread.join()
-        self._loop.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

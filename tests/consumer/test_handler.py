@@ -16,7 +16,6 @@ import consumer.consuming
 import consumer.polling
 import consumer.shell
 from consumer import AsyncConsumerGroup, Cluster, ConsumerGroup, ConsumerRecord, clock
-from consumer.sarama.loop_thread import LoopThread
 from kproto.broker.server import Server
 from kproto.errors import ConfigError, IllegalState
 from tests.consumer.handlers import (
@@ -526,28 +525,3 @@ def test_what_fails_again_and_again_is_told_once(server: Server, caplog: pytest.
     errors = [str(error) for error in told if denied in str(error)]
     lines = [line for line in caplog.messages if denied in line]
     assert len(errors) == len(lines) == len({*errors}) > 0  # each partition has its own
-
-
-def test_who_calls_while_the_loop_ends_does_not_wait_for_ever() -> None:
-    """A loop that has stopped, and isn't closed yet, takes work that it never does."""
-    there: LoopThread[None] = LoopThread("ending", lambda: None)
-    loop: Any = there._loop
-    loop.call_soon_threadsafe(loop.stop)
-    there._thread.join(10)
-    told: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            there.do(asyncio.sleep(0))
-        except BaseException as error:
-            told.append(error)
-
-    calling = threading.Thread(target=call, daemon=True)
-    calling.start()
-    end = time.monotonic() + 10
-    while not loop._ready:  # it was taken
-        assert time.monotonic() < end
-        time.sleep(0.001)
-    loop.close()
-    calling.join(10)
-    assert [type(error) for error in told] == [IllegalState]
