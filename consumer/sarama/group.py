@@ -440,7 +440,8 @@ class AsyncConsumerGroup(AsyncBlock):
         """An error, and which of the handler's methods raised it, if one did."""
         if whose and whose not in getattr(error, "__notes__", ()):
             error.add_note(whose)
-        if self.told.kept and _words(self.told.kept[-1]) == _words(error):
+        last = self.told.last()
+        if last is not None and _words(last) == _words(error):
             return
         if whose:
             log.error("%s: %s: %s", self.consumer.options.client_id, whose, error, exc_info=error)

@@ -149,8 +149,7 @@ class ConsumerGroup(Block):
     def errors(self) -> Iterator[Exception]:
         """What went wrong beside; ends when the group is closed. For a thread of its own; the last 256 are
         kept for who comes late."""
-        yield from self._loop.iterate(self._group.errors())
-        yield from self._group.told.rest()
+        return self._loop.iterate(self._group.told)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Fetches nothing more of these until `resume`; the session goes on, and what waits already is handed

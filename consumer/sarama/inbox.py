@@ -27,7 +27,7 @@ class Inbox:
         self.ended = False
         self.known_end = 0
         self._consumer = consumer
-        self._records: deque[ConsumerRecord] = deque()
+        self.kept: deque[ConsumerRecord] = deque()
         self._more = asyncio.Event()
         self._full = False
         # The application paused it: room alone doesn't resume it.
@@ -52,18 +52,18 @@ class Inbox:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        if not await self._wait():
+        if not await self.ready():
             raise StopAsyncIteration
-        record = self._records.popleft()
+        record = self.kept.popleft()
         self._taken()
         return record
 
     async def take(self) -> list[ConsumerRecord]:
         """All that is there, at least one record; nothing when it has ended."""
-        if not await self._wait():
+        if not await self.ready():
             return []
-        found = list(self._records)
-        self._records.clear()
+        found = list(self.kept)
+        self.kept.clear()
         self._taken()
         return found
 
@@ -71,11 +71,13 @@ class Inbox:
         """Whether what waits may be another member's; its consumer's next poll finds out. Thread-safe."""
         return not self.ended and self._consumer.assignment_lost()
 
-    async def _wait(self) -> bool:
+    async def ready(self) -> bool:
+        """Waits until a record is kept that may be handed out. False: it has ended."""
+        self._taken()
         while True:
-            if self._records and not self.in_doubt():
+            if self.kept and not self.in_doubt():
                 return True
-            if self._records:
+            if self.kept:
                 await asyncio.sleep(DOUBT_S)
             elif self.ended:
                 return False
@@ -84,7 +86,7 @@ class Inbox:
                 await self._more.wait()
 
     def _taken(self) -> None:
-        if self._full and len(self._records) <= BUFFERED // 2:
+        if self._full and len(self.kept) <= BUFFERED // 2:
             self._full = False
             if not self._held:
                 with contextlib.suppress(KprotoError):  # it went away just now
@@ -94,9 +96,9 @@ class Inbox:
         """Records for who reads."""
         if self.ended:
             return
-        self._records.extend(records)
+        self.kept.extend(records)
         self._more.set()
-        if not self._full and len(self._records) >= BUFFERED:
+        if not self._full and len(self.kept) >= BUFFERED:
             self._full = True
             with contextlib.suppress(KprotoError):
                 self._consumer.pause(self.place)
@@ -117,14 +119,14 @@ class Inbox:
         """Nothing more comes; with `drop`, nothing more is handed out."""
         self.ended = True
         if drop:
-            self._records.clear()
+            self.kept.clear()
         self._more.set()
 
     def forget(self) -> None:
         """What waits is not handed out: the position was moved."""
-        self._records.clear()
+        self.kept.clear()
         self._taken()
 
     def first(self) -> int | None:
         """The offset of the first record that waits."""
-        return self._records[0].offset if self._records else None
+        return self.kept[0].offset if self.kept else None

@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, wait
-from typing import Any, Generic, TypeVar
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from typing import Any, Generic, Protocol, TypeVar
 
 from kproto.errors import IllegalState
 
 from .. import lifetimes
+from ..blocking.signals import Held
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,10 +25,23 @@ LOOK_S = 1.0
 """How often who waits for an item looks whether the loop is still there."""
 
 
+class Source(Protocol[R]):
+    """What is told there, for `LoopThread.iterate`."""
+
+    kept: deque[R]
+
+    async def ready(self) -> bool:
+        """Waits until something is kept. False: nothing more comes."""
+        ...
+
+
 class LoopThread(Generic[T]):
     """Runs until `close`. `made` is what `make` returned in there; when it raises, that is raised here.
 
     The child of a fork has no such thread: there every call raises IllegalState, and closing does nothing.
+
+    Ctrl-C ends any wait here and loses nothing. What both threads lock is locked where signals are held: a
+    Condition that Ctrl-C interrupts may stay locked, and the loop's thread would stand in it for ever.
     """
 
     def __init__(self, name: str, make: Callable[[], T]) -> None:
@@ -74,26 +89,38 @@ class LoopThread(Generic[T]):
 
     def _done(self, work: Coroutine[Any, Any, R]) -> R:
         """Raises CancelledError when the loop ends before it does."""
+        over = threading.Lock()
+        over.acquire()
+        future: Future[R] | None = None
         try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # it ended just now
-            work.close()
-            raise CancelledError from None
-        try:
+            with Held():
+                future = self._begun(work)
+                future.add_done_callback(lambda _: over.release())
             # A loop that has stopped, and isn't closed yet, takes work that it never does.
-            while not future.done() and not self.ended:
-                wait([future], LOOK_S)
-            if not future.done():
+            while not over.acquire(timeout=LOOK_S) and not self.ended:
+                pass
+            with Held():
+                if future.done():
+                    return future.result()
                 if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
                     work.close()
                 raise CancelledError
-            return future.result()
         except CancelledError:
             raise
         except BaseException:  # Ctrl-C: it ends behind our back, and close() waits for it
-            if not future.done():
-                future.cancel()
+            with Held():
+                if future is None:
+                    work.close()
+                elif not future.done():
+                    future.cancel()
             raise
+
+    def _begun(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # it ended just now
+            work.close()
+            raise CancelledError from None
 
     def there(self, what: Callable[[], R]) -> R:
         """Calls it there."""
@@ -103,34 +130,21 @@ class LoopThread(Generic[T]):
 
         return self.do(work())
 
-    def iterate(self, items: AsyncIterator[R]) -> Iterator[R]:
+    def iterate(self, source: Source[R]) -> Iterator[R]:
         """What comes there, here; ends when that does, or the loop."""
-
-        async def following() -> R:
-            return await anext(items)
-
         if self._forked:
             self.usable()
-        while not self.ended:
-            work = following()
-            try:
-                future = asyncio.run_coroutine_threadsafe(work, self._loop)
-            except RuntimeError:  # it ended just now
-                work.close()
+        more = True
+        while not self._forked:
+            taken = _taken(source.kept)
+            if not taken and not more:
                 return
-            try:
-                while not future.done() and not self.ended:
-                    wait([future], LOOK_S)
-            except BaseException:  # Ctrl-C: what comes is for whoever asks next
-                future.cancel()
-                raise
-            if not future.done():
-                return
-            try:
-                item = future.result()
-            except StopAsyncIteration:
-                return
-            yield item
+            yield from taken
+            if not taken:
+                try:
+                    more = self.do(source.ready())
+                except IllegalState:  # what it has told before its end is still there
+                    more = False
 
     def close(self, work: Coroutine[Any, Any, None]) -> None:
         """Lets the last thing run there, and ends the thread. Whoever else closes meanwhile, or again behind
@@ -168,7 +182,7 @@ class LoopThread(Generic[T]):
         def asked() -> None:
             self._stopping = self._stopping or self._loop.create_task(stop())
 
-        with contextlib.suppress(RuntimeError):  # it ended just now
+        with Held(), contextlib.suppress(RuntimeError):  # it ended just now
             self._loop.call_soon_threadsafe(asked)
         self._thread.join()
 
@@ -178,3 +192,15 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.close()
+
+
+def _taken(kept: deque[R]) -> list[R]:
+    """The first one, if there is one. What Ctrl-C keeps from its caller is for whoever asks next."""
+    taken: list[R] = []
+    try:
+        with Held(), contextlib.suppress(IndexError):  # there is none, or another thread was quicker
+            taken.append(kept.popleft())
+    except BaseException:
+        kept.extendleft(taken)
+        raise
+    return taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 from ..clock import now
@@ -29,25 +29,29 @@ class Outlet(Generic[T]):
         self.kept.append(item)
         self._told.set()
 
+    def last(self) -> T | None:
+        """What was put last, if it is kept still: another thread may take it just now."""
+        try:
+            return self.kept[-1]
+        except IndexError:
+            return None
+
     def end(self) -> None:
         self.ended = True
         self._told.set()
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        while True:
-            while self.kept:
-                item = self.kept.popleft()
-                self._taken.set()
-                yield item
-            if self.ended:
-                return
+        while await self.ready():
+            item = self.kept.popleft()
+            self._taken.set()
+            yield item
+
+    async def ready(self) -> bool:
+        """Waits until something is kept. False: it has ended."""
+        while not self.kept and not self.ended:
             self._told.clear()
             await self._told.wait()
-
-    def rest(self) -> Iterator[T]:
-        """What is kept, for who comes when the event loop has ended."""
-        while self.kept:
-            yield self.kept.popleft()
+        return bool(self.kept)
 
     async def room(self, most: int) -> None:
         """Waits until fewer than `most` are kept."""

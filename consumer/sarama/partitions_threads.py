@@ -42,8 +42,7 @@ class PartitionConsumer:
 
     def errors(self) -> Iterator[Exception]:
         """What went wrong; ends with the messages. For a thread of its own."""
-        yield from self._loop.iterate(self._made.errors())
-        yield from self._made.told.rest()
+        return self._loop.iterate(self._made.told)
 
     @property
     def high_water_mark_offset(self) -> int:

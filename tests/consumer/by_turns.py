@@ -157,18 +157,19 @@ LOOKS = frozenset(dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_
 
 
 class CtrlC:
-    """Raises KeyboardInterrupt where Python looks for signals the n-th time in the client's code that the
-    application runs."""
+    """Raises KeyboardInterrupt where Python looks for signals the n-th time in the client's code, or that of
+    others, which the application runs."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, *others: str) -> None:
         self.left = at
+        self.within = CLIENT, *others
         self.where = ""
         self._last: dict[FrameType, int] = {}  # the instruction that ran last, in each frame
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "call" and frame.f_back in self._last:
             self._last[frame.f_back] = 0  # it is Python's
-        if not frame.f_code.co_filename.startswith(CLIENT):
+        if not frame.f_code.co_filename.startswith(self.within):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
