@@ -68,7 +68,7 @@ _PARTITIONS = rule_of("partitions", "TopicPartition | Iterable[TopicPartition]")
 
 POLL_S = 0.1  # how soon a session notices that it shall end
 ERROR_PAUSE_S = 0.3
-LAST_S = 2.0  # of close's time what is left for the last commit and for leaving, where handlers don't end
+LAST_S = 2.0  # of close's time: for the last commit and for leaving, where handlers don't end by themselves
 
 
 class AsyncConsumerGroup(AsyncBlock):
@@ -165,7 +165,8 @@ class AsyncConsumerGroup(AsyncBlock):
 
     async def close(self, timeout: float = 30.0) -> None:
         """Ends the session, commits what is marked, leaves the group. Raises a commit's failure, and
-        IllegalState in a handler, which it would wait for. Handlers that don't end in time are cancelled.
+        IllegalState in a handler, which it would wait for. Handlers that don't end in time are cancelled; all
+        are where close itself is cancelled, which leaves the group within 2 s then.
         """
         timeout = SECONDS("timeout", timeout)
         if asyncio.current_task() in self._inside:
@@ -174,8 +175,29 @@ class AsyncConsumerGroup(AsyncBlock):
             return
         self._closing = True
         end = asyncio.get_running_loop().time() + timeout
+        try:
+            failure = await self._last_commit(timeout)
+        except asyncio.CancelledError:
+            end = min(end, asyncio.get_running_loop().time() + LAST_S)
+            self._cancel_handlers()
+            raise
+        finally:
+            try:
+                await self.consumer.close(timeout=max(0.0, end - asyncio.get_running_loop().time()))
+            finally:
+                self._closed = True
+                self.told.end()
+                self._cancel_handlers()
+        if failure is not None:
+            raise failure
+
+    def _cancel_handlers(self) -> None:
+        for task in self._at_work:  # consume waits for these
+            task.cancel()
+
+    async def _last_commit(self, timeout: float) -> KprotoError | None:
+        """The session's own, or where it doesn't end, and so can't, the one here; returns its failure."""
         patience = timeout - min(LAST_S, timeout / 4)
-        failure: KprotoError | None = None
         try:
             async with asyncio.timeout(patience):
                 await self._idle.wait()
@@ -183,19 +205,11 @@ class AsyncConsumerGroup(AsyncBlock):
             who = "the handlers" if self._inside else "the last commit"
             log.error("%s of %s did not end within %g s", who, sorted(self._topics), patience)
             if self._auto:
-                try:  # the session can't, as long as they work
+                try:
                     await self.commit(None, timeout - patience)
                 except KprotoError as error:
-                    failure = error
-        try:
-            await self.consumer.close(timeout=max(0.0, end - asyncio.get_running_loop().time()))
-        finally:
-            self._closed = True
-            self.told.end()
-            for task in self._at_work:  # consume waits for these
-                task.cancel()
-        if failure is not None:
-            raise failure
+                    return error
+        return None
 
     # ---- a session's life
 

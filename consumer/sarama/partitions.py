@@ -194,15 +194,15 @@ class AsyncPartitionConsumers(AsyncBlock):
     async def close(self, timeout: float = 30.0) -> None:
         """Ends all of them and the client."""
         timeout = SECONDS("timeout", timeout)
-        if self._closed:
-            return
         self._closed = True
         for one in list(self._open.values()):
             self.let_go(one)
-        if self._pump is not None:
-            self._pump.cancel()
-            await asyncio.wait([self._pump])
-        await self.consumer.close(timeout=timeout)
+        try:
+            if self._pump is not None:
+                self._pump.cancel()
+                await asyncio.wait([self._pump])
+        finally:
+            await self.consumer.close(timeout=timeout)
 
     def _usable(self) -> None:
         if self._closed:

@@ -319,6 +319,38 @@ def test_a_coroutine_that_does_not_end_is_cancelled_by_close(server: Server) -> 
     assert notes.told[-1][0] == "cleanup"
 
 
+def test_a_close_that_is_cancelled_leaves_the_group(server: Server) -> None:
+    """By a timeout, say. It stayed a member, with heartbeats, and nobody read its partitions."""
+
+    class Sleeps(AsyncNotes):
+        async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
+            self.note("claim", claim.partition)
+            session.mark_offset("t", claim.partition, 1)
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        group = AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST)
+        consuming = asyncio.ensure_future(group.consume(["t"], notes))
+        while len(notes.told) < 5:
+            await asyncio.sleep(0.02)
+        closing = asyncio.ensure_future(group.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        async with asyncio.timeout(10):
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            await consuming
+            while server.broker.coordinator.groups["g"].members:
+                await asyncio.sleep(0.02)
+            await group.close()
+
+    fill(server, 1)
+    notes = Sleeps()
+    asyncio.run(main())
+    assert notes.told[-1][0] == "cleanup"
+    assert committed(server)[0] == 1
+
+
 def test_a_handler_may_wait_for_the_end_of_its_session(server: Server) -> None:
     """sarama's session.Context().Done(), in threads."""
     sessions: list[Any] = []

@@ -250,6 +250,25 @@ def test_the_same_in_asyncio(server: Server) -> None:
     assert asyncio.run(main()) == [0, 1, 2, 3]
 
 
+def test_a_close_that_is_cancelled_ends_the_client(server: Server) -> None:
+    """By a timeout, say. The client stayed open, and the next close did nothing."""
+
+    async def main() -> None:
+        consumers = AsyncPartitionConsumers(server.bootstrap, **FAST)
+        one = await consumers.consume_partition("t", 0)
+        closing = asyncio.ensure_future(consumers.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert [record async for record in one] == []
+        with pytest.raises(IllegalState, match="closed"):
+            await consumers.partitions("t")
+        await consumers.close()
+
+    asyncio.run(main())
+
+
 def test_one_partition_is_not_begun_twice_at_once(server: Server) -> None:
     async def main() -> list[Any]:
         async with AsyncPartitionConsumers(server.bootstrap, **FAST) as consumers:
