@@ -174,9 +174,14 @@ class QueueProducer(Block):
             self._changed.notify_all()
 
     def async_close(self) -> None:
-        """Takes nothing more, and returns at once; both iterators end when all is told."""
+        """Takes nothing more, and returns at once; both iterators end when all is told. Where the system
+        has no thread for that, it returns only then.
+        """
         if self._begins_to_close():
-            threading.Thread(target=self._finish, name="kproto-close").start()
+            try:
+                threading.Thread(target=self._finish, name="kproto-close").start()
+            except RuntimeError:  # no thread can be had; who waits for the end shall not do so for ever
+                self._finish()
 
     def close(self, timeout: float | None = None) -> None:
         """Waits for what was sent, at most `timeout` seconds, and ends. Raises ProducerErrors for messages

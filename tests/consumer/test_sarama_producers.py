@@ -150,6 +150,25 @@ def test_async_close_lets_the_readers_end_when_all_is_told(server: Server) -> No
     assert list(producer.errors()) == []
 
 
+def test_async_close_ends_the_producer_where_no_thread_can_be_had(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """close() waited for ever then, and so did the readers."""
+
+    def start(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    producer = QueueProducer(server.bootstrap, return_successes=True)
+    producer.input(message())
+    producer.input(message())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        producer.async_close()
+    producer.close(0)
+    assert len(list(producer.successes())) == 2
+    assert list(producer.errors()) == []
+
+
 def test_close_behind_async_close_keeps_its_time(server: Server) -> None:
     server.fail("Produce", "NOT_ENOUGH_REPLICAS", 1_000_000)
     producer = QueueProducer(server.bootstrap, return_successes=True)
