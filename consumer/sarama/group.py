@@ -232,12 +232,7 @@ class AsyncConsumerGroup(AsyncBlock):
                     self._spread(records)
                 self._commit_in_time()
         finally:
-            ending = asyncio.ensure_future(self._end())
-            try:
-                await asyncio.shield(ending)
-            except asyncio.CancelledError:
-                await ending
-                raise
+            await _whole(asyncio.ensure_future(self._end()))
 
     async def _begin(self, session: Session) -> None:
         self._session, self._next = session, None
@@ -469,6 +464,19 @@ def in_a_handler() -> IllegalState:
     return IllegalState(
         "close() in a handler would wait for that handler: return from it, and close elsewhere"
     )
+
+
+async def _whole(task: asyncio.Task[None]) -> None:
+    """Waits for it to its end, however often who waits is cancelled meanwhile; he is, behind it."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled
 
 
 def _words(error: Exception) -> tuple[str, ...]:

@@ -409,6 +409,35 @@ def test_a_cancelled_consume_ends_its_session_and_the_next_goes_on(server: Serve
     assert [record.offset for record in notes.records] == list(range(10))
 
 
+def test_a_session_ends_whole_however_often_consume_is_cancelled(server: Server) -> None:
+    """The third time left its handlers at work beside those of the next one, and nobody cleaned up."""
+    ends = asyncio.Event()
+
+    class Slow(AsyncNotes):
+        async def consume_claim(self, session: Any, claim: Any) -> None:  # type: ignore[override]
+            self.note("claim", claim.partition)
+            await session.done.wait()
+            await ends.wait()
+            self.note("over", claim.partition)
+
+    async def main() -> None:
+        async with AsyncConsumerGroup(server.bootstrap, group_id="g", **FAST) as group:
+            task = asyncio.ensure_future(group.consume("t", notes))
+            while len(notes.told) < 5:
+                await asyncio.sleep(0.02)
+            for _ in range(4):
+                task.cancel()
+                await asyncio.wait([task], timeout=0.05)
+            assert not task.done()
+            ends.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    notes = Slow()
+    run(main())
+    assert [what for what, _ in notes.told] == ["setup", *["claim"] * 4, *["over"] * 4, "cleanup"]
+
+
 def test_partitions_that_came_between_two_sessions_have_one_handler_each(server: Server) -> None:
     """The assignment is known before its callback runs, and the next consume may begin in between."""
     notes, second = AsyncNotes(), Notes()
