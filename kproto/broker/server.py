@@ -51,7 +51,7 @@ from .security.listeners import Listener, not_listening
 from .security.pipe import Pipe
 from .security.users import Users
 from .settings import Settings
-from .shell import Clock, Observer, Shell
+from .shell import Clock, Observer, Shell, stop_listening
 from .topic_configs import check_topic_config, check_topic_configs
 
 if TYPE_CHECKING:
@@ -236,9 +236,10 @@ class Server:
         if not self._servers or self._shell is None:
             return
         servers, shell, self._servers, self._shell = self._servers, self._shell, [], None
-        for server in servers:
-            server.close()
-        await shell.close()
+        try:
+            await stop_listening(servers)
+        finally:
+            await shell.close()
         for server in servers:
             await server.wait_closed()
 

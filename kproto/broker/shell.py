@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from .broker import Broker, Close, Coordinated, Reply, Transacted
@@ -22,6 +23,8 @@ Observer = Callable[[Any, tuple[Any, ...], int], object]
 log: Final = logging.getLogger("kproto.broker")
 
 _CONNS: Final = itertools.count(1)
+# Turns of the loop until who was accepted has a transport, and as many until its protocol hears of it.
+_TURNS: Final = 2
 
 
 class Clock:
@@ -32,6 +35,26 @@ class Clock:
 
     def now(self) -> int:
         return self._ahead + time.monotonic_ns() // 1_000_000
+
+
+async def stop_listening(servers: Sequence[asyncio.Server]) -> None:
+    """Close listeners with nobody left in the door: who was accepted is connected when this returns.
+
+    `Server.close` alone forgets them: asyncio tells their protocols turns later, or never, and leaves them
+    connected.
+    """
+    try:
+        for server in servers:
+            with contextlib.suppress(NotImplementedError):  # Windows: there they have a transport at once
+                for sock in server.sockets:
+                    server.get_loop().remove_reader(sock)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+    finally:
+        for server in servers:
+            server.close()
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 class Shell:

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,9 +26,10 @@ from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.index import response_class
 from kproto.messages.init_producer_id import InitProducerIdRequest
 from kproto.messages.metadata import MetadataRequest
+from kproto.testing.certificates import certificates
 from kproto.txn import transaction
 from kproto.wire.frame import frame
-from tests.broker.sockets import Socket, connected
+from tests.broker.sockets import PATIENCE, Socket, connected
 from tests.broker.stage import batch_of, fetching, joining, wanted
 
 
@@ -289,6 +291,30 @@ def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.Warn
 
     assert asyncio.run(run(), debug=True) == set()
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_stopping_closes_who_was_accepted_in_the_same_turn(
+    loop: str, protocol: str, turns: int, tmp_path: Path
+) -> None:
+    """asyncio tells of it some turns later: such a client was served on by a broker that had stopped."""
+    if protocol == "SSL":
+        pytest.importorskip("trustme")
+    tls = certificates(tmp_path).context() if protocol == "SSL" else None
+
+    async def run() -> bool:
+        server = Server(listen=[f"{protocol}://127.0.0.1:0"], tls=tls)
+        await server.start()
+        with connected(server.bootstrap) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await asyncio.wait_for(server.stop(), PATIENCE)
+            return await asyncio.to_thread(client.closed_by_broker)
+
+    with asyncio.Runner(loop_factory=pytest.importorskip(loop).new_event_loop) as runner:
+        assert runner.run(run())
 
 
 def test_a_server_that_starts_again_still_has_its_records() -> None:
