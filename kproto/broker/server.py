@@ -186,7 +186,7 @@ class Server:
         """Listen. Raises OSError when the address is taken, ConfigError when a topic can't be made."""
         if self._servers:
             raise IllegalState("the broker is running already")
-        with contextlib.ExitStack() as stack:
+        async with contextlib.AsyncExitStack() as stack:
             listening: list[socket.socket] = []
             for listener, port in zip(self._listeners, self._ports, strict=True):
                 sock = socket.create_server(
@@ -208,10 +208,15 @@ class Server:
                 self._load_groups(self._broker)
             loop = self._loop = asyncio.get_running_loop()
             shell = Shell(self._broker, loop, self._clock, self._observers)
+            stack.push_async_callback(shell.close)
+            servers: list[asyncio.Server] = []
+            stack.push_async_callback(stop_listening, servers)
             for listener, sock in zip(self._listeners, listening, strict=True):
-                self._servers.append(await self._serve(loop, shell, listener, sock))
+                servers.append(await self._serve(loop, shell, listener, sock))
+            for server in servers:
+                await server.start_serving()
             stack.pop_all()
-        self._shell = shell
+        self._servers, self._shell = servers, shell
         shell.set_timer()
 
     def _load_groups(self, broker: Broker) -> None:
@@ -229,6 +234,7 @@ class Server:
             lambda: Client(shell, listener.protocol, None if tls is None else Pipe(tls)),
             sock=sock,
             backlog=BACKLOG,
+            start_serving=False,  # with it, who is cancelled there has no server to close
         )
 
     async def stop(self) -> None:

@@ -333,6 +333,29 @@ def test_a_server_that_starts_again_still_has_its_records() -> None:
     assert (first, topics) == (second, 2)
 
 
+@pytest.mark.parametrize("turns", range(5))
+@pytest.mark.parametrize("more", [[], ["SASL_PLAINTEXT://127.0.0.1:0"]])
+def test_a_start_that_is_cancelled_leaves_nothing_behind(more: list[str], turns: int) -> None:
+    """As by another task of its TaskGroup. The next start listened and was deaf, or was refused for ever."""
+
+    async def run() -> tuple[bool, bool]:
+        server = Server(listen=["PLAINTEXT://127.0.0.1:0", *more], users={"alice": "secret"})
+        starting = asyncio.ensure_future(server.start())
+        await asyncio.sleep(0)
+        with connected(server.bootstrap) as early:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+            await server.stop()
+            closed = await asyncio.to_thread(early.closed_by_broker)
+        async with server:
+            return closed, await asyncio.to_thread(works, server.bootstrap)
+
+    assert asyncio.run(run()) == (True, True)
+
+
 def test_a_log_is_cut_from_another_thread() -> None:
     with running(topics={"t": 1}) as server:
         server.truncate("t", 0, 0)
