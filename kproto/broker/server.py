@@ -467,19 +467,21 @@ def running(
                 raise
             started.set_exception(error)
 
+    def end(begun: concurrent.futures.Future[Callable[[], object]]) -> None:
+        if begun.exception() is None:
+            begun.result()()
+
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="kproto broker", daemon=True)
     thread.start()
     try:
         try:
-            end = started.result()
+            started.result()
         except OSError as error:
             where = ", ".join(listen) or f"{host}:{port}"
             raise ConfigError("listen", where, not_listening(error)) from None
-        try:
-            yield server
-        finally:
-            end()
+        yield server
     finally:
+        started.add_done_callback(end)  # also where Ctrl-C came before it has started
         thread.join()
 
 

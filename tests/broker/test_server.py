@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 import struct
+import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +276,28 @@ def test_a_stopped_server_is_gone_and_leaves_no_thread() -> None:
     assert set(threading.enumerate()) == before
     with pytest.raises(OSError, match="refused"):
         Socket(bootstrap)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_while_a_server_starts_ends_it_and_waits_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, main, listen = set(threading.enumerate()), threading.get_ident(), socket.create_server
+
+    def waits() -> bool:
+        called = traceback.extract_stack(sys._current_frames()[main])
+        return [frame.name for frame in called[-2:]] == ["result", "wait"]
+
+    def interrupted(*given: Any, **options: Any) -> socket.socket:
+        while not waits():
+            time.sleep(0.001)
+        signal.pthread_kill(main, signal.SIGINT)
+        return listen(*given, **options)
+
+    monkeypatch.setattr(socket, "create_server", interrupted)
+    with pytest.raises(KeyboardInterrupt), running():
+        pass
+    assert set(threading.enumerate()) == before
 
 
 def test_stopping_breaks_parked_requests_and_leaves_no_task(recwarn: pytest.WarningsRecorder) -> None:
