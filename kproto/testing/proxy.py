@@ -22,6 +22,7 @@ from uuid import UUID
 
 from consumer.security.tls import sentence
 
+from ..broker.shell import stop_listening
 from ..errors import ConnectionFailed, IllegalState
 from ..show.exchanges import Address, Conversation, Exchange, brokers_in, readdressed
 from .places import place
@@ -76,21 +77,25 @@ class Proxy:
         except OSError as error:
             raise ConnectionFailed("{}:{}".format(*self._broker), _why(error, self._broker[0])) from None
         writer.close()
-        await self._serve(self._broker, self._listen[1])
+        try:
+            await self._serve(self._broker, self._listen[1])
+        except BaseException:
+            await self._end()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close_all()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._wanted.values(), return_exceptions=True)
-        self._close_all()  # also what was being made
+        await self._end()
 
-    def _close_all(self) -> None:
-        for server in self._servers.values():
-            server.close()
+    async def _end(self) -> None:
+        while self._servers or self._tasks or self._wanted:  # also a listener that was being made
+            servers, self._servers = self._servers, {}
+            await stop_listening([*servers.values()])
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, *self._wanted.values(), return_exceptions=True)
 
     async def _connect(self, broker: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         name = broker[0].removesuffix(".") if self._tls else None
@@ -105,10 +110,12 @@ class Proxy:
                 with contextlib.suppress(asyncio.CancelledError):  # the proxy ends
                     await self._client(broker, reader, writer)
             finally:
+                writer.close()
                 self._tasks.discard(task)
 
-        server = await asyncio.start_server(client, self._listen[0], port, limit=1 << 20)
+        server = await asyncio.start_server(client, self._listen[0], port, limit=1 << 20, start_serving=False)
         self._servers[broker] = server
+        await server.start_serving()  # who is cancelled here has it to close
         self._ports[broker] = server.sockets[0].getsockname()[1]
 
     async def _client(
@@ -123,7 +130,6 @@ class Proxy:
             if (why := _why(error, broker[0])) != self._away.get(broker):
                 self._away[broker] = why
                 log.warning("%s:%s can't be reached: %s", *broker, why)
-            writer.close()
             return
         self._away.pop(broker, None)
 
@@ -175,7 +181,6 @@ class Proxy:
                 elif isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
                     log.error("%s: the proxy failed", peer, exc_info=end)
             sink.close()
-            writer.close()
             see(True, None)
             for exchange in talk.ended():
                 self._tell(exchange)

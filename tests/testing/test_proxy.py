@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from kproto.errors import ConnectionFailed
 from kproto.messages.headers import decode_response, encode_request
 from kproto.messages.metadata import MetadataRequest, MetadataResponse
 from kproto.show.exchanges import Address, Exchange
+from kproto.testing.brokers import free_port
 from kproto.testing.certificates import certificates
 from kproto.testing.proxy import Proxy
+from tests.broker.sockets import Socket
 
 
 def test_a_group_lives_behind_the_proxy() -> None:
@@ -90,6 +93,64 @@ def test_an_answer_whose_client_has_gone_is_told(monkeypatch: pytest.MonkeyPatch
     with running() as server:
         asyncio.run(asyncio.wait_for(main(server.bootstrap), 10))
     assert [(one.api, one.response is not None) for one in seen] == [("Metadata", True)]
+
+
+@pytest.mark.parametrize("turns", range(7))
+def test_the_end_closes_who_was_accepted_in_the_same_turn(turns: int) -> None:
+    """asyncio tells of it some turns later: such a client was served on, and told."""
+
+    async def main(bootstrap: str) -> bool:
+        async with Proxy(bootstrap, tell=print) as proxy:
+            client = Socket(proxy.bootstrap)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        with client.socket:
+            return await asyncio.to_thread(client.closed_by_broker)
+
+    with running() as server:
+        assert asyncio.run(main(server.bootstrap))
+
+
+def test_the_end_closes_who_waits_for_a_broker_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(bootstrap: str) -> bool:
+        asked = asyncio.Event()
+
+        async def silent(proxy: Proxy, broker: object) -> None:
+            asked.set()
+            await asyncio.sleep(60)
+
+        async with Proxy(bootstrap, tell=print) as proxy:
+            monkeypatch.setattr(Proxy, "_connect", silent)
+            client = Socket(proxy.bootstrap)
+            await asked.wait()
+        with client.socket:
+            return await asyncio.to_thread(client.closed_by_broker)
+
+    with running() as server:
+        assert asyncio.run(main(server.bootstrap))
+
+
+def test_a_start_that_is_cancelled_leaves_nobody_at_the_port() -> None:
+    async def main(bootstrap: str) -> bool:
+        port = free_port()
+        starting = asyncio.ensure_future(
+            Proxy(bootstrap, listen=("127.0.0.1", port), tell=print).__aenter__()
+        )
+        client: Socket | None = None
+        while client is None:
+            await asyncio.sleep(0)
+            with contextlib.suppress(ConnectionRefusedError):
+                client = Socket(f"127.0.0.1:{port}")
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        with pytest.raises(ConnectionRefusedError):
+            Socket(f"127.0.0.1:{port}")
+        with client.socket:
+            return await asyncio.to_thread(client.closed_by_broker)
+
+    with running() as server:
+        assert asyncio.run(main(server.bootstrap))
 
 
 class Metadata:
