@@ -26,6 +26,7 @@ from random import Random
 from types import TracebackType
 
 from ..arguments import checked
+from ..broker.shell import stop_listening
 from ..errors import ConfigError, IllegalState
 from .places import place
 
@@ -149,35 +150,39 @@ class Proxy:
             server = loop.run_until_complete(asyncio.start_server(self._accept, self.host, self.port))
             self.port = int(server.sockets[0].getsockname()[1])
         except BaseException as error:
+            loop.close()
             failed.append(error)
             started.set()
             return
         started.set()
         loop.run_forever()
-        server.close()
-        for pair in list(self._pairs):
-            pair.cut()
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(stop_listening([server]))
+        self._cut_all()
+        loop.run_until_complete(self._ended())
         loop.close()
+
+    async def _ended(self) -> None:
+        """Until all connections that were cut are gone."""
+        await asyncio.gather(*(pair.passing for pair in self._pairs), return_exceptions=True)
+        await asyncio.sleep(0)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        task = asyncio.current_task()
         assert self._flows is not None
-        try:
-            await self._flows.wait()
-            there = await asyncio.open_connection(*self.target)
-        except (OSError, asyncio.CancelledError):  # nobody is there, or the proxy ends
-            writer.transport.abort()
-            return
-        pair = _Pair(writer, there[1])
+        assert task is not None
+        pair = _Pair(writer, task)
         self._pairs.add(pair)
-        with contextlib.suppress(asyncio.CancelledError):  # the proxy ends
-            await asyncio.gather(self._pump(reader, there[1], pair), self._pump(there[0], writer, pair))
-        self._pairs.discard(pair)
+        try:
+            with contextlib.suppress(OSError, asyncio.CancelledError):  # nobody is there, or it was cut
+                await self._flows.wait()
+                source, pair.broker = await asyncio.open_connection(*self.target)
+                if pair.half_closed:
+                    pair.half_close()
+                await asyncio.gather(self._pump(reader, pair.broker, pair), self._pump(source, writer, pair))
+        finally:
+            self._pairs.discard(pair)
+            pair.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair) -> None:
         assert self._flows is not None
@@ -202,17 +207,23 @@ def _checked(seconds: object) -> float:
 
 
 class _Pair:
-    """Both ends of one connection."""
+    """Both ends of one connection, the broker's as soon as there is one, and the task that passes bytes."""
 
-    def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
+    def __init__(self, client: asyncio.StreamWriter, passing: asyncio.Task[None]) -> None:
         self.client = client
-        self.broker = broker
+        self.broker: asyncio.StreamWriter | None = None
+        self.passing = passing
         self.half_closed = False
 
     def cut(self) -> None:
+        self.passing.cancel()  # on its way out it aborts
+
+    def abort(self) -> None:
         self.client.transport.abort()
-        self.broker.transport.abort()
+        if self.broker is not None:
+            self.broker.transport.abort()
 
     def half_close(self) -> None:
         self.half_closed = True
-        self.broker.transport.abort()
+        if self.broker is not None:
+            self.broker.transport.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import socket
 from collections.abc import Callable
@@ -12,8 +13,10 @@ import pytest
 
 from kproto import running
 from kproto.errors import ConfigError, IllegalState
+from kproto.messages.api_versions import ApiVersionsRequest
 from kproto.testing import proxy
 from kproto.testing.faults import Proxy
+from tests.broker.sockets import Socket, connected
 
 WRONG: list[Any] = ["localhost", "localhost:x", "localhost:99999", "localhost:\u00b2", ":9", "", "a:1,b:2", 5]
 
@@ -67,3 +70,67 @@ def test_who_waits_at_the_door_is_let_go_at_the_end() -> None:
             pass
     with client, contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("turns", range(7))
+def test_the_end_closes_who_was_accepted_in_the_same_turn(
+    turns: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio tells of it some turns later: "Task was destroyed but it is pending", it said in the log."""
+    clients: list[Socket] = []
+    with running() as server, Proxy(server.bootstrap) as between:
+        loop, thread = between._loop, between._thread
+        assert loop is not None
+        assert thread is not None
+
+        def end(left: int) -> None:
+            if left:
+                loop.call_soon(end, left - 1)
+            else:
+                loop.stop()
+
+        def come() -> None:
+            clients.append(Socket(between.bootstrap))
+            end(turns)
+
+        loop.call_soon_threadsafe(come)
+        thread.join()
+    with clients[0].socket:
+        assert clients[0].closed_by_broker()
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
+
+
+def test_a_proxy_whose_start_failed_is_not_running() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        between = Proxy("127.0.0.1:1", port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="in use"), between:
+            pass
+    with pytest.raises(IllegalState):
+        between.cut()
+
+
+def test_who_comes_in_a_stall_is_cut_too() -> None:
+    with running() as server, Proxy(server.bootstrap) as between:
+        between.stall(60)
+        with connected(between.bootstrap) as client:
+            while not between.connections:
+                pass
+            between.cut()
+            assert client.closed_by_broker()
+
+
+def test_who_comes_in_a_stall_is_half_closed_too() -> None:
+    request = ApiVersionsRequest()
+    with running() as server, Proxy(server.bootstrap) as between:
+        between.stall(0.2)
+        with connected(between.bootstrap) as silent:
+            silent.send(request, 0)
+            while not between.connections:
+                pass
+            between.half_close()
+            with connected(between.bootstrap) as client:
+                assert client.ask(request, 0).error_code == 0
+            silent.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                silent.receive(1)
