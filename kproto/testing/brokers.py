@@ -233,19 +233,18 @@ def docker(properties: Mapping[str, str] | None = None, *, version: str = KAFKA)
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         **(properties or {}),
     }
-    try:
-        container: Any = module.DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
-        for name, value in settings.items():
-            container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-        container.start()
-    except Exception as error:  # docker's client raises whatever its daemon answers
-        raise BrokerMissing(f"a Kafka in Docker: {error}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            container: Any = module.DockerContainer(f"apache/kafka:{version}").with_bind_ports(9092, port)
+            for name, value in settings.items():
+                container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
+            stack.callback(container.stop)  # a start that fails, or Ctrl-C ends, leaves it there
+            container.start()
+        except Exception as error:  # docker's client raises whatever its daemon answers
+            raise BrokerMissing(f"a Kafka in Docker: {error}") from error
         if why := why_silent(f"127.0.0.1:{port}", None):
             raise BrokerMissing(f"a Kafka in Docker: it did not start ({why})")
         yield f"127.0.0.1:{port}"
-    finally:
-        container.stop()
 
 
 def free_port() -> int:

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from kproto.broker.server import running
 from kproto.errors import ConfigError
-from kproto.testing.brokers import BrokerMissing, kafka_jars, named, why_silent
+from kproto.testing.brokers import BrokerMissing, docker, kafka_jars, named, why_silent
 from kproto.testing.certificates import certificates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,3 +87,37 @@ def test_a_broker_that_wants_sasl_is_told_as_that() -> None:
 def test_what_is_no_version_is_looked_for_nowhere(version: str) -> None:
     with pytest.raises(ConfigError, match="a version of Kafka, such as 4"):
         kafka_jars(version)
+
+
+@pytest.mark.parametrize(
+    ("error", "heard"), [(TimeoutError("no ports"), BrokerMissing), (KeyboardInterrupt(), KeyboardInterrupt)]
+)
+def test_a_container_whose_start_fails_is_stopped(
+    error: BaseException, heard: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """testcontainers has it run before it reads its ports."""
+    calls: list[str] = []
+
+    class DockerContainer:
+        def __init__(self, image: str) -> None:
+            calls.append(image)
+
+        def with_bind_ports(self, *_: object) -> DockerContainer:
+            return self
+
+        def with_env(self, *_: object) -> None:
+            pass
+
+        def start(self) -> None:
+            calls.append("start")
+            raise error
+
+        def stop(self) -> None:
+            calls.append("stop")
+
+    for name in ("testcontainers", "testcontainers.core", "testcontainers.core.container"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules[name], "DockerContainer", DockerContainer, raising=False)
+    with pytest.raises(heard):
+        docker(version="4.3.1").__enter__()
+    assert calls == ["apache/kafka:4.3.1", "start", "stop"]
