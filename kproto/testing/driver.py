@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from io import TextIOWrapper
 from itertools import cycle
 from queue import Empty, SimpleQueue
 from random import Random
@@ -145,17 +146,22 @@ class Commands:
         self._lines: SimpleQueue[str] = SimpleQueue()
         self.wake: Callable[[], None] = lambda: None
         self.ended = False  # the close is there: nothing comes behind it
+        given: object = stream
+        if isinstance(given, TextIOWrapper):  # what can't be read is escaped, as what can't be shown
+            given.reconfigure(errors="backslashreplace")
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
     def _read(self, stream: TextIO) -> None:
-        for line in stream:
-            if line.strip():
-                self._lines.put(line.strip())
-                self.ended = self.ended or line.split()[0] == "close"
-                self.wake()
-        self.ended = True
-        self._lines.put("close")
-        self.wake()
+        try:
+            for line in stream:
+                if line.strip():
+                    self._lines.put(line.strip())
+                    self.ended = self.ended or line.split()[0] == "close"
+                    self.wake()
+        finally:
+            self.ended = True
+            self._lines.put("close")
+            self.wake()
 
     @property
     def waiting(self) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, ClassVar
 
 import pytest
@@ -162,6 +165,22 @@ def test_each_word_that_a_client_asks_its_configuration_for_is_allowed() -> None
         place = Path(import_module(f"kproto.clients.{room}").__file__ or "")
         files = place.parent.glob("*.py") if place.name == "__init__.py" else [place]
         assert {word for file in files for word in asked.findall(file.read_text())} <= WORDS[name]
+
+
+def test_a_command_that_is_no_utf_8_is_heard_with_what_it_has_escaped_and_so_are_the_others() -> None:
+    commands = Commands(io.TextIOWrapper(io.BytesIO(b"pattern caf\xe9\nassignment\n"), encoding="utf-8"))
+    assert [commands.next(20) for _ in range(3)] == [r"pattern caf\xe9", "assignment", "close"]
+
+
+def test_the_end_of_an_input_that_breaks_is_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.StringIO):
+        def __next__(self) -> str:
+            raise OSError(errno.EIO, "Input/output error")
+
+    shown: SimpleQueue[threading.ExceptHookArgs] = SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", shown.put)
+    assert Commands(Broken()).next(20) == "close"
+    assert shown.get(timeout=20).exc_type is OSError
 
 
 # -- a machine that asks for metadata at each poll, and calls back before its close
