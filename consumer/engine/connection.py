@@ -332,17 +332,10 @@ class Connection:
         if response.error_code:
             detail = f"the broker answers error {response.error_code}"
             raise DecodeError("ApiVersions", version, "error_code", 4, detail)
-        # What no broker can mean would be believed for as long as the connection lasts.
-        versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
-        mad = [one for one in response.api_keys if not 0 <= one.min_version <= one.max_version]
-        detail = f"these versions can't be: {mad[0]}" if mad else ""
-        if not versions:
+        self.versions = _versions(response, version)
+        if not self.versions:
             detail = "the broker answers that it knows no request"
-        elif len(versions) < len(response.api_keys):
-            detail = "the broker names a request twice"
-        if detail:
             raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
-        self.versions = versions
         self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
         self._negotiating = -1
         self._look_at_quota(response, version, "ApiVersions")
@@ -491,11 +484,25 @@ class Connection:
             times.append(self.quiet_until)
 
 
+def _versions(response: ApiVersionsResponse, version: int) -> dict[int, tuple[int, int]]:
+    """API key -> the versions that a broker says it knows. Raises DecodeError for what no broker can mean: it
+    would be believed for as long as the connection lasts."""
+    versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+    mad = [one for one in response.api_keys if not 0 <= one.min_version <= one.max_version]
+    detail = f"these versions can't be: {mad[0]}" if mad else ""
+    if len(versions) < len(response.api_keys):
+        detail = "the broker names a request twice"
+    if detail:
+        raise DecodeError("ApiVersions", version, "api_keys", 6, detail)
+    return versions
+
+
 def _lower(body: bytes, version: int) -> int:
     """The version of ApiVersions that a broker says it knows, 0 when it says nothing that can be read."""
     try:
         _, response = decode_response(body, ApiVersionsResponse, 0)
     except DecodeError:
         return 0  # librdkafka's mock cluster answers in the format of the version it refuses
-    known = [entry.max_version for entry in response.api_keys if entry.api_key == API_VERSIONS]
-    return min(known[0], version - 1) if known else 0
+    assert isinstance(response, ApiVersionsResponse)
+    _, highest = _versions(response, 0).get(API_VERSIONS, (0, 0))
+    return min(highest, version - 1)

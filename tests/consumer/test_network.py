@@ -99,6 +99,30 @@ def test_versions_that_can_t_be_are_not_believed_for_as_long_as_the_connection_l
     assert again.done
 
 
+@pytest.mark.parametrize(("low", "high"), [(0, -1), (-5, -3), (0, -32768), (4, 2)])
+def test_a_refusal_with_versions_that_can_t_be_breaks_the_connection_and_not_the_client(
+    low: int, high: int
+) -> None:
+    """KIP-511's answer to a version that a broker doesn't know: the next one to ask for would have been -1."""
+    stage = Stage(("a", 1))
+    call = stage.ask()
+    key = stage.opened[0].key
+    stage.happened(Opened(key))
+    _, correlation, _, _ = stage.requests.pop()
+    keys = [ApiVersion(api_key=18, min_version=low, max_version=high)]
+    answer = ApiVersionsResponse(error_code=35, api_keys=keys)
+    stage.happened(Data(key, frame(encode_response(answer, 0, correlation))))
+    assert stage.shut == [key]
+    assert isinstance(call.error, ConnectionFailed)
+    assert "versions can't be" in str(call.error)
+    again = stage.ask()
+    stage.tick(2_000)
+    stage.connect(stage.opened[-1].key)
+    stage.answer()
+    assert again.error is None
+    assert again.done
+
+
 def test_brokers_that_all_moved_are_found_again_through_the_bootstrap_addresses() -> None:
     """KIP-899."""
     stage = Stage(("home", 1)).knows(BrokerAddress(1, "old", 9), BrokerAddress(2, "old", 8))
