@@ -3,9 +3,9 @@
 Rules that hold here:
 
 * The newest leader epoch wins: an answer with an older epoch for a partition doesn't replace what is known
-  (M198), unless the topic id changed: then it is another topic with an old name. Where nobody is known to
-  lead, and BELIEVED answers in a row tell the older epoch, the newer one was none, or is lost (a cluster that
-  was restored): without that nobody would ever read the partition again.
+  (M198), unless the topic id changed: then it is another topic with an old name. Where no broker that there
+  is is known to lead, and BELIEVED answers in a row tell the older epoch, the newer one was none, or is lost
+  (a cluster that was restored): without that nobody would ever read the partition again.
 * A topic that the broker says doesn't exist is kept as an error, not as absent: "not asked yet" and "not
   there" are two things.
 * A topic whose partitions are not those from 0 on is read as far as it is told, and asked for again soon.
@@ -14,7 +14,7 @@ Rules that hold here:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from uuid import UUID
 
 import msgspec
@@ -51,11 +51,11 @@ class PartitionView(msgspec.Struct):
     leader_epoch: int | None
     error_code: int = 0
     replicas: tuple[int, ...] = ()
-    older: int = 0  # answers with an older epoch since nobody is known to lead
+    older: int = 0  # answers with an older epoch since no broker is known to lead
 
-    def outlived(self) -> bool:
-        """Another answer tells an older epoch: whether this one is to be given up."""
-        self.older = self.older + 1 if self.leader is None else 0
+    def outlived(self, brokers: Container[int | None]) -> bool:
+        """Another answer, of these brokers, tells an older epoch: whether this one is to be given up."""
+        self.older = 0 if self.leader in brokers else self.older + 1
         return self.older >= BELIEVED
 
 
@@ -123,7 +123,7 @@ class ClusterView:
                     and known.leader_epoch is not None
                     and epoch is not None
                     and epoch < known.leader_epoch
-                    and not known.outlived()
+                    and not known.outlived(self.brokers)
                 ):
                     fresh = known
                 else:

@@ -17,10 +17,11 @@ from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchRes
 from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.index import API_NAMES, response_class
 from kproto.messages.list_offsets import ListOffsetsRequest
+from kproto.messages.metadata import MetadataResponse
 from kproto.records import Record, encode_batch
 from kproto.testing.world.network import Wire
 from kproto.wire.message import Message
-from tests.consumer.world import Client, Consumer, World
+from tests.consumer.world import Client, Consumer, World, tp
 
 KEYS = {name: key for key, name in API_NAMES.items()}
 PLACES = [
@@ -104,6 +105,24 @@ class Hostile(World):
     def put(self) -> None:
         for partition in (0, 1):
             self.write("t", partition, "x")
+
+
+class Restored(World):
+    """Broker 9 led in epoch 5, until it was made anew as broker 1, which leads in epoch 0."""
+
+    restored = False
+
+    def _reply(self, wire: Wire, body: bytes) -> None:
+        key, version = self.keys[wire.conn]
+        if key == KEYS["Metadata"] and not self.restored:
+            correlation_id, answer = decode_response(body, MetadataResponse, version)
+            assert isinstance(answer, MetadataResponse)
+            for broker in answer.brokers:
+                broker.node_id = 9
+            for partition in [one for topic in answer.topics for one in topic.partitions]:
+                partition.leader_id, partition.leader_epoch = 9, 5
+            body = encode_response(answer, version, correlation_id)
+        super()._reply(wire, body)
 
 
 def final(a: Consumer) -> bool:
@@ -198,6 +217,32 @@ def test_an_epoch_that_never_was_costs_seconds(read: bool, forgotten: bool) -> N
     before = len(a.records)
     world.put()
     assert world.run(60_000, until=lambda: len(a.records) == before + 2)
+
+
+@pytest.mark.parametrize("what", ["consumer", "producer"])
+def test_a_cluster_that_is_restored_with_other_broker_ids_costs_seconds(what: str) -> None:
+    """The same topic, by its id, has another leader in an epoch that is lower."""
+    world = Restored({"t": 1}, highest={"Fetch": 8, "ListOffsets": 3})  # which don't say in what epoch
+    world.write("t", 0, "x")
+    if what == "consumer":
+        a = world.consumer(auto_offset_reset="earliest", metadata_max_age_ms=2_000)
+        a.assign({tp("t", 0): None})
+        assert world.run(5_000, until=lambda: a.values() == ["x"])
+        world.restored = True
+        world.run(5_000)
+        world.write("t", 0, "y")
+        assert world.run(60_000, until=lambda: a.values() == ["x", "y"])
+    else:
+        producer = world.producer(linger_ms=0, metadata_max_age_ms=2_000)
+        first = producer.deliver("t", "x", partition=0)
+        producer.tick()
+        assert world.run(5_000, until=first.done)
+        world.restored = True
+        world.run(5_000)
+        second = producer.deliver("t", "y", partition=0)
+        producer.tick()
+        assert world.run(60_000, until=second.done)
+        assert second.exception() is None
 
 
 def test_a_partition_whose_bytes_hold_no_batch_harms_nobody_else_of_the_same_answer() -> None:

@@ -64,6 +64,14 @@ def test_an_older_epoch_is_believed_when_nobody_leads_and_all_answers_tell_it() 
     assert known.leader(tp("t", 0)) == 2
 
 
+def test_an_older_epoch_is_believed_when_who_led_is_no_broker_any_more() -> None:
+    """A cluster that was restored with other broker ids, or one answer with a leader that there isn't."""
+    known = view(answer(leader=9, epoch=5), *[answer(leader=2, epoch=4)] * (BELIEVED - 1))
+    assert known.leader(tp("t", 0)) is None
+    known.update(answer(leader=2, epoch=4), 0, version=13, everything=False)
+    assert known.leader(tp("t", 0)) == 2
+
+
 def test_epochs_of_another_topic_with_the_same_name_do_not_count() -> None:
     known = view(answer(leader=1, epoch=5), answer(leader=2, epoch=0, topic_id=B))
     assert known.leader(tp("t", 0)) == 2

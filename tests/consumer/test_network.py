@@ -103,7 +103,7 @@ def test_versions_that_can_t_be_are_not_believed_for_as_long_as_the_connection_l
 def test_a_refusal_with_versions_that_can_t_be_breaks_the_connection_and_not_the_client(
     low: int, high: int
 ) -> None:
-    """KIP-511's answer to a version that a broker doesn't know: the next one to ask for would have been -1."""
+    """KIP-511 answers a version that a broker doesn't know: the next one to ask in would have been -1."""
     stage = Stage(("a", 1))
     call = stage.ask()
     key = stage.opened[0].key
