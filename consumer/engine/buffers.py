@@ -5,7 +5,9 @@ Rules that hold here:
 * Offsets come from the batch headers: a batch whose records were compacted away still moves the position
   behind its last offset, and so do control batches and aborted transactions, which are never handed out.
 * The first batch may begin before the position; those records are skipped.
-* A broken batch raises RecordError each time it is reached, after what is before it was handed out.
+* A broken batch raises RecordError each time it is reached, after what is before it was handed out. So does
+  one at the last offset that int64 has: no position can be behind it.
+* No record moves the position behind the end that the headers tell, whatever offset it says that it has.
 * Many records are decoded as columns and made into objects a poll's worth at a time, which is twice as fast
   as record by record; few, and broken ones, batch by batch. Both hand out the same.
 """
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproto.errors import IllegalState, MissingExtra, RecordError
 from kproto.records import AbortedTransactions, Batch, batches
-from kproto.records.batch import HEADER_SIZE, OVERHEAD, Data
+from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
 from kproto.records.reading import has_many_records
 
 from ..records import ConsumerRecord
@@ -92,13 +94,13 @@ class Chunk:
     ) -> None:
         if isinstance(data, memoryview) and len(data) * SHARE < memoryview(data.obj).nbytes:
             data = bytes(data)
-        self.data = data
         self._most = max_decompressed
         # Those of the same answer, in its order: they are decoded together.
         self._mates: list[Chunk] = [] if mates is None else mates
         self._lent = False
         self.position = position
-        self.end, self.leader_epoch = _end_of(data)
+        stop, self.end, self.leader_epoch = _end_of(data)
+        self.data = data[:stop]
         # None: read_uncommitted, nothing is filtered.
         self._aborted = aborted or ()
         self._check = check_crcs
@@ -118,6 +120,9 @@ class Chunk:
     @property
     def exhausted(self) -> bool:
         return self.position >= self.end
+
+    def _reach(self, offset: int) -> None:
+        self.position = max(self.position, min(offset, self.end))
 
     # ---- rows
 
@@ -201,12 +206,12 @@ class Chunk:
             found = self._ahead[start - self._ahead_from : stop - self._ahead_from]
         self._at = stop
         if stop == len(columns):
-            self.position = max(self.position, self.end)
+            self._reach(self.end)
             self._ahead = []
             columns.give_back()
             self._leave()
         elif found:
-            self.position = found[-1].offset + 1
+            self._reach(found[-1].offset + 1)
         return found
 
     def _from_batches(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
@@ -218,10 +223,10 @@ class Chunk:
                 found += self._rows[self._at : self._at + take]
                 self._at += take
                 if take < rest:
-                    self.position = found[-1].offset + 1
+                    self._reach(found[-1].offset + 1)
                     break
             if self._batch is not None:
-                self.position = max(self.position, self._batch.last_offset + 1)
+                self._reach(self._batch.last_offset + 1)
                 self._batch = None
             self._rows, self._at = [], 0
             try:
@@ -229,7 +234,7 @@ class Chunk:
                     raise self._error
                 batch = self._next()
                 if batch is None:
-                    self.position = max(self.position, self.end)
+                    self._reach(self.end)
                     break
                 kind, start = batch.timestamp_type, self.position
                 self._rows = [
@@ -252,7 +257,7 @@ class Chunk:
             hidden = self._transactions.skips(batch)
             if not hidden and not batch.is_control and batch.last_offset >= self.position:
                 return batch
-            self.position = max(self.position, batch.last_offset + 1)
+            self._reach(batch.last_offset + 1)
         return None
 
     def fold(self) -> None:
@@ -287,7 +292,7 @@ class Chunk:
             if end <= self.position:
                 raise
             found = self._read(data)
-        self.position = max(self.position, end)
+        self._reach(end)
         self._rows = []
         if self.exhausted:
             self._leave()
@@ -342,8 +347,9 @@ def _kind_names() -> dict[int, str]:
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
 
 
-def _end_of(data: Data) -> tuple[int, int]:
-    """(offset behind the last complete batch, its leader epoch), from the headers alone."""
+def _end_of(data: Data) -> tuple[int, int, int]:
+    """(where what can be read ends, the offset behind its last complete batch, that one's leader epoch), from
+    the headers alone."""
     at = place = -1
     stop, end = 0, len(data)
     while end - stop >= HEADER_SIZE and data[stop + 16] == 2:
@@ -355,16 +361,20 @@ def _end_of(data: Data) -> tuple[int, int]:
     if place >= 0 and (at != place or end - stop < OVERHEAD):
         base, _, epoch = _START(data, place)
         (delta,) = _SIZE(data, place + 23)
-        if delta >= 0 and base + delta < 1 << 63:
-            return base + delta + 1, epoch
+        if delta >= 0 and base + delta < INT64_MAX:
+            return end, base + delta + 1, epoch
     return _end_of_strange(data)
 
 
-def _end_of_strange(data: Data) -> tuple[int, int]:
+def _end_of_strange(data: Data) -> tuple[int, int, int]:
     """The same of old messages, and of what is broken or not there."""
-    last: Batch | None = None
+    stop, last = len(data), None
     try:
         for batch in batches(data, check_crc=False):
+            if batch.last_offset == INT64_MAX:
+                stop = batch.start
+                detail = f"no offset is behind {INT64_MAX}"
+                raise RecordError("RecordBatch", batch.magic, "baseOffset", stop, detail)
             last = batch
     except RecordError:
         if last is None:
@@ -372,4 +382,4 @@ def _end_of_strange(data: Data) -> tuple[int, int]:
     if last is None:
         detail = f"{len(data)} bytes hold no complete batch: raise max_partition_fetch_bytes"
         raise RecordError("RecordBatch", -1, "size", 0, detail)
-    return last.last_offset + 1, last.partition_leader_epoch
+    return stop, last.last_offset + 1, last.partition_leader_epoch

@@ -164,6 +164,52 @@ def test_bytes_without_a_whole_batch_are_an_error_that_names_the_option() -> Non
         chunk(batch(0)[:-1])
 
 
+# ---- the last offset that there is
+
+LAST = 2**63 - 1
+
+
+def at(base: int, data: bytes) -> bytes:
+    """A batch with its base offset changed, which no checksum covers."""
+    return base.to_bytes(8, "big") + data[8:]
+
+
+@pytest.mark.parametrize(
+    ("base", "data"), [(LAST, batch(0)), (LAST - 1, batch(0, 1)), (LAST - 9, batch(0, last=9))], ids=[1, 2, 3]
+)
+def test_a_batch_behind_which_there_is_no_offset_is_broken(base: int, data: bytes) -> None:
+    """A position behind it can be neither fetched from nor committed."""
+    with pytest.raises(RecordError, match="no offset is behind 9223372036854775807"):
+        chunk(at(base, data))
+    assert chunk(at(LAST - 1, batch(0))).end == LAST
+
+
+def test_what_is_before_the_last_offset_is_handed_out() -> None:
+    some = chunk(batch(0, 1) + at(LAST, batch(0)))
+    assert offsets(some) == [0, 1]
+    assert some.exhausted
+    assert some.position == some.end == 2
+
+
+def test_columns_too_give_what_is_before_the_last_offset() -> None:
+    pytest.importorskip("pyarrow")
+    some = chunk(batch(0, 1) + at(LAST, batch(0)))
+    found = some.columns()
+    assert found is not None
+    assert found.offset.tolist() == [0, 1]
+    assert some.position == 2
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_no_record_moves_the_position_behind_the_end_of_its_batch(limit: int) -> None:
+    header = bytearray(at(LAST - 3, batch(0, 1, 2, 3)))
+    header[23:27] = bytes(4)  # last_offset_delta
+    some = Chunk(bytes(header), 0, None, False)
+    while not some.exhausted:
+        some.rows("t", 0, limit)
+    assert some.position == some.end == LAST - 2
+
+
 # ---- chunks of one answer
 
 

@@ -245,6 +245,24 @@ def test_a_cluster_that_is_restored_with_other_broker_ids_costs_seconds(what: st
         assert second.exception() is None
 
 
+def asks_for(request: FetchRequest, partition: int) -> bool:
+    return any(one.partition == partition for topic in request.topics for one in topic.partitions)
+
+
+def told(request: Any, records: list[bytes]) -> FetchResponse:
+    """These records of partition 0, 1, ... for whoever asks from their beginning."""
+    asked = {one.partition: one.fetch_offset for one in request.topics[0].partitions}
+    entries = [
+        PartitionData(
+            partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=data
+        )
+        for index, data in enumerate(records)
+        if asked.get(index) == 0
+    ]
+    topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=entries)
+    return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+
 def test_a_partition_whose_bytes_hold_no_batch_harms_nobody_else_of_the_same_answer() -> None:
     world = World({"t": 2})
 
@@ -252,16 +270,7 @@ def test_a_partition_whose_bytes_hold_no_batch_harms_nobody_else_of_the_same_ans
         """A batch that is cut of one partition beside a thousand records of the other."""
         if not isinstance(request, FetchRequest) or not request.topics:
             return None
-        asked = {one.partition: one.fetch_offset for one in request.topics[0].partitions}
-        entries = [
-            PartitionData(
-                partition_index=index, error_code=0, high_watermark=1, aborted_transactions=None, records=data
-            )
-            for index, data in enumerate((many[:-1], many))
-            if asked.get(index) == 0
-        ]
-        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=entries)
-        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+        return told(request, [many[:-1], many])
 
     many = encode_batch([Record(offset, 0, None, b"x") for offset in range(1_000)])
     world.tamper = cut
@@ -270,3 +279,27 @@ def test_a_partition_whose_bytes_hold_no_batch_harms_nobody_else_of_the_same_ans
     world.run(10_000)
     assert [record.offset for record in a.records] == list(range(1_000))
     assert isinstance(a.errors[0], RecordError)
+
+
+def test_a_record_at_the_last_offset_that_there_is_stops_its_own_partition_only() -> None:
+    """Behind it there is none to fetch from, or to commit: no request could be made any more."""
+    world = World({"t": 2})
+    last = (2**63 - 1).to_bytes(8, "big") + encode_batch([Record(0, 0, None, b"x")])[8:]
+
+    def tell(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, FetchRequest) or not asks_for(request, 0):
+            return None
+        world.tamper = None
+        return told(request, [last, b""])
+
+    world.tamper = tell
+    a = world.consumer(group_id="g", auto_offset_reset="earliest")
+    a.subscribe("t")
+    world.run(5_000)
+    world.write("t", 1, "y")
+    assert world.run(5_000, until=lambda: a.values() == ["y"])
+    assert {type(error) for error in a.errors} == {RecordError}
+    commit = a.commit(timeout_ms=5_000)
+    world.run(6_000)
+    assert a.done[commit] == (None, None)
+    assert world.committed("g", tp("t", 1)) == 1
