@@ -7,7 +7,8 @@ Rules that hold here:
 * A refusal is final, and is told by name with what helps; whether a broker is down is another question.
 * A session that ends (KIP-368) is renewed on the same connection when 85 to 95 % of it are over, as in Java:
   what was asked before is answered before, what is asked meanwhile waits. A broker renews none twice within a
-  second: that is no refusal, and another connection begins another session.
+  second, and isn't asked to. One that finds it too soon all the same refuses nobody: another connection
+  begins another session.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ class Login:
 
     def renew_after(self, random: Random) -> int:
         """In how many ms the session is to be renewed; 0 for one that doesn't end."""
-        return int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random()))
+        if self.session_ms <= 0:
+            return 0
+        return max(_SHORT, int(self.session_ms * (RENEW_FROM + RENEW_SPREAD * random.random())))
 
     def broken(self, heard: bool) -> str:
         """Why a broker may have closed the connection here; `heard`: after it answered something else."""

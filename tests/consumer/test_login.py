@@ -293,12 +293,28 @@ def test_a_renewal_that_comes_too_soon_begins_another_connection() -> None:
     stage = Stage(sasl_mechanism="PLAIN", session_ms=500)
     stage.ask()
     stage.too_soon = True
-    stage.tick(475)
+    stage.tick(1_000)
     stage.too_soon = False
     call = stage.ask()
     stage.tick(2_000)
     assert call.response is not None
     assert sum(isinstance(action, Open) for action in stage.actions) == 2
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "logins"), [(-(2**63), 1), (-10, 1), (-1, 1), (0, 1), (2, 6), (900, 6)]
+)
+def test_sessions_that_can_t_be_or_are_short_are_no_reason_to_log_in_all_the_time(
+    session_ms: int, logins: int
+) -> None:
+    """A session in the past was renewed as fast as the broker answers."""
+    stage = Stage(sasl_mechanism="PLAIN", session_ms=session_ms)
+    stage.ask()
+    for _ in range(10):
+        due = stage.network.next_deadline()
+        if due is not None and due <= 5_000:
+            stage.tick(due)
+    assert stage.seen.count("SaslHandshake") == logins
 
 
 @pytest.mark.parametrize(
