@@ -464,6 +464,8 @@ class Fetcher:
             if entry.error_code != ErrorCode.UNKNOWN_LEADER_EPOCH or state.failures > BELIEVED:
                 view.forget_leader(state.partition)
             state.rest(at)
+        elif state.failures > 1:
+            state.rest(at)  # the one who was named knows better, too: brokers that send us on and on
         else:
             state.touch()
         self._metadata.need()

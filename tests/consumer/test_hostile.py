@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from kproto.error_codes import ErrorCode
 from kproto.errors import RecordError
-from kproto.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from kproto.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
 from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.index import API_NAMES, response_class
 from kproto.messages.list_offsets import ListOffsetsRequest
@@ -197,6 +203,38 @@ def test_a_leader_to_whom_every_start_is_out_of_range_is_asked_less_and_less() -
     assert len(world.asked(a, FetchRequest)) <= 30
     world.bad = False
     assert world.run(2_000, until=lambda: len(a.records) == 2)
+
+
+def test_brokers_that_send_on_to_each_other_are_asked_less_and_less() -> None:
+    """KIP-951: each names the other one as the leader, in an epoch that is newer each time."""
+    world = World({"t": 1}, brokers=2)
+    told = 0
+
+    def send_on(client: Client, request: Any, version: int) -> Any:
+        nonlocal told
+        if not isinstance(request, FetchRequest) or not asks_for(request, 0):
+            return None
+        told += 1
+        entry = PartitionData(
+            partition_index=0,
+            error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=None,
+            current_leader=LeaderIdAndEpoch(leader_id=1 + told % 2, leader_epoch=100 + told),
+        )
+        topic = FetchableTopicResponse(topic_id=request.topics[0].topic_id, partitions=[entry])
+        return FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=[topic])
+
+    world.write("t", 0, "x")
+    world.tamper = send_on
+    a = world.consumer(auto_offset_reset="earliest")
+    a.assign(dict.fromkeys(world.partitions()))
+    world.run(10_000)
+    assert 2 <= told <= 30
+    assert "Fetch has been in vain for 5 s: NOT_LEADER" in a.heard("refused")[0].reason
+    world.tamper = None
+    assert world.run(60_000, until=lambda: a.values() == ["x"])
 
 
 @pytest.mark.parametrize("forgotten", [True, False])
