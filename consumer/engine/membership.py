@@ -30,7 +30,7 @@ from kproto.group import member as machine
 from kproto.group.assignors import chosen, is_cooperative
 from kproto.group.member import Identity, Member, MemberConfig, MemberState
 from kproto.group.member_state import STABLE
-from kproto.group.reasons import NOT_OUR_SUBSCRIPTION
+from kproto.group.reasons import NOT_OUR_SUBSCRIPTION, REVOKED_SOME
 from kproto.group.subscription import TopicPartition
 from kproto.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kproto.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -387,7 +387,7 @@ class Membership:
                 self.interests.watch()
                 self._metadata.need()
             case machine.Rejoining(reason=reason):
-                if reason == NOT_OUR_SUBSCRIPTION:
+                if reason == NOT_OUR_SUBSCRIPTION or (reason == REVOKED_SOME and self._endless):
                     core.refused("Assignment", reason, again="Assignment" in self._in_vain)
                     self._in_vain.add("Assignment")
                 core.report("rejoining", owned=core.partitions, reason=reason)
@@ -403,7 +403,8 @@ class Membership:
 
     def _assign(self, action: machine.Assign) -> None:
         core = self._core
-        self._in_vain.discard("Assignment")
+        if not self._endless:
+            self._in_vain.discard("Assignment")
         self._finder.first = action.first
         self._finder.existed = action.existed
         owned = set(action.owned)
@@ -468,6 +469,11 @@ class Membership:
         else:
             self.feed(machine.Refused(action.request, call.error))
 
+    @property
+    def _endless(self) -> bool:
+        """It joins again and again."""
+        return self.member is not None and self.member.joins > machine.JOINS_AT_ONCE
+
     def _note(self, call: Call) -> None:
         """Whether joining, or staying, is in vain."""
         if isinstance(call.response, HeartbeatResponse):
@@ -476,8 +482,7 @@ class Membership:
                 why = ": ".join(filter(None, (describe(code), broker_error(code, call.name).detail)))
         elif isinstance(call.response, JoinGroupResponse | SyncGroupResponse):
             code = call.response.error_code
-            endless = self.member is not None and self.member.joins > machine.JOINS_AT_ONCE
-            why = describe(code) if code in REFUSED or (code and endless) else ""
+            why = describe(code) if code in REFUSED or (code and self._endless) else ""
         elif call.message in (JoinGroupRequest, SyncGroupRequest) and call.how is How.silent:
             why = str(call.error)
         else:

@@ -109,6 +109,7 @@ from .member_state import (
     heartbeats,
     keeps,
     move,
+    not_for_ever_at_once,
     poll_watched,
     want_rejoin,
 )
@@ -306,6 +307,7 @@ def _released_to_adopt(member: Member, event: Released, now: int, out: Out) -> N
     assert member.adopting is not None
     adopt(member, member.adopting, out)
     want_rejoin(member, REVOKED_SOME)
+    not_for_ever_at_once(member, now)
 
 
 # The coordinator

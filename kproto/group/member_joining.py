@@ -318,10 +318,12 @@ def synced(member: Member, answer: SyncGroupResponse, out: Out) -> None:
         member.adopting = assignment
         let_go(member, gone, False, REVOKED_SOME, out)
         move(member, S.adopting)
+        return
+    adopt(member, assignment, out)
+    if nobodys and member.config.policy.finish_revocations:
+        want_rejoin(member, REVOKED_SOME)
     else:
-        adopt(member, assignment, out)
-        if nobodys and member.config.policy.finish_revocations:
-            want_rejoin(member, REVOKED_SOME)
+        member.joins = 0
 
 
 def adopt(member: Member, assignment: Assignment, out: Out) -> None:
@@ -331,7 +333,7 @@ def adopt(member: Member, assignment: Assignment, out: Out) -> None:
     before = set(member.owned)
     added = tuple(tp for tp in owned if tp not in before)
     new = leader.new_partitions(added, member.existed)
-    member.owned, member.adopting, member.joins = owned, None, 0
+    member.owned, member.adopting = owned, None
     member.last_assigned, member.last_generation = owned, member.generation
     move(member, S.stable)
     out.append(Assign(added, owned, member.generation, member.generation == 1, new, dict(member.existed)))

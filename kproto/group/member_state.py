@@ -74,7 +74,8 @@ LOOKING = {S.unjoined, S.releasing, S.joining, S.planning, S.syncing, S.adopting
 """Where an unknown coordinator is looked for."""
 
 JOINS_AT_ONCE = 5
-"""So many joins without an assignment follow each other as fast as Java's; more wait."""
+"""So many joins follow each other as fast as Java's; more wait, until an assignment is final: a cooperative
+member that lets go of something joins again for another."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ class Member:
         self.coordinator: object | None = None
         self.finding = False
         self.finds_failed = 0
-        self.joins = 0  # JoinGroup requests since the last assignment
+        self.joins = 0  # JoinGroup requests since the last assignment that was final
         self.heartbeats_failed = 0
 
         # Deadlines, in milliseconds; None where there is nothing to wait for.

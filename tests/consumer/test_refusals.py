@@ -15,6 +15,7 @@ from kproto.error_codes import ErrorCode
 from kproto.group.subscription import Assignment, TopicPartition
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
+from kproto.messages.headers import decode_response, encode_response
 from kproto.messages.heartbeat import HeartbeatRequest
 from kproto.messages.join_group import JoinGroupRequest
 from kproto.messages.list_offsets import ListOffsetsRequest
@@ -23,6 +24,7 @@ from kproto.messages.offset_commit import OffsetCommitRequest
 from kproto.messages.offset_fetch import OffsetFetchRequest
 from kproto.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from kproto.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from kproto.testing.world.network import Wire
 from tests.consumer.world import Consumer, World, tp
 
 GROUP: dict[str, Any] = {
@@ -198,6 +200,43 @@ def test_a_group_that_assigns_what_was_not_subscribed_is_told_and_the_member_wai
     assert "does not match the current subscription; trying again" in change.reason
     world.tamper = None
     assert world.run(60_000, until=lambda: a.values() == ["x"])
+    world.run(2 * FIRST_GAP_MS)
+    assert len(a.heard("refused")) == 1
+
+
+class Fickle(World):
+    """Its group assigns t-0 and t-1 by turns, while `lies` is a number."""
+
+    lies: int | None = 0
+
+    def _reply(self, wire: Wire, body: bytes) -> None:
+        key, version = self.keys[wire.conn]
+        if key == SyncGroupRequest.__api_key__ and self.lies is not None:
+            number, answer = decode_response(body, SyncGroupResponse, version)
+            assert isinstance(answer, SyncGroupResponse)
+            answer.assignment = Assignment(partitions=(tp("t", self.lies % 2),)).encode()
+            body = encode_response(answer, version, number)
+            self.lies += 1
+        super()._reply(wire, body)
+
+
+def test_a_group_that_assigns_something_else_each_time_is_told_and_asked_less_and_less() -> None:
+    """A cooperative member lets go of what it doesn't get again, and joins for the rest: for ever, then."""
+    world = Fickle({"t": 2})
+    world.write("t", 0, "x")
+    a = world.consumer(**GROUP, partition_assignment_strategy=["cooperative-sticky"])
+    a.subscribe("t")
+    assert world.run(until=a.is_stable)
+    a.rejoin()
+    world.run(PATIENCE_MS + 5_000)
+    assert world.lies is not None
+    assert 10 <= world.lies <= 20
+    [change] = a.heard("refused")
+    assert change.reason.startswith("Assignment has been in vain for ")
+    assert "need to revoke partitions and re-join; trying again" in change.reason
+    world.lies = None
+    world.write("t", 1, "y")
+    assert world.run(60_000, until=lambda: set(a.values()) == {"x", "y"})
     world.run(2 * FIRST_GAP_MS)
     assert len(a.heard("refused")) == 1
 

@@ -313,6 +313,30 @@ def test_a_coordinator_that_says_again_at_once_for_ever_is_asked_less_and_less()
     assert solo.sends(JoinGroupRequest)
 
 
+def test_a_coordinator_that_assigns_something_else_for_ever_is_asked_less_and_less() -> None:
+    """A cooperative member joins again for each partition that it lets go of: one plan takes it twice."""
+    solo = Solo(COOPERATIVE).stable(*parts("t", 0))
+    solo.tell(RequestRejoin("because"))
+    at: list[int] = []
+    for index in range(1, 10):
+        solo.answer_join()
+        solo.answer_sync(*parts("t", index % 2))
+        solo.let_go()
+        start = solo.now
+        while not solo.sends(JoinGroupRequest):
+            solo.wait(1)
+        at.append(solo.now - start)
+    assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
+    assert solo.state is MemberState.joining
+    solo.answer_join()
+    solo.answer_sync(*parts("t", 1))  # the same again: it stays
+    solo.tell(RequestRejoin("because"))
+    solo.answer_join()
+    solo.answer_sync(*parts("t", 0))
+    solo.let_go()
+    assert solo.sends(JoinGroupRequest)
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -137,6 +137,18 @@ def whoever_is_told_so_joins_at_once_for_ever(patch: Patch) -> None:
 
 
 @mutant
+def any_assignment_is_final(patch: Patch) -> None:
+    """Also one that a cooperative member takes over and joins again at once."""
+
+    def adopt(who: Member, *more: Any) -> None:
+        original(who, *more)
+        who.joins = 0
+
+    original = member_joining.adopt
+    replace(patch, "adopt", adopt)
+
+
+@mutant
 def every_answer_counts_for_the_present(patch: Patch) -> None:
     replace(patch, "is_present", lambda who, generation, member_id: who.generation is not None)
 
