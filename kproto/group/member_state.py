@@ -232,7 +232,7 @@ def heartbeat_failed(member: Member, now: int) -> None:
 
 def not_for_ever_at_once(member: Member, now: int) -> None:
     """A coordinator whose answers make a member join again at once, and again, is asked less and less."""
-    again = member.rejoin_needed and member.state in (S.unjoined, S.releasing, S.stable)
+    again = member.rejoin_needed and member.state in (S.unjoined, S.releasing, S.stable, S.failed)
     if again and member.joins > JOINS_AT_ONCE:
         member.retry_at = max(member.retry_at or 0, now + growing(member, member.joins - JOINS_AT_ONCE))
 

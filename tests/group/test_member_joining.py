@@ -313,6 +313,26 @@ def test_a_coordinator_that_says_again_at_once_for_ever_is_asked_less_and_less()
     assert solo.sends(JoinGroupRequest)
 
 
+@pytest.mark.parametrize("synced", [False, True])
+def test_an_application_that_polls_on_after_each_error_asks_less_and_less(synced: bool) -> None:
+    """Each poll after an error tries again, and a coordinator may have another error each time."""
+    solo = Solo().joining()
+    at: list[int] = []
+    for code in [ErrorCode.INVALID_SESSION_TIMEOUT, ErrorCode.GROUP_MAX_SIZE_REACHED, 9999] * 3:
+        if synced:
+            solo.answer_join()
+            solo.answer_sync(code=code)
+        else:
+            solo.answer_join(code)
+        assert solo.take(Fatal)
+        start = solo.now
+        solo.poll()
+        while not solo.sends(JoinGroupRequest):
+            solo.wait(1)
+        at.append(solo.now - start)
+    assert at == [0, 0, 0, 0, 0, 200, 400, 800, 1000]
+
+
 def test_a_coordinator_that_assigns_something_else_for_ever_is_asked_less_and_less() -> None:
     """A cooperative member joins again for each partition that it lets go of: one plan takes it twice."""
     solo = Solo(COOPERATIVE).stable(*parts("t", 0))
