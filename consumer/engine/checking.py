@@ -33,7 +33,7 @@ from .connection import Call, How, Prepared
 from .core import Core, MetadataKeeper
 from .finding import Finder
 from .positions import PartitionState, Phase
-from .requests import by_topic
+from .requests import by_topic, said_once
 
 # Before this version a consumer needs the rights of a broker to ask (KIP-320).
 LOWEST_VERSION = 3
@@ -153,12 +153,15 @@ class Checker:
                 core.fail(call.error)
             self._metadata.need()
             return
+        answers = said_once(
+            (TopicPartition(topic.topic, entry.partition), entry)
+            for topic in call.response.topics
+            for entry in topic.partitions
+        )
         told: dict[TopicPartition, int] = {}
-        for topic in call.response.topics:
-            for entry in topic.partitions:
-                partition = TopicPartition(topic.topic, entry.partition)
-                if partition in states:
-                    self._told(states.pop(partition), entry, current[partition], told)
+        for partition, entry in answers.items():
+            if partition in states:
+                self._told(states.pop(partition), entry, current[partition], told)
         core.fail_for("OffsetForLeaderEpoch", told)
         for state in states.values():
             self._refused(state, "the answer doesn't mention it")

@@ -41,6 +41,7 @@ from .requests import (
     most_for_ids,
     offset_fetch_request,
     offset_fetch_result,
+    said_once,
 )
 
 Waiting = dict[TopicPartition, PartitionState]
@@ -302,23 +303,27 @@ class Finder:
                 self._seldom(states.values())
                 core.fail(call.error)
             return
+        answers = said_once(
+            (TopicPartition(topic.name, entry.partition_index), entry)
+            for topic in call.response.topics
+            for entry in topic.partitions
+        )
         unanswered, told = dict(states), dict[TopicPartition, int]()
-        for topic in call.response.topics:
-            for entry in topic.partitions:
-                state = unanswered.pop(TopicPartition(topic.name, entry.partition_index), None)
-                if state is None or state.reset is None:
-                    continue
-                do = to_do(LIST_OFFSETS, entry.error_code)
-                if do is Do.take:
-                    self._listed(state, state.reset, entry.offset)
-                elif do is Do.told:
-                    self._seldom([state])
-                    told[state.partition] = entry.error_code
-                else:
-                    self._refused([state], "ListOffsets", describe(entry.error_code))
-                    if do is Do.refresh:
-                        core.view.forget_leader(state.partition)
-                        self._metadata.need()
+        for partition, entry in answers.items():
+            state = unanswered.pop(partition, None)
+            if state is None or state.reset is None:
+                continue
+            do = to_do(LIST_OFFSETS, entry.error_code)
+            if do is Do.take:
+                self._listed(state, state.reset, entry.offset)
+            elif do is Do.told:
+                self._seldom([state])
+                told[partition] = entry.error_code
+            else:
+                self._refused([state], "ListOffsets", describe(entry.error_code))
+                if do is Do.refresh:
+                    core.view.forget_leader(partition)
+                    self._metadata.need()
         core.fail_for("ListOffsets", told)
         self._refused(unanswered.values(), "ListOffsets", UNSAID)
 

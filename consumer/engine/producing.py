@@ -25,7 +25,6 @@ from kproto.errors import AuthenticationFailed, EncodeError, IllegalState, Kprot
 from kproto.group.subscription import TopicPartition
 from kproto.messages.produce import (
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -47,6 +46,7 @@ from .identity import Numbering
 from .metadata import NO_TOPIC_ID
 from .network import Network
 from .plans import PATIENCE
+from .requests import said_once
 from .schedule import Schedule
 from .transaction_states import Gated
 from .transactions import Transactions
@@ -317,13 +317,14 @@ class ProducerEngine:
         elif isinstance(call.response, ProduceResponse):
             for place in call.response.node_endpoints:
                 self.core.view.placed(place.node_id, place.host, place.port, place.rack)
-            answers: dict[tuple[str, int], PartitionProduceResponse] = {}
-            for topic in call.response.responses:
-                name = ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name
-                for entry in topic.partition_responses:
-                    answers[name, entry.index] = entry
+            answers = said_once(
+                (TopicPartition(name, entry.index), entry)
+                for topic in call.response.responses
+                for name in [ids.get(topic.topic_id, "") if call.version >= TOPIC_IDS_FROM else topic.name]
+                for entry in topic.partition_responses
+            )
             for batch in batches:
-                self.fates.answered(batch, answers.get((batch.partition.topic, batch.partition.partition)))
+                self.fates.answered(batch, answers.get(batch.partition))
         else:
             error = call.error or RequestTimedOut("Produce", call.timeout_ms)
             for batch in batches:

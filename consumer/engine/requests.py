@@ -193,7 +193,8 @@ def said_once(said: Iterable[tuple[TopicPartition, Said]]) -> dict[TopicPartitio
     found: dict[TopicPartition, Said] = {}
     torn: set[TopicPartition] = set()
     for partition, value in said:
-        if found.setdefault(partition, value) != value:
+        first = found.setdefault(partition, value)
+        if first is not value and first != value:
             torn.add(partition)
     return {partition: value for partition, value in found.items() if partition not in torn}
 

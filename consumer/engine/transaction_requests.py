@@ -23,7 +23,7 @@ from kproto.messages.txn_offset_commit import (
 from ..records import GroupMetadata
 from .batches import Identity
 from .connection import Prepared
-from .requests import by_topic
+from .requests import by_topic, said_once
 
 # The last versions before KIP-890's second one, as Kafka's clients have them. AddPartitionsToTxn is the
 # brokers' own from version 4 on.
@@ -72,20 +72,20 @@ def partitions_request(
 
 def partitions_answered(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
     """The code of each partition that the answer mentions."""
-    return {
-        TopicPartition(topic.name, entry.partition_index): entry.partition_error_code
+    return said_once(
+        (TopicPartition(topic.name, entry.partition_index), entry.partition_error_code)
         for topic in response.results_by_topic_v3_and_below
         for entry in topic.results_by_partition
-    }
+    )
 
 
 def offsets_answered(response: TxnOffsetCommitResponse) -> dict[TopicPartition, int]:
     """The code of each partition that the answer mentions."""
-    return {
-        TopicPartition(topic.name, entry.partition_index): entry.error_code
+    return said_once(
+        (TopicPartition(topic.name, entry.partition_index), entry.error_code)
         for topic in response.topics
         for entry in topic.partitions
-    }
+    )
 
 
 def offsets_request(

@@ -70,6 +70,26 @@ def _asked_by(world: World, client: Client, request: Any) -> bool:
     return any(request is one for one in world.asked(client, type(request)))
 
 
+@pytest.mark.parametrize("ends", [(10, 3), (3, 10)])
+def test_an_epoch_of_which_one_answer_tells_two_ends_is_asked_for_again(ends: tuple[int, int]) -> None:
+    world = committed_world()
+
+    def tamper(client: Client, request: Any, version: int) -> OffsetForLeaderEpochResponse | None:
+        if not isinstance(request, OffsetForLeaderEpochRequest):
+            return None
+        said = [EpochEndOffset(error_code=0, partition=0, leader_epoch=0, end_offset=end) for end in ends]
+        topics = [OffsetForLeaderTopicResult(topic="t", partitions=said)]
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    world.tamper = tamper
+    b = again(world)
+    world.write("t", 0, "x")
+    world.run(5_000)
+    assert (b.records, b.heard("truncated")) == ([], [])
+    world.tamper = None
+    assert world.run(3_000, until=lambda: b.values() == ["x"])
+
+
 def test_a_log_that_was_cut_below_the_commit_goes_on_where_it_was_cut_and_says_so() -> None:
     world = committed_world()
     cut(world, 5)

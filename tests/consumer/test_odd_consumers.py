@@ -13,7 +13,7 @@ from kproto.error_codes import ErrorCode
 from kproto.errors import BrokerError
 from kproto.messages.fetch import FetchRequest
 from kproto.messages.join_group import JoinGroupRequest
-from kproto.messages.list_offsets import ListOffsetsRequest
+from kproto.messages.list_offsets import ListOffsetsPartitionResponse, ListOffsetsRequest
 from kproto.messages.offset_commit import OffsetCommitResponsePartition
 from kproto.messages.offset_fetch import OffsetFetchResponsePartitions
 from kproto.records import Record, encode_batch
@@ -136,6 +136,30 @@ def test_a_commit_that_one_answer_both_takes_and_refuses_is_not_claimed() -> Non
     world.bad = False
     assert world.run(3_000, until=lambda: token in a.done)
     assert a.done[token] == (None, None)
+
+
+@pytest.mark.parametrize("offsets", [(1, 0), (0, 1)])
+def test_a_start_of_which_one_answer_tells_two_is_asked_for_again(offsets: tuple[int, int]) -> None:
+    """It began at the first, and what is before that was never read."""
+
+    def both(found: list[Any]) -> list[Any]:
+        return [
+            ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=0, offset=offset)
+            for one in found
+            for offset in offsets
+        ]
+
+    world = Mad(("ListOffsets", "topics.partitions", both))
+    world.put()
+    world.put()
+    world.bad = True
+    a = world.consumer(group_id="g", auto_offset_reset="earliest")
+    a.subscribe("t")
+    world.run(10_000)
+    assert (a.records, a.heard("reset")) == ([], [])
+    assert "the answer doesn't mention it" in refusals(a)[0]
+    world.bad = False
+    assert world.run(3_000, until=lambda: len(a.records) == 4)
 
 
 @pytest.mark.parametrize("how", ["empty", "another"])

@@ -34,7 +34,7 @@ from kproto.messages.metadata import (
 )
 from kproto.messages.offset_commit import OffsetCommitResponse
 from kproto.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
-from kproto.messages.produce import ProduceResponse
+from kproto.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kproto.wire.message import Message
 
 P0 = TopicPartition("t", 0)
@@ -143,6 +143,15 @@ def test_a_produce_that_the_answer_leaves_out_is_an_error_by_name() -> None:
     plan = plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
     with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):
         play(plan, ProduceResponse(responses=[]))
+
+
+@pytest.mark.parametrize("codes", [(19, 0), (0, 19)])
+def test_a_produce_that_one_answer_both_takes_and_refuses_is_not_claimed(codes: tuple[int, int]) -> None:
+    plan = plans.produce(known(), P0, b"", clock, acks=-1, timeout_ms=1000)
+    said = [PartitionProduceResponse(index=0, error_code=code, base_offset=5) for code in codes]
+    answer = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=said)])
+    with pytest.raises(BrokerError, match="the broker's answer doesn't mention t-0"):
+        play(plan, answer)
 
 
 def fetched(*topics: FetchableTopicResponse, lent: bool = False) -> FetchedBytes:
@@ -292,6 +301,13 @@ def test_a_log_without_a_beginning_or_an_end_is_no_answer(answer: ListOffsetsRes
     ends, said = play(plan, answer, listed(5))
     assert ends == {P0: OffsetAt(5, None, None)}
     assert said == ["ListOffsets", "the answer to ListOffsets doesn't mention t-0", "ListOffsets"]
+
+
+def test_a_place_of_which_one_answer_tells_two_is_asked_for_again() -> None:
+    torn = listed(7, 0)
+    torn.topics[0].partitions[1].partition_index = 0
+    plan = plans.list_offsets(known(), {P0: "earliest"}, clock, isolation="read_uncommitted", timeout_ms=1000)
+    assert play(plan, torn, listed(5))[0] == {P0: OffsetAt(5, None, None)}
 
 
 def test_no_record_may_be_as_young_as_a_time() -> None:

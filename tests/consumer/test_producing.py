@@ -631,6 +631,28 @@ def test_an_answer_that_does_not_mention_a_partition_is_no_success(odd: str) -> 
     assert (sent[0].error is None) == (odd == "fewer")
 
 
+@pytest.mark.parametrize("codes", [(19, 0), (0, 19), (0, 47), (47, 0)])
+def test_what_one_answer_both_takes_and_refuses_is_asked_again_by_its_number(codes: tuple[int, int]) -> None:
+    """[19, 0] was taken for success, and [0, 47] for a number that nobody expects."""
+    world = World({"t": 1})
+    a = world.producer(linger_ms=0, request_timeout_ms=400)
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if not isinstance(request, ProduceRequest):
+            return None
+        world.tamper = None
+        answer = refuse(request, codes[0])
+        answer.responses[0].partition_responses += refuse(request, codes[1]).responses[0].partition_responses
+        return answer
+
+    world.tamper = tamper
+    sent = a.deliver("t", "x", partition=0)
+    assert world.run(5_000, until=sent.done)
+    assert sent.exception() is None
+    assert len({*numbers_of(world, a)}) == 1
+    assert log_of(world, "t", 0) == ["x"]
+
+
 @pytest.mark.parametrize("later", [60_000, 63_000, 66_000, 69_000])
 def test_what_was_said_of_a_topic_before_is_not_told_to_who_sends_later(later: int) -> None:
     """It was deleted, and is there again: whoever sends looks anew, and soon."""

@@ -264,6 +264,33 @@ def test_what_an_answer_leaves_out_is_asked_again() -> None:
         assert asked.count(kind) == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "topics"),
+    [(AddPartitionsToTxnRequest, "results_by_topic_v3_and_below"), (TxnOffsetCommitRequest, "topics")],
+)
+def test_what_one_answer_both_refuses_and_takes_is_asked_again(kind: type, topics: str) -> None:
+    play = Play()
+    play.begin()
+    asked = 0
+
+    def torn(client: Any, request: Any, version: int) -> Any:
+        nonlocal asked
+        answer = play.answer(client, request, version)
+        if isinstance(request, kind):
+            asked += 1
+            if asked == 1:
+                play.refusals[kind] = [14]
+                refused = getattr(play.answer(client, request, version), topics)
+                setattr(answer, topics, refused + getattr(answer, topics))
+        return answer
+
+    play.world.tamper = torn
+    play.producer.must_send("t", "a", partition=0)
+    play.machine.send_offsets(GroupMetadata("g", -1, "", None), {tp("t", 0): (5, None, "")})
+    assert play.call("commit") is None
+    assert asked == 2
+
+
 @pytest.mark.parametrize("code", [22, 25, 30, 82, 120])
 def test_offsets_of_a_member_that_was_replaced_spoil_the_transaction(code: int) -> None:
     play = Play()

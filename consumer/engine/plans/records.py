@@ -27,13 +27,13 @@ from ..answers import FETCH as FETCH_ROW
 from ..connection import Call, Prepared
 from ..metadata import NO_TOPIC_ID, ClusterView
 from ..network import FETCH
-from ..requests import EARLIEST, ISOLATION, LATEST, by_topic, list_offsets_request, timestamp_of
+from ..requests import EARLIEST, ISOLATION, LATEST, by_topic, list_offsets_request, said_once, timestamp_of
 from .cluster import know_partitions
 from .plan import PATIENCE, Ask, Plan, Rest, expect, left_out, lost, try_again
 
 T = TypeVar("T")
-Answers: TypeAlias = Iterator[tuple[TopicPartition, int, T]]
-"""Partition, error code, what was said of it."""
+Answers: TypeAlias = Iterator[tuple[TopicPartition, tuple[int, T]]]
+"""Partition, and of it the error code and what was said."""
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -82,7 +82,7 @@ def list_offsets(
                     entry.timestamp if entry.timestamp >= 0 else None,
                     entry.leader_epoch if entry.leader_epoch >= 0 else None,
                 )
-                yield partition, entry.error_code, at
+                yield partition, (entry.error_code, at)
 
     times = {partition: timestamp_of(spec) for partition, spec in wants.items()}
     return (yield from _of_leaders(view, times, clock, "ListOffsets", LIST_OFFSETS, request, read))
@@ -97,7 +97,7 @@ def epoch_ends(
         for topic in expect(OffsetForLeaderEpochResponse, call).topics:
             for entry in topic.partitions:
                 end = entry.end_offset if entry.end_offset >= 0 else None
-                yield TopicPartition(topic.topic, entry.partition), entry.error_code, end
+                yield TopicPartition(topic.topic, entry.partition), (entry.error_code, end)
 
     return (yield from _of_leaders(view, wants, clock, "OffsetForLeaderEpoch", EPOCHS, _epochs_request, read))
 
@@ -131,7 +131,7 @@ def _of_leaders(
                     view.forget_leader(partition)
                 continue
             unsaid = set(asked)
-            for partition, code, answer in read(call):
+            for partition, (code, answer) in said_once(read(call)).items():
                 if partition not in asked:
                     continue
                 unsaid.discard(partition)
@@ -284,16 +284,14 @@ def produce(
             # repeat them. Who leads is asked before the next ones.
             view.forget_leader(partition)
             raise call.error or RequestTimedOut("Produce", timeout_ms)
-        entries = [
-            entry
+        entry = said_once(
+            (TopicPartition(partition.topic, entry.index), entry)
             for topic in expect(ProduceResponse, call).responses
             for entry in topic.partition_responses
-            if entry.index == partition.partition
-        ]
-        if not entries:  # nor is it known here
+        ).get(partition)
+        if entry is None:  # nor is it known here
             detail = f"the broker's answer doesn't mention {partition}"
             raise broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, "Produce", detail)
-        entry = entries[0]
         if entry.error_code == 0:
             return entry.base_offset
         detail = f"{partition} {entry.error_message or ''}".rstrip()
