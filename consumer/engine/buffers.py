@@ -307,9 +307,11 @@ class Chunk:
         """The data before the first broken batch, and the offset behind it; or only up to the end of the
         first batch that reaches the position."""
         stop, end = 0, self.position
+        transactions = AbortedTransactions(self._aborted)
         try:
             for batch in self._all():
                 if not first:
+                    transactions.skips(batch)
                     batch.records(self._most)
                 stop, end = batch.end, batch.last_offset + 1
                 if first and end > self.position:

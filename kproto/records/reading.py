@@ -113,8 +113,8 @@ class AbortedTransactions:
     """Which batches belong to aborted transactions, as a reader meets them in the order of the log.
 
     `aborted` are the pairs (producer id, first offset) of a fetch answer of one partition. Ask `skips` for
-    every batch, once, in order: an abort marker ends its producer's transaction. See KIP-98 and Java's
-    `CompletedFetch`.
+    every batch, once, in order: an abort marker ends its producer's transaction; one that can't be read raises
+    `RecordError`. See KIP-98 and Java's `CompletedFetch`.
     """
 
     __slots__ = ("_open", "_waiting")
@@ -143,7 +143,15 @@ class AbortedTransactions:
 
 
 def is_abort_marker(batch: Batch) -> bool:
-    """Whether a control batch is the marker that aborts a transaction: its key is int16 version, int16 0."""
+    """Whether a control batch is the marker that aborts a transaction: its key is int16 version, int16 0.
+
+    One whose record was compacted away is none; raises `RecordError` for a key that can't be one, as Java.
+    """
     records = batch.records()
-    key = records[0].key if records else None
-    return key is not None and len(key) >= 4 and key[2:4] == b"\x00\x00"
+    if not records:
+        return False
+    key = records[0].key
+    if key is None or len(key) < 4 or key[0] > 127:
+        detail = f"a control record's is int16 version, int16 type, and not {key!r}"
+        raise RecordError("RecordBatch", 2, "records.key", batch.start + HEADER_SIZE, detail)
+    return key[2:4] == b"\x00\x00"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import cycle, pairwise
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,25 @@ def test_columns_too_give_what_is_before_a_broken_batch_and_then_the_error() -> 
     for _ in range(2):
         with pytest.raises(RecordError):
             some.columns()
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_marker_that_cannot_be_read_is_told_behind_what_is_before_it(columns: bool) -> None:
+    """It was taken for a commit's, and what its producer wrote next was passed over."""
+    told: dict[str, Any] = {"producer_id": 7, "is_transactional": True}
+    data = batch(0, 1) + batch(2, **told) + batch(3, is_control=True, **told) + batch(4, **told)
+    some = chunk(data, aborted=[(7, 2)])
+    if columns:
+        pytest.importorskip("pyarrow")
+        found = some.columns()
+        assert found is not None
+        assert found.offset.tolist() == [0, 1]
+    else:
+        assert offsets(some) == [0, 1]
+    for _ in range(2):
+        with pytest.raises(RecordError, match="records.key"):
+            some.columns() if columns else offsets(some)
+    assert some.position == 3
 
 
 @pytest.mark.parametrize("limits", [[333], [1], [63, 64, 65], [1, 500, 7], [40, 3]])

@@ -72,6 +72,18 @@ def test_only_an_abort_marker_ends_an_aborted_transaction() -> None:
     assert [[one.key for one in some] for some in found] == [[], [b"b"]]
 
 
+@pytest.mark.parametrize("key", [None, b"\0\0", b"\xff\xff\0\0"])
+def test_a_marker_that_cannot_be_read_is_not_taken_for_a_commit(key: bytes | None) -> None:
+    """What its producer wrote next was left out, as if it were aborted, too."""
+    told: dict[str, Any] = {"producer_id": 1, "is_transactional": True}
+    before, after = (encode_batch([Record(at, NOW, None, b"v")], **told) for at in (0, 2))
+    data = before + encode_batch([Record(1, NOW, key, b"")], is_control=True, **told) + after
+    with pytest.raises(RecordError, match=rf"field records.key at offset {len(before) + 61}: ") as raised:
+        rows(data, aborted=[(1, 0)])
+    assert raised.value.detail.endswith(f"not {key!r}")
+    assert [row.offset for row in rows(data)] == [0, 2]
+
+
 def test_offsets_beyond_int64_are_refused() -> None:
     last = (1 << 63) - 1
     fits = bytearray(encode_batch([Record(0, NOW, None, b""), Record(1, NOW, None, b"")]))

@@ -34,22 +34,21 @@ def parse(child: PartitionConsumer, block: PartitionData) -> tuple[list[Record],
     data = block.records or b""
     if not data and block.preferred_read_replica == -1:
         return [], None
+    open_at = block.aborted_transactions or ()
+    aborted = AbortedTransactions([(one.producer_id, one.first_offset) for one in open_at])
     try:
-        found = [(batch, batch.records()) for batch in batches(data)]
+        found = [(batch, batch.records(), aborted.skips(batch)) for batch in batches(data)]
     except RecordError as error:
         return [], Trouble("sarama.PacketDecodingError", str(error))
     if block.preferred_read_replica != -1:
         child.prefer(block.preferred_read_replica)
-    if not any(records for _, records in found):
-        _nothing(child, block, [batch for batch, _ in found], data)
+    if not any(records for _, records, _ in found):
+        _nothing(child, block, [batch for batch, _, _ in found], data)
         return [], None
     child.fetch_size = child.client.settings.fetch_default
     child.high_watermark = block.high_watermark
-    open_at = block.aborted_transactions or ()
-    aborted = AbortedTransactions([(one.producer_id, one.first_offset) for one in open_at])
     messages: list[Record] = []
-    for batch, written in found:
-        skips = aborted.skips(batch)
+    for batch, written, skips in found:
         records = _wanted(child, written)
         committed = child.client.settings.consumer_isolation == 0 or not skips
         if committed and not batch.is_control:
