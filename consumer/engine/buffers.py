@@ -6,8 +6,9 @@ Rules that hold here:
   behind its last offset, and so do control batches and aborted transactions, which are never handed out.
 * The first batch may begin before the position; those records are skipped.
 * A broken batch raises RecordError each time it is reached, after what is before it was handed out. So does
-  one at the last offset that int64 has: no position can be behind it.
-* No record moves the position behind the end that the headers tell, whatever offset it says that it has.
+  one that doesn't begin behind the last offset of the one before it, as each in a log does, a record outside
+  of its batch, and a batch at the last offset that int64 has: what they hold would come again, or the
+  position go back, or be behind all offsets. Java believes them.
 * Many records are decoded as columns and made into objects a poll's worth at a time, which is twice as fast
   as record by record; few, and broken ones, batch by batch. Both hand out the same.
 """
@@ -21,7 +22,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from kproto.errors import IllegalState, MissingExtra, RecordError
-from kproto.records import AbortedTransactions, Batch, batches
+from kproto.records import AbortedTransactions, Batch, Record, batches
 from kproto.records.batch import HEADER_SIZE, INT64_MAX, OVERHEAD, Data
 from kproto.records.reading import has_many_records
 
@@ -42,8 +43,7 @@ AHEAD = 64
 TOGETHER = 4 << 20
 """Bytes from which on chunks of one answer are decoded without the next: the first record waits for all."""
 
-_SIZE = struct.Struct(">i").unpack_from
-_START = struct.Struct(">qii").unpack_from
+_HEAD = struct.Struct(">qiib6xi").unpack_from  # base offset, size, leader epoch, magic, last offset's delta
 
 
 @cache
@@ -57,7 +57,8 @@ def _columns() -> Any:
 
 
 class Chunk:
-    """What one fetch returned for one partition. Raises RecordError when it holds no complete batch.
+    """What one fetch returned for one partition. Raises RecordError when it holds no complete batch, or none
+    that reaches the position before one that is out of order.
 
     `position` is the offset of the next record to hand out, `end` where the next fetch goes on.
     """
@@ -76,6 +77,7 @@ class Chunk:
         "_mates",
         "_most",
         "_rows",
+        "_torn",
         "_transactions",
         "data",
         "end",
@@ -99,8 +101,10 @@ class Chunk:
         self._mates: list[Chunk] = [] if mates is None else mates
         self._lent = False
         self.position = position
-        stop, self.end, self.leader_epoch = _end_of(data)
-        self.data = data[:stop]
+        self.end, self.leader_epoch, self._torn = _end_of(data)
+        if self._torn is not None and self.end <= position:
+            raise self._torn
+        self.data = data if self._torn is None else data[: self._torn.offset]
         # None: read_uncommitted, nothing is filtered.
         self._aborted = aborted or ()
         self._check = check_crcs
@@ -119,20 +123,22 @@ class Chunk:
 
     @property
     def exhausted(self) -> bool:
-        return self.position >= self.end
-
-    def _reach(self, offset: int) -> None:
-        self.position = max(self.position, min(offset, self.end))
+        return self.position >= self.end and self._torn is None
 
     # ---- rows
 
     def rows(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
         """The next records, at most `limit`; moves `position` behind them."""
+        self._look_at_end()
         if self._columns is None and self._batches is None:
             self._begin()
         if self._columns is not None:
             return self._from_columns(self._columns, topic, partition, limit)
         return self._from_batches(topic, partition, limit)
+
+    def _look_at_end(self) -> None:
+        if self._torn is not None and self.position >= self.end:
+            raise self._torn
 
     def holds(self, limit: int) -> bool:
         """Whether more than `limit` records are decoded already."""
@@ -160,6 +166,24 @@ class Chunk:
     def _all(self) -> Iterator[Batch]:
         return batches(self.data, check_crc=self._check, max_decompressed=self._most)
 
+    def _records(self, batch: Batch) -> list[Record]:
+        """Those of the batch; raises RecordError, also where one lies outside of it, or they go back."""
+        found, before = batch.records(self._most), batch.base_offset - 1
+        for one in found:
+            if not before < one.offset <= batch.last_offset:
+                detail = (
+                    f"a record at offset {one.offset} comes after {before}, and the batch ends with "
+                    f"{batch.last_offset}"
+                )
+                raise RecordError("RecordBatch", batch.magic, "records.offsetDelta", batch.start, detail)
+            before = one.offset
+        return found
+
+    def _in_order(self, found: Columns) -> bool:
+        """Whether no record of these columns lies outside of the batches, and none goes back."""
+        offset = found.offset
+        return not len(offset) or bool(offset[-1] < self.end and (offset[1:] > offset[:-1]).all())
+
     def _read(self, data: Data, *, lent: bool = False, most: int | None = None) -> Columns:
         """What is left of `data` as columns."""
         found: Columns = _columns().columns(
@@ -171,6 +195,9 @@ class Chunk:
             lent=lent,
             most=AT_ONCE if most is None else most,
         )
+        if not self._in_order(found):
+            found.give_back()
+            raise RecordError("RecordBatch", 2, "records.offsetDelta", 0, "offsets must grow")
         return found
 
     def _together(self, *, lent: bool) -> bool:
@@ -190,8 +217,12 @@ class Chunk:
             _ = found.headers_between(0, 0)
         except (RecordError, IllegalState):
             return False  # compressed, or broken: each for itself
-        for index, mate in enumerate(mates):
-            mate._columns, mate._lent, mate._at = found.part(index), lent, 0
+        each = [found.part(index) for index in range(len(mates))]
+        if not all(mate._in_order(part) for mate, part in zip(mates, each, strict=True)):
+            found.give_back()
+            return False
+        for mate, part in zip(mates, each, strict=True):
+            mate._columns, mate._lent, mate._at = part, lent, 0
         return True
 
     def _from_columns(self, columns: Columns, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
@@ -206,12 +237,12 @@ class Chunk:
             found = self._ahead[start - self._ahead_from : stop - self._ahead_from]
         self._at = stop
         if stop == len(columns):
-            self._reach(self.end)
+            self.position = max(self.position, self.end)
             self._ahead = []
             columns.give_back()
             self._leave()
         elif found:
-            self._reach(found[-1].offset + 1)
+            self.position = found[-1].offset + 1
         return found
 
     def _from_batches(self, topic: str, partition: int, limit: int) -> list[ConsumerRecord]:
@@ -223,10 +254,10 @@ class Chunk:
                 found += self._rows[self._at : self._at + take]
                 self._at += take
                 if take < rest:
-                    self._reach(found[-1].offset + 1)
+                    self.position = found[-1].offset + 1
                     break
             if self._batch is not None:
-                self._reach(self._batch.last_offset + 1)
+                self.position = max(self.position, self._batch.last_offset + 1)
                 self._batch = None
             self._rows, self._at = [], 0
             try:
@@ -234,12 +265,12 @@ class Chunk:
                     raise self._error
                 batch = self._next()
                 if batch is None:
-                    self._reach(self.end)
+                    self.position = max(self.position, self.end)
                     break
                 kind, start = batch.timestamp_type, self.position
                 self._rows = [
                     ConsumerRecord(topic, partition, r.offset, r.timestamp, kind, r.key, r.value, r.headers)
-                    for r in batch.records(self._most)
+                    for r in self._records(batch)
                     if r.offset >= start
                 ]
             except RecordError as error:
@@ -257,7 +288,7 @@ class Chunk:
             hidden = self._transactions.skips(batch)
             if not hidden and not batch.is_control and batch.last_offset >= self.position:
                 return batch
-            self._reach(batch.last_offset + 1)
+            self.position = max(self.position, batch.last_offset + 1)
         return None
 
     def fold(self) -> None:
@@ -272,6 +303,7 @@ class Chunk:
     def columns(self) -> Columns | None:
         """All that is left, as columns; None when nothing of it may be seen. Uses the chunk up, or where that
         would take too much memory at once, its next batch."""
+        self._look_at_end()
         data, end = self.data, self.end
         self._ahead = []
         if self._columns is not None and self._lent:
@@ -285,14 +317,14 @@ class Chunk:
             else:
                 found, self._columns = self._columns.slice(self._at, len(self._columns)), None
         except IllegalState:
-            data, end = self._sound_part(first=True)
+            data, end, _ = self._sound_part(first=True)
             found = self._read(data, most=_columns().MOST)
-        except RecordError:
-            data, end = self._sound_part()
+        except RecordError as error:
+            data, end, why = self._sound_part()
             if end <= self.position:
-                raise
+                raise why or error
             found = self._read(data)
-        self._reach(end)
+        self.position = max(self.position, end)
         self._rows = []
         if self.exhausted:
             self._leave()
@@ -303,22 +335,22 @@ class Chunk:
         if self in self._mates:
             self._mates.remove(self)
 
-    def _sound_part(self, *, first: bool = False) -> tuple[Data, int]:
-        """The data before the first broken batch, and the offset behind it; or only up to the end of the
-        first batch that reaches the position."""
-        stop, end = 0, self.position
+    def _sound_part(self, *, first: bool = False) -> tuple[Data, int, RecordError | None]:
+        """The data before the first broken batch, the offset behind it, and what is wrong; or only up to the
+        end of the first batch that reaches the position."""
+        stop, end, why = 0, self.position, None
         transactions = AbortedTransactions(self._aborted)
         try:
             for batch in self._all():
                 if not first:
                     transactions.skips(batch)
-                    batch.records(self._most)
+                    self._records(batch)
                 stop, end = batch.end, batch.last_offset + 1
                 if first and end > self.position:
                     break
-        except RecordError:
-            pass
-        return self.data[:stop], end
+        except RecordError as error:
+            why = error
+        return self.data[:stop], end, why
 
 
 def _made(columns: Columns, topic: str, partition: int, start: int, stop: int) -> list[ConsumerRecord]:
@@ -349,34 +381,42 @@ def _kind_names() -> dict[int, str]:
     return {number: name for name, number in TIMESTAMP_TYPES.items()}
 
 
-def _end_of(data: Data) -> tuple[int, int, int]:
-    """(where what can be read ends, the offset behind its last complete batch, that one's leader epoch), from
-    the headers alone."""
-    at = place = -1
+def _end_of(data: Data) -> tuple[int, int, RecordError | None]:
+    """(offset behind the last complete batch, its leader epoch, None), from the headers alone; the last one
+    before a batch whose offsets can't be, and the error of that."""
     stop, end = 0, len(data)
-    while end - stop >= HEADER_SIZE and data[stop + 16] == 2:
-        at, size = stop, _SIZE(data, stop + 8)[0]
-        stop = at + OVERHEAD + size
-        if size < HEADER_SIZE - OVERHEAD or stop > end:
+    last, leader_epoch = -INT64_MAX - 2, -1
+    while end - stop >= HEADER_SIZE:
+        base, size, epoch, magic, delta = _HEAD(data, stop)
+        behind = stop + OVERHEAD + size
+        if magic != 2:
+            return _end_of_strange(data)
+        if size < HEADER_SIZE - OVERHEAD or behind > end:
             break
-        place = at
-    if place >= 0 and (at != place or end - stop < OVERHEAD):
-        base, _, epoch = _START(data, place)
-        (delta,) = _SIZE(data, place + 23)
-        if delta >= 0 and base + delta < INT64_MAX:
-            return end, base + delta + 1, epoch
-    return _end_of_strange(data)
+        if delta < 0 or base <= last or base + delta >= INT64_MAX:
+            return _end_of_strange(data)
+        last, leader_epoch, stop = base + delta, epoch, behind
+    else:
+        if end - stop >= OVERHEAD:
+            return _end_of_strange(data)
+    return (last + 1, leader_epoch, None) if stop else _end_of_strange(data)
 
 
-def _end_of_strange(data: Data) -> tuple[int, int, int]:
+def _end_of_strange(data: Data) -> tuple[int, int, RecordError | None]:
     """The same of old messages, and of what is broken or not there."""
-    stop, last = len(data), None
+    last: Batch | None = None
     try:
         for batch in batches(data, check_crc=False):
+            detail = ""
             if batch.last_offset == INT64_MAX:
-                stop = batch.start
                 detail = f"no offset is behind {INT64_MAX}"
-                raise RecordError("RecordBatch", batch.magic, "baseOffset", stop, detail)
+            elif last is not None and batch.base_offset <= last.last_offset:
+                detail = f"a batch that begins with {batch.base_offset} comes after {last.last_offset}; offsets must grow"
+            if detail:
+                torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
+                if last is None:
+                    raise torn
+                return last.last_offset + 1, last.partition_leader_epoch, torn
             last = batch
     except RecordError:
         if last is None:
@@ -384,4 +424,4 @@ def _end_of_strange(data: Data) -> tuple[int, int, int]:
     if last is None:
         detail = f"{len(data)} bytes hold no complete batch: raise max_partition_fetch_bytes"
         raise RecordError("RecordBatch", -1, "size", 0, detail)
-    return stop, last.last_offset + 1, last.partition_leader_epoch
+    return last.last_offset + 1, last.partition_leader_epoch, None
