@@ -19,7 +19,7 @@ from .answers import METADATA, Do, to_do
 from .backoff import Backoff
 from .connection import Call, How, Prepared
 from .events import Action, Report, Wake
-from .metadata import ClusterView, metadata_request, oddity
+from .metadata import ClusterView, metadata_request, oddity, shared_ids
 from .network import MAIN, Network
 from .positions import Positions
 from .refusals import Gaps, Refusals
@@ -36,6 +36,9 @@ BOOTSTRAP_PATIENCE_MS = 2_000
 
 # How seldom a topic that doesn't exist is asked for in the end; somebody may create it at any time.
 MISSING_MAX_MS = 10_000
+
+
+SHARED = "its id is told of another topic, too"
 
 
 class CommonOptions(Protocol):
@@ -203,7 +206,7 @@ class MetadataKeeper:
         self._single_at: dict[str, int] = {}
         self._leaderless: dict[str, int] = {}
         self._looks: dict[str, int] = {}  # how often in a row looks at it alone told nothing new
-        self._odd: set[str] = set()  # whose partitions were not all told of
+        self._odd: set[str] = set()  # of which something odd was told
         self._whole = True
 
     def watch(self, topics: frozenset[str], everything: bool = False) -> None:
@@ -394,6 +397,7 @@ class MetadataKeeper:
                 self.need()
             else:
                 self._look_later(unsaid, core.backoff.after(self._looks.get(unsaid, 0)))
+        shared = shared_ids(response)
         for topic in response.topics:
             name = topic.name
             if name is None or name not in self.topics:
@@ -401,7 +405,7 @@ class MetadataKeeper:
             code = topic.error_code
             if code == ErrorCode.NONE:
                 self.refusals.pop(name, None)
-                odd = oddity(topic)
+                odd = oddity(topic) or (SHARED if topic.topic_id in shared else "")
                 if odd:
                     core.refused("Metadata", f"topic {name!r}: {odd}", again=name in self._odd)
                     self._odd.add(name)

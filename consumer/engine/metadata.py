@@ -9,6 +9,8 @@ Rules that hold here:
 * A topic that the broker says doesn't exist is kept as an error, not as absent: "not asked yet" and "not
   there" are two things.
 * A topic whose partitions are not those from 0 on is read as far as it is told, and asked for again soon.
+* An id that one answer tells of two topics isn't believed: each keeps the one that it had, or has none and is
+  asked for by its name. Else one would be read as the other, and go on at a position in its log.
 * Nothing is ever guessed: an unknown leader is None.
 """
 
@@ -98,6 +100,7 @@ class ClusterView:
         self.cluster_id = response.cluster_id
         self.controller = response.controller_id if response.controller_id >= 0 else None
         seen: set[str] = set()
+        shared = shared_ids(response)
         for topic in response.topics:
             name = topic.name
             if name is None:
@@ -105,6 +108,8 @@ class ClusterView:
             seen.add(name)
             topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
             old = self.topics.get(name)
+            if topic_id in shared:
+                topic_id = old.id if old is not None else None
             same = old is not None and old.id == topic_id
             view = TopicView(name, topic_id, topic.is_internal, topic.error_code)
             for entry in topic.partitions:
@@ -207,6 +212,13 @@ def oddity(topic: MetadataResponseTopic) -> str:
             twice = index in indexes[:expected]
             return f"partition {index} is there twice" if twice else f"partition {expected} is not there"
     return "it has no partitions"
+
+
+def shared_ids(response: MetadataResponse) -> set[UUID]:
+    """The ids that an answer tells of more than one topic."""
+    named = [(topic.topic_id, topic.name) for topic in response.topics if topic.topic_id != NO_TOPIC_ID]
+    first = dict(reversed(named))
+    return {topic_id for topic_id, name in named if first[topic_id] != name}
 
 
 def _moved(old: PartitionView, new: PartitionView) -> bool:

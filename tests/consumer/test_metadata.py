@@ -79,6 +79,28 @@ def test_epochs_of_another_topic_with_the_same_name_do_not_count() -> None:
     assert known.topic_name(B) == "t"
 
 
+def both(topic_id: UUID, other_id: UUID) -> MetadataResponse:
+    """Of t and u."""
+    made, other = answer(topic_id=topic_id), answer(topic_id=other_id)
+    other.topics[0].name = "u"
+    made.topics += other.topics
+    return made
+
+
+def test_of_an_id_that_two_topics_have_in_one_answer_nothing_is_believed() -> None:
+    ids = [(both(A, A), None, None), (both(A, B), A, B), (both(A, A), A, B), (both(B, B), A, B)]
+    known = view()
+    for told, first, second in ids:
+        known.update(told, 0, version=13, everything=True)
+        assert (known.topic_id("t"), known.topic_id("u")) == (first, second)
+        assert (known.topic_name(A), known.topic_name(B)) == (first and "t", second and "u")
+    known.update(both(B, A), 0, version=13, everything=True)
+    assert (known.topic_id("t"), known.topic_id("u")) == (B, A)
+    made = both(A, B)
+    made.topics *= 2
+    assert view(made).topic_id("t") == A
+
+
 def test_epochs_before_version_9_are_not_believed() -> None:
     known = view(answer(leader=1, epoch=5), answer(leader=2, epoch=4), version=8)
     assert known.leader(tp("t", 0)) == 2

@@ -177,6 +177,38 @@ def test_who_shall_lead_and_is_no_member_says_so_and_joins_again(how: str) -> No
     assert world.run(5_000, until=lambda: len(a.records) >= 4)
 
 
+def u_is_t(found: list[Any]) -> list[Any]:
+    ids = {topic.name: topic.topic_id for topic in found}
+    for topic in found:
+        if topic.name == "u":
+            topic.topic_id = ids.get("t", topic.topic_id)
+    return found
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_topic_is_not_read_as_another_whose_id_it_is_told_to_have(late: bool) -> None:
+    """It went on in its own log where it had come to in the other's, and committed that."""
+    world = Mad(("Metadata", "topics", u_is_t))
+    world.create("u", 1)
+    world.write("t", 0, *(f"t{at}" for at in range(30)))
+    world.write("u", 0, "u0")
+    world.bad = not late
+    a = world.consumer(group_id="g", auto_offset_reset="earliest", metadata_max_age_ms=1_000)
+    a.subscribe("t", "u")
+    world.run(3_000)
+    world.bad = True
+    world.run(3_000)
+    world.write("u", 0, *(f"u{at}" for at in range(1, 50)))
+    world.run(5_000)
+    assert any("its id is told of another topic, too" in why for why in refusals(a))
+    world.bad = False
+    world.run(3_000)
+    for topic, count in (("t", 30), ("u", 50)):
+        found = [(record.value or b"").decode() for record in a.records if record.topic == topic]
+        assert found == [f"{topic}{at}" for at in range(count)]
+    assert [change.offset for change in a.heard("reset")] == [0, 0, 0]
+
+
 def far_away(data: Any) -> bytes:
     return encode_batch([Record(1_000, 0, None, b"x")])
 
