@@ -41,7 +41,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     DescribeGroups after its first heartbeat whether that gives each partition to somebody, else for a
     rebalance. So it does where brokers don't tell it that it leads (JoinGroup below v9). Java takes what it
     sees then for what the plan was made with, and before such brokers watches no more: what came meanwhile,
-    or comes later, is read by nobody until the next rebalance."""
+    or comes later, is read by nobody until the next rebalance. A leader that isn't static has inherited none,
+    and plans, whatever it is told: Java's doesn't then, and nobody has anything."""
 
 
 JAVA = Policy()

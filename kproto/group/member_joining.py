@@ -145,7 +145,8 @@ def joined(member: Member, answer: JoinGroupResponse, now: int, out: Out) -> Non
         return
     untold = _leads_untold(member, answer)
     leads = untold or answer.leader == answer.member_id
-    skips = untold or answer.skip_assignment
+    static = member.config.group_instance_id is not None
+    skips = untold or (answer.skip_assignment and (static or not member.config.policy.check_inherited_plan))
     if leads and not skips and all(m.member_id != answer.member_id for m in answer.members):
         detail = f"this member shall lead, and is none of the {len(answer.members)} members in the answer"
         fail(member, BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "JoinGroup", detail), JAVA_OTHER, out)

@@ -176,6 +176,15 @@ def test_a_static_leader_that_comes_back_sends_no_plan_but_watches() -> None:
     assert solo.reasons[-1] == CHANGED
 
 
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_leader_that_is_not_static_has_no_plan_that_it_could_lead_on_by(ours: bool) -> None:
+    """Told to skip the assignment, Java's does: the group is stable, and nobody has a partition."""
+    solo = Solo(policy=Policy(check_inherited_plan=ours)).joining()
+    solo.answer_join(members={"me": wants("t")}, skip=True, generation=3)
+    planned = [one.member_id for one in solo.request(SyncGroupRequest).assignments]
+    assert planned == (["me"] if ours else [])
+
+
 CHECKS: dict[str, Any] = {"group_instance_id": "i", "policy": Policy(check_inherited_plan=True)}
 FORMER = "i-c56a4180-65aa-42ec-a945-5fd21dec0538"
 
