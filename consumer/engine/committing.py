@@ -217,7 +217,7 @@ class Committer:
 
     def lost(self, state: PartitionState) -> None:
         """A partition went to somebody else before it was committed."""
-        if state.known and state.position != state.committed and state.handed_out:
+        if state.known and state.handed_out and not state.has_committed(state.position):
             self._lost[state.partition] = (state.position, state.committed)
 
     def _enqueue(
@@ -249,6 +249,9 @@ class Committer:
         )
         if only_as is None:
             self._queue.append(commit)
+            for partition, (offset, _, _) in offsets.items():
+                if (state := positions.get(partition)) is not None:
+                    state.asked_for(offset, commit)
         else:
             self._queue.appendleft(commit)  # the others wait for the generation that comes after it
         self._asked += 1
@@ -396,7 +399,7 @@ class Committer:
             state = core.partitions.get(partition)
             same = state is not None and commit.held.get(partition, state) is state
             if codes.get(partition) == ErrorCode.NONE and state is not None and same:
-                state.committed_at(offset)
+                state.committed_at(offset, commit)
                 if isinstance(state.error, NoOffsetForPartition):
                     state.find_committed()  # it has one now
         bad = {partition: code for partition, code in codes.items() if code}

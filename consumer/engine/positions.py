@@ -5,6 +5,9 @@ Rules that hold here:
 * `position` is the offset of the next record to hand out; `fetch_offset` runs ahead of it by what is
   buffered. `processed` is the position at the last poll: what an automatic commit may say, because the
   application came back for more.
+* What the group has is known where every commit that was asked for is answered. One that isn't (queued, on
+  its way, given up in time) may still change it: until a later one is acknowledged there is something to
+  commit, whatever was acknowledged before.
 * Every seek, reset or new assignment gives the partition a new `epoch`, which no partition ever had; an
   answer that was asked for in an earlier epoch is ignored. So the last seek wins over whatever is under way
   (I8).
@@ -59,6 +62,7 @@ class PartitionState:
     __slots__ = (
         "_home",
         "announced",
+        "asked",
         "asking",
         "beside",
         "chunks",
@@ -100,7 +104,8 @@ class PartitionState:
         self.validated: int | None = None  # the leader's epoch that the position was checked against
         self.fetch_offset = 0
         self.handed_out = False  # some records from where it started
-        self.committed: int | None = None
+        self.committed: int | None = None  # as the group said last
+        self.asked: object | None = None  # the last commit that may change that, until it is answered
         self.reset: Reset | None = None
         self.resets = 0  # in a row, because it was out of range, and one piece was fetched in between at most
         self.unsaved = False
@@ -255,9 +260,23 @@ class PartitionState:
         self.processed = processed if processed is None else min(processed, offset)
         self._home.processed(self)
 
-    def committed_at(self, offset: int) -> None:
+    def asked_for(self, offset: int, by: object) -> None:
+        """A commit of this offset is on its way: what the group has is uncertain until `by` is answered."""
+        if self.asked is not None or self.committed != offset:
+            self.asked = by
+            if self.processed == self.committed:  # else it is among what there is to commit
+                self._home.processed(self)
+
+    def committed_at(self, offset: int, by: object | None = None) -> None:
+        """The group has this offset; and keeps it, if nothing was asked for behind `by`."""
         self.committed = offset
+        if self.asked is by:
+            self.asked = None
         self._home.processed(self)
+
+    def has_committed(self, offset: int | None) -> bool:
+        """Whether the group certainly has this offset."""
+        return self.asked is None and self.committed == offset
 
     # ---- to look at
 
@@ -267,8 +286,8 @@ class PartitionState:
 
     @property
     def to_commit(self) -> bool:
-        """Something was processed that isn't committed."""
-        return self.known and self.processed is not None and self.processed != self.committed
+        """Something was processed that isn't committed, or not certainly."""
+        return self.known and self.processed is not None and not self.has_committed(self.processed)
 
     @property
     def fetchable(self) -> bool:

@@ -160,6 +160,81 @@ def test_after_the_loss_was_told_commits_are_good_again() -> None:
     assert world.committed("g", tp("t", 0)) == 10
 
 
+@pytest.mark.parametrize("timeout_ms", [None, 1], ids=["open", "given up"])
+@pytest.mark.parametrize("queued", [0, 1, 3])
+def test_the_last_commit_wins_also_where_it_says_what_was_committed_before_the_open_ones(
+    timeout_ms: int | None, queued: int
+) -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world)
+    a.pause_polling()
+    a.commit()
+    world.run(100)
+    others = [a.commit({tp("t", 0): 3}, timeout_ms=timeout_ms)]
+    others += [a.commit({tp("t", 0): 4 + number}) for number in range(queued)]
+    world.run(2)
+    assert (others[0] in a.done) is (timeout_ms is not None)
+    token = a.commit()
+    assert token not in a.done
+    world.run(1000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+    before = len(world.asked(a, OffsetCommitRequest))
+    again = a.commit()
+    world.run(1000)
+    assert a.done[again] == (None, None)
+    assert len(world.asked(a, OffsetCommitRequest)) == before  # it is certain now: nothing is asked
+
+
+def test_an_answer_says_nothing_of_the_commit_behind_it() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world)
+    a.pause_polling()
+    for offset in (10, 5):
+        a.commit({tp("t", 0): offset})
+    world.run(42)  # the first is answered
+    token = a.commit()
+    world.run(1000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+def test_close_commits_what_was_processed_behind_an_open_commit_of_something_else() -> None:
+    world = World({"t": 1}, latency=(20, 20))
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world, **AUTO)
+    a.commit()
+    world.run(1000)
+    a.commit({tp("t", 0): 3})
+    a.close()
+    assert world.run(until=lambda: not a.alive)
+    assert world.committed("g", tp("t", 0)) == 10
+
+
+def test_a_loss_while_an_older_offset_may_yet_be_committed_is_told() -> None:
+    world = filled()
+    a = reading(world)
+    a.commit()
+    world.run(100)
+    a.pause_polling()
+
+    def forget(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest):
+            world.cut(client)  # no answer
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        return None
+
+    world.tamper = forget
+    a.commit({tp("t", 0): 3})
+    assert world.run(until=lambda: bool(a.heard("lost")))
+    token = a.commit()
+    world.run(100)
+    assert isinstance(a.done[token][1], CommitFailed)
+
+
 def test_commits_that_are_still_queued_are_finished_by_close() -> None:
     world = filled()
     a = reading(world)
