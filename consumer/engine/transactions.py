@@ -59,6 +59,7 @@ from .transaction_states import CALLS, EDGES, Gated, State, Wish
 # TransactionManager.ADD_PARTITIONS_RETRY_BACKOFF_MS: the transaction before is about to be completed; that
 # takes longer where a partition has no leader.
 SOON_MS: Final = 20
+TAKES_PART: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
 TRANSACTIONAL_ID: Final = 1  # FindCoordinator's type of key
 S = State
 T = TypeVar("T")
@@ -212,7 +213,7 @@ class Transactions:
         self._drop(error)
 
     def _drop(self, error: KprotoError) -> None:
-        """No record of this transaction goes out any more."""
+        """Nothing of this transaction goes out any more."""
         with self._records.guard:
             batches = list(self._records.open)
         for batch in batches:
@@ -235,7 +236,7 @@ class Transactions:
     # ---- for the engine: what is to be asked
 
     def pump(self) -> None:
-        if self.state is S.aborting and self._records.open:
+        if self.state is S.aborting and (self._records.open or self._offsets):
             self._drop(IllegalState(f"the transaction of {self.id!r} was aborted"))
         while self._call is None and self._not_before <= self._core.now:
             todo = self._todo()
@@ -492,6 +493,6 @@ class Transactions:
         elif do is Do.spoil and (self.state is S.open or self.state is S.committing):
             self._stale = True
             self._spoil(error)
-        elif self.state is not S.spoiled:
-            self.lose(error)
+        elif self.state is not S.spoiled and not (do is Do.spoil and request in TAKES_PART):
+            self.lose(error)  # else it is of what was given up meanwhile
         return False

@@ -49,6 +49,10 @@ class Play(Script):
         assert self.call("begin") is None
         assert self.machine.state is State.open
 
+    def run_until(self, request_: type) -> None:
+        """Until it was asked."""
+        assert self.world.run(until=lambda: any(isinstance(one, request_) for one in self.asked))
+
     def numbers(self) -> list[tuple[int, int, bool]]:
         """Epoch, first sequence number and flag of each batch that was sent."""
         return [
@@ -301,6 +305,37 @@ def test_offsets_of_a_member_that_was_replaced_spoil_the_transaction(code: int) 
     assert isinstance(error, BrokerError)
     assert error.code == code
     assert play.call("abort") is None
+
+
+OFFSETS = (GroupMetadata("g", 3, "me", None), {tp("t", 0): (5, None, "note")})
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_offsets_of_a_transaction_that_was_aborted_are_not_the_next_ones(second: bool) -> None:
+    play = Play(second=second)
+    play.begin()
+    play.refusals[TxnOffsetCommitRequest] = [14] * 3
+    play.machine.send_offsets(*OFFSETS)
+    play.producer.tick()
+    play.run_until(TxnOffsetCommitRequest)
+    assert play.call("abort") is None
+    play.kinds()
+    play.begin()
+    play.producer.must_send("t", "a", partition=0)
+    assert play.call("commit") is None
+    assert "TxnOffsetCommit" not in play.kinds()
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_refusal_of_offsets_that_comes_behind_the_abort_costs_nothing(second: bool) -> None:
+    play = Play(second=second)
+    play.begin()
+    play.refusals[TxnOffsetCommitRequest] = [22]
+    play.machine.send_offsets(*OFFSETS)
+    play.producer.tick()
+    play.run_until(TxnOffsetCommitRequest)
+    assert play.call("abort") is None
+    play.begin()
 
 
 def test_a_commit_whose_answer_got_lost_is_asked_again_until_it_is_known() -> None:
