@@ -189,7 +189,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     linger_ms: int = 5  # How long a batch waits for more, unless it is full.
     buffer_memory: int = 32 * 1024 * 1024  # Bytes that may wait in this process; `send` waits for room.
     max_block_ms: int = 60_000  # How long `send` may wait, for room or to know the topic.
-    # From `send` to the end: then the delivery fails. Not below linger_ms + request_timeout_ms.
+    # From `send` (or `send_offsets`) to the end: then it failed. Not below linger_ms + request_timeout_ms.
     delivery_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000  # How long one request may be open.
     max_request_size: int = 1024 * 1024  # Bytes of one request, and of one record.

@@ -123,6 +123,7 @@ TXN_PARTITIONS: Row = {
 TXN_OFFSETS: Row = {
     **TRANSACTION,
     E.REQUEST_TIMED_OUT: Do.find,
+    E.UNKNOWN_TOPIC_OR_PARTITION: Do.spoil,  # as of OffsetCommit; Java's tries for ever
     E.UNKNOWN_MEMBER_ID: Do.spoil,
     E.ILLEGAL_GENERATION: Do.spoil,
     E.FENCED_INSTANCE_ID: Do.spoil,

@@ -6,7 +6,8 @@ Rules that hold here:
   and groups that take part (only before KIP-890's second version: then writing is enough), and the end.
 * Nothing is written outside of a transaction, nor to a partition that isn't part of it yet.
 * A commit is asked for when every record is acknowledged, and every offset. One failure spoils the
-  transaction: it can only be aborted then, and nothing of it goes out any more.
+  transaction: it can only be aborted then, and nothing of it goes out any more. Both have
+  delivery.timeout.ms; only the end itself is asked for until it is known.
 * After an abort, what was sent and not answered may still arrive: the next transaction has another epoch.
 * Who is fenced, or refused for good, is lost: nothing brings this producer back.
 
@@ -23,7 +24,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Final, TypeVar
 
 from kproto.error_codes import ErrorCode, describe
-from kproto.errors import IllegalState, KprotoError
+from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.subscription import TopicPartition
 from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
@@ -106,6 +107,7 @@ class Transactions:
         self._new: set[TopicPartition] = set()
         self._added: set[str] = set()
         self._offsets: dict[GroupMetadata, dict[TopicPartition, tuple[int, int | None, str]]] = {}
+        self._offsets_until: int | None = None  # so long they are tried
         records.gate = self._gate
         fates.given_up = self.given_up
 
@@ -238,11 +240,23 @@ class Transactions:
     def pump(self) -> None:
         if self.state is S.aborting and (self._records.open or self._offsets):
             self._drop(IllegalState(f"the transaction of {self.id!r} was aborted"))
+        self._expire()
         while self._call is None and self._not_before <= self._core.now:
             todo = self._todo()
             if todo is None:
                 return
             todo()
+
+    def _expire(self) -> None:
+        """Offsets have as much time as records; a request that is open then says more."""
+        now, timeout = self._core.now, self._core.options.delivery_timeout_ms
+        if not self._offsets:
+            self._offsets_until = None
+        elif self._offsets_until is None:
+            self._offsets_until = now + timeout
+        elif self._offsets_until <= now and self._call is None:
+            self._stale = self._stale or self.started
+            self._spoil(RequestTimedOut("TxnOffsetCommit", timeout, self.why))
 
     def due(self) -> int | None:
         """When to ask next, if there is something to ask."""
@@ -411,6 +425,7 @@ class Transactions:
                 return
         if not self._mentions("TxnOffsetCommit", asked, answers):
             return
+        self._offsets_until = None
         with self._records.guard:
             left = self._offsets.get(member, {})
             for partition, offset in asked.items():

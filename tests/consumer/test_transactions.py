@@ -12,7 +12,17 @@ from consumer import Producer
 from consumer.engine.transaction_states import CALLS, EDGES, State
 from consumer.options import producer_options
 from consumer.records import GroupMetadata
-from kproto.errors import BrokerError, ConfigError, Fenced, IllegalState, KprotoError, NotAuthorized
+from kproto.errors import (
+    BrokerError,
+    ConfigError,
+    Fenced,
+    IllegalState,
+    KprotoError,
+    NotAuthorized,
+    RequestTimedOut,
+    UnknownTopic,
+)
+from kproto.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kproto.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kproto.messages.end_txn import EndTxnRequest
 from kproto.messages.find_coordinator import FindCoordinatorRequest
@@ -336,6 +346,56 @@ def test_a_refusal_of_offsets_that_comes_behind_the_abort_costs_nothing(second: 
     play.run_until(TxnOffsetCommitRequest)
     assert play.call("abort") is None
     play.begin()
+
+
+def test_offsets_of_a_topic_that_is_gone_spoil_the_transaction_and_not_the_producer() -> None:
+    play = Play()
+    play.begin()
+    play.refusals[TxnOffsetCommitRequest] = [3]
+    play.machine.send_offsets(*OFFSETS)
+    assert isinstance(play.call("commit"), UnknownTopic)
+    assert play.call("abort") is None
+    play.begin()
+    assert play.call("commit") is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "second"),
+    [
+        (AddOffsetsToTxnRequest, False),
+        (FindCoordinatorRequest, False),
+        (FindCoordinatorRequest, True),
+        (TxnOffsetCommitRequest, False),
+        (TxnOffsetCommitRequest, True),
+    ],
+)
+def test_offsets_have_as_much_time_as_records(request_: type, second: bool) -> None:
+    """They were tried for ever, and the transaction could neither be committed nor aborted."""
+    play = Play(second=second, request_timeout_ms=500, delivery_timeout_ms=2000)
+    play.begin()
+    play.refusals[request_] = [14] * 1000
+    play.machine.send_offsets(*OFFSETS)
+    begun = play.world.now
+    error = play.call("commit")
+    assert isinstance(error, RequestTimedOut)
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in str(error)
+    assert 2000 <= play.world.now - begun <= 3500
+    play.refusals.clear()
+    assert play.call("abort") is None
+    play.kinds()
+    play.begin()
+    assert play.call("commit") is None
+    assert play.kinds() == []
+
+
+def test_offsets_that_may_yet_arrive_are_not_the_next_transactions() -> None:
+    play = Play(delivery_timeout_ms=2000, request_timeout_ms=500)
+    play.begin()
+    play.refusals[TxnOffsetCommitRequest] = [14] * 1000
+    play.machine.send_offsets(*OFFSETS)
+    assert play.call("commit") is not None
+    assert play.call("abort") is None
+    assert play.kinds()[-2:] == ["EndTxn", "InitProducerId"]  # another epoch
 
 
 def test_a_commit_whose_answer_got_lost_is_asked_again_until_it_is_known() -> None:
