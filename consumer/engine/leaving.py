@@ -140,13 +140,15 @@ class Leaving:
         core = self._core
         assert self.close_at is not None
         self.close_at = min(self.close_at, core.now + SESSIONS_CLOSE_MS)
-        self._tell_uncommitted()
+        self._end_commits()
         core.partitions.clear()
         self._fetcher.close(self._end, max(1, self.close_at - core.now))
 
-    def _tell_uncommitted(self) -> None:
-        """Time is over, and what was processed was not even sent: a callback took it, or there was none."""
+    def _end_commits(self) -> None:
+        """Time is over: for commits that are under way, and for what was processed and not even sent, as a
+        callback took it, or there was none. Before the partitions go, as nobody else has taken them."""
         core = self._core
+        self._committer.close()
         left = core.partitions.to_commit() if core.options.enable_auto_commit else {}
         if left and self._closing is not None and not self._group.saving and not self._group.uncommitted:
             why = "the consumer was closed before this was sent"
@@ -162,8 +164,7 @@ class Leaving:
         self.closed = True
         self.close_at = None
         core = self._core
-        self._committer.close()
-        self._tell_uncommitted()
+        self._end_commits()
         core.partitions.clear()
         self._runner.end(IllegalState("this consumer was closed meanwhile"))
         core.report("closed")

@@ -277,6 +277,27 @@ def test_a_last_commit_that_gets_no_answer_is_told_by_close() -> None:
     assert isinstance(a.done[token][1], (RequestTimedOut, IllegalState))
 
 
+@pytest.mark.parametrize("down", [True, False], ids=["down", "silent"])
+def test_without_a_broker_close_says_that_it_was_not_committed_and_not_that_somebody_took_it(
+    down: bool,
+) -> None:
+    world = filled()
+    a, b = reading(world, **AUTO), reading(world, **{**GROUP, "group_id": "h"})
+    if down:
+        world.down = True
+        world.cut(a)
+        world.cut(b)
+    else:
+        world.fault("stall")
+    asked = b.commit()
+    tokens = [a.close(timeout_ms=2000), b.close(timeout_ms=2000)]
+    assert world.run(5000, until=lambda: not a.alive and not b.alive)
+    for error in (a.done[tokens[0]][1], b.done[asked][1]):
+        assert isinstance(error, IllegalState)
+        assert "was closed before this was committed" in str(error)
+    assert b.done[tokens[1]] == (None, None)
+
+
 def test_a_last_commit_that_is_overtaken_by_a_loss_is_told_by_the_callback() -> None:
     world = filled()
     a = reading(world, **AUTO)
