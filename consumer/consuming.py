@@ -36,7 +36,7 @@ class ConsumerCalls(Polling):
     """The methods of `Consumer` and `AsyncConsumer`."""
 
     def __init__(self, bootstrap_servers: str | Iterable[str], config: ConsumerConfig) -> None:
-        self._closing = False
+        self._closer: object = None
         super().__init__(bootstrap_servers, config)
 
     def _about(self) -> list[str]:
@@ -322,37 +322,48 @@ class ConsumerCalls(Polling):
 
         `leave=False` keeps the membership: the group waits for the session timeout before it rebalances.
         Closes in any case; then raises the first thing that went wrong: a commit that failed, a callback.
+        A second call waits until the first has done that; RequestTimedOut when its own time is over before.
         From another thread (or task) than the one that polls it may be called, too: that poll then raises
         IllegalState, and what it returned last is not committed.
         """
         await self._close(leave, timeout, processed=self._mine())
 
     async def _close(self, leave: bool, timeout: float, *, processed: bool) -> None:
-        deadline = now() + int(timeout * 1000)
-        if self._finished or self._forked:  # a child takes no lock of its parent's
-            return
-        with self._locked():
-            first, self._closing = not self._closing, True
-        if not first:  # somebody else does it
-            while not self._finished and await self._wait(self._changes, deadline):
-                pass
-        if self._finished:
-            return
+        limit = int(timeout * 1000)
+        deadline = now() + limit
+        mine = False  # and not somebody else's, who is at it
         failures: list[Exception] = []
         try:
+            while not mine:
+                seen = self._changes
+                if self._finished or self._forked:  # a child takes no lock of its parent's
+                    return
+                with self._locked():
+                    if self._closer is None:
+                        mine, self._closer = True, self._me()
+                        continue
+                if self._closer == self._me():  # which a signal handler interrupted
+                    return
+                if not await self._wait(seen, deadline):
+                    raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
             if self._crash is None:
                 await self._breathe()
                 gave_back = self._give_back(also_last=not processed)
                 future = self._future()
-                self._do(ev.Close(future, leave, int(timeout * 1000), processed or gave_back))
+                self._do(ev.Close(future, leave, limit, processed or gave_back))
                 failures += await self._serve_until(future, deadline + 100)
                 try:
                     await self._called_back(deadline)
                 except Exception as error:
                     failures.insert(0, error)
         finally:
-            self._end(deadline)
-            self._tell()
+            if mine:
+                try:
+                    self._end(deadline)
+                    self._tell()
+                finally:  # where Ctrl-C came again, the next one who closes goes on
+                    self._closer = None
+                    self._change()
         _raise_first(failures)
 
     @serves

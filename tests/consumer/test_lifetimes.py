@@ -7,6 +7,7 @@ import contextlib
 import copy
 import gc
 import logging
+import math
 import os
 import pickle
 import signal
@@ -30,6 +31,7 @@ from consumer import (
     Delivery,
     PartitionConsumers,
     Producer,
+    RebalanceListener,
     TopicPartition,
 )
 from consumer.clock import now
@@ -39,6 +41,7 @@ from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor
 from kproto.messages.describe_groups import DescribeGroupsRequest
 from tests.consumer.handlers import Notes
+from tests.consumer.test_transactions_end import ctrl_c
 
 P0 = TopicPartition("t", 0)
 GROUP: dict[str, Any] = {
@@ -607,6 +610,72 @@ def test_two_threads_may_close_and_both_come_back_when_it_is_closed(broker: str)
     assert not consumer._thread.is_alive()
     with Cluster(broker) as cluster:
         assert cluster.committed_offsets("g")[P0].offset >= 0  # type: ignore[union-attr]
+
+
+def test_a_second_close_whose_time_is_over_leaves_the_first_its_own() -> None:
+    with running(topics={"t": 1}, settings={"group.initial.rebalance.delay.ms": "0"}) as server:
+        with Producer(server.bootstrap) as producer:
+            producer.send("t", b"x")
+        consumer = Consumer(server.bootstrap, **GROUP)
+        consumer.subscribe("t")
+        until(lambda: bool(consumer.poll(1)))
+        server.slow(math.inf)
+        told: list[Exception | None] = []
+
+        def close() -> None:
+            try:
+                consumer.close(timeout=60)
+                told.append(None)
+            except Exception as error:
+                told.append(error)
+
+        first = threading.Thread(target=close)
+        first.start()
+        until(lambda: consumer._closer is not None)
+        with pytest.raises(RequestTimedOut, match=r"another close\(\) is under way, and goes on"):
+            consumer.close(timeout=0.1)
+        assert not told
+        server.slow(0)
+        first.join(30)
+        assert told == [None]
+        with Cluster(server.bootstrap) as cluster:
+            assert cluster.committed_offsets("g")[TopicPartition("t", 0)].offset == 1  # type: ignore[union-attr]
+        consumer.close()
+
+
+def test_a_second_task_whose_time_to_close_is_over_leaves_the_first_its_own(broker: str) -> None:
+    async def main() -> None:
+        consumer = AsyncConsumer(broker, **GROUP)
+        goes_on = asyncio.Event()
+
+        class Listener(RebalanceListener):
+            async def revoked(self, partitions: Any) -> None:
+                await goes_on.wait()
+
+        consumer.subscribe("t", Listener())
+        assert await consumer.poll(10)
+        first = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        with pytest.raises(RequestTimedOut, match="goes on"):
+            await consumer.close(timeout=0.1)
+        assert not first.done()
+        goes_on.set()
+        await first
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_ctrl_c_anywhere_in_a_close_leaves_it_to_the_next_one(broker: str) -> None:
+    for moment in range(1, 100, 3):
+        consumer = Consumer(broker, **GROUP)
+        consumer.assign({P0: 0})
+        with contextlib.suppress(KeyboardInterrupt), ctrl_c(moment):
+            consumer.close()
+        at = time.monotonic()
+        consumer.close()
+        assert time.monotonic() - at < 10
+        assert not consumer._thread.is_alive()
 
 
 @pytest.fixture
