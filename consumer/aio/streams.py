@@ -31,7 +31,7 @@ from ..engine.transport import (
     Shut,
     Write,
 )
-from ..resolving import PATIENCE, Failures, Place, in_order, reason
+from ..resolving import PATIENCE, Failures, Found, Place, Resolver, reason
 from ..security.failures import CLOSED, NoToken, TlsFailed
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ NOW = getattr(socket, "MSG_DONTWAIT", 0)
 """Where there is no such thing the transport may have a read under way."""
 
 _ERRORS = (OSError, ValueError, OverflowError, RuntimeError)
-"""What opening a connection may raise: no file, a name or port that is none, no thread to ask."""
+"""What opening a connection may raise: no file, an address or port that is none."""
 
 
 class _Protocol(asyncio.BufferedProtocol):
@@ -185,6 +185,9 @@ class Streams:
         self._transports: dict[int, tuple[asyncio.Transport, _Protocol]] = {}
         self._opening: dict[int, asyncio.Task[None]] = {}
         self._failures = Failures()
+        self._resolver = Resolver(self._found_more)
+        self._asked: dict[int, asyncio.Future[Found]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None  # since it was first asked
         self._room: memoryview | None = None
         # What asks for a token, for all connections that want one.
         self._asking: asyncio.Task[Token] | None = None
@@ -214,13 +217,16 @@ class Streams:
         self._tell(event)
 
     async def _open(self, key: int, host: str, port: int, tls: Tls | None) -> None:
-        try:
-            answer = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except _ERRORS as error:
-            self._failed(key, reason(error))
-            return
-        places = self._failures.last((host, port), in_order(answer))
-        why = "the name has no address"
+        self._loop = asyncio.get_running_loop()
+        found = self._resolver.ask(key, host, port)
+        if found is None:
+            self._asked[key] = self._loop.create_future()
+            try:
+                found = await self._asked[key]
+            finally:
+                del self._asked[key]
+        places = self._failures.last((host, port), found.places)
+        why = found.why or "the name has no address"
         while places:
             place = places.pop(0)
             try:
@@ -241,6 +247,18 @@ class Streams:
                 return
             self._failures.failed((host, port), place)
         self._failed(key, why)
+
+    def _found_more(self) -> None:
+        """In the resolver's thread; the loop's own threads end with the main thread, and it may go on."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # it is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._hand_found)
+
+    def _hand_found(self) -> None:
+        for found in self._resolver.take():
+            waiter = self._asked.get(found.key)
+            if waiter is not None and not waiter.done():  # else it was shut meanwhile
+                waiter.set_result(found)
 
     def _begin(self, key: int, host: str, protocol: _Protocol, tls: Tls | None) -> None:
         if tls is None:

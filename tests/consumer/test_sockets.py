@@ -10,6 +10,8 @@ import resource
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -162,13 +164,12 @@ def test_a_connection_that_is_shut_in_whatever_turn_of_the_loop_is_shut(
         accepted.append(b"")
         ended.append(sock.recv(1))
 
+    def addresses(host: str, port: int, *_: object, **__: object) -> Any:  # at once, without a thread
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", addresses)
+
     async def play(port: int) -> int:
-        loop = asyncio.get_running_loop()
-
-        async def addresses(*_: object, **__: object) -> Any:  # at once, without a thread
-            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
-
-        monkeypatch.setattr(loop, "getaddrinfo", addresses)
         for turns in itertools.count():
             told: list[NetworkEvent] = []
             streams = Streams(told.append)
@@ -192,6 +193,71 @@ def test_a_connection_that_is_shut_in_whatever_turn_of_the_loop_is_shut(
             return turns
 
         assert asyncio.run(main()) > 2
+
+
+_AFTER_MAIN = """
+import asyncio, sys, threading
+from consumer import AsyncConsumer, ConsumerGroup
+
+class Handler:
+    def setup(self, session): pass
+    def cleanup(self, session): pass
+    def consume_claim(self, session, claim):
+        for message in claim:
+            return print("group", message.value, flush=True)
+
+async def read():
+    async with AsyncConsumer(sys.argv[1], group_id="a", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["t"])
+        while not (records := await consumer.poll(1)): pass
+        print("asyncio", records[0].value, flush=True)
+
+def work():
+    threading.main_thread().join()
+    with ConsumerGroup(sys.argv[1], group_id="b", auto_offset_reset="earliest") as group:
+        group.consume(["t"], Handler())
+    asyncio.run(read())
+
+threading.Thread(target=work).start()
+"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_clients_of_a_loop_read_on_when_the_main_thread_has_ended(host: str) -> None:
+    with running(topics={"t": 1}) as server:
+        fill(server)
+        place = f"{host}:{server.bootstrap.rpartition(':')[2]}"
+        order = [sys.executable, "-c", _AFTER_MAIN, place]
+        done = subprocess.run(order, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "group b'after'\nasyncio b'after'\n", done.stderr
+
+
+def test_a_loop_looks_a_name_up_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    several(monkeypatch, "127.0.0.1")
+    real, asked, looked_up, both = socket.getaddrinfo, list[str](), list[str](), threading.Event()
+
+    def getaddrinfo(host: Any, port: Any, *rest: Any, **named: Any) -> Any:
+        if named.get("flags", 0) & socket.AI_NUMERICHOST:
+            asked.append(host)
+            if len(asked) == 2:
+                both.set()
+        else:
+            looked_up.append(host)
+            both.wait(10)
+        return real(host, port, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+    def three(streams: Streams) -> None:
+        for key in (1, 2, 3):
+            streams.perform(Open(key, "broker.test", port))
+        streams.perform(Shut(2))
+
+    with serving(lambda sock: sock.recv(1)) as place:
+        port = int(place.rpartition(":")[2])
+        events = asyncio.run(told_async(three, lambda events: len(events) == 2))
+    assert sorted(event.key for event in events) == [1, 3]
+    assert looked_up == ["broker.test"]
 
 
 def test_an_address_of_the_other_family_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
