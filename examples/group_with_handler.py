@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 from embedded import broker
 
 from kproto import ConsumerGroup, Producer
+from kproto.errors import IllegalState
 
 MESSAGES = 12
 
@@ -52,14 +54,17 @@ def main() -> None:
                 print("error:", error)
 
         def consume() -> None:
-            while not printer.done.is_set():  # a session ends with each rebalance
-                group.consume(["flights"], printer)
+            with suppress(IllegalState):  # the group was closed
+                while not printer.done.is_set():  # a session ends with each rebalance
+                    group.consume(["flights"], printer)
 
         threads = [threading.Thread(target=errors), threading.Thread(target=consume)]
         for thread in threads:
             thread.start()
-        printer.done.wait(30)
-        group.close()
+        try:
+            printer.done.wait(30)
+        finally:  # also by Ctrl-C: the threads run until it is closed
+            group.close()
         for thread in threads:
             thread.join()
         print(f"{printer.seen} messages")

@@ -40,6 +40,34 @@ def test_the_program_runs(name: str) -> None:
     assert done.stderr == ""
 
 
+_STOPPED = """
+import group_with_handler as program
+
+class Printer(program.Printer):
+    def __init__(self):
+        super().__init__()
+        self.done.wait = self.stopped
+
+    def consume_claim(self, session, claim):
+        for message in claim:
+            session.mark_message(message)
+
+    def stopped(self, seconds):
+        raise KeyboardInterrupt
+
+program.Printer = Printer
+program.main()
+"""
+
+
+def test_ctrl_c_ends_the_handlers_program() -> None:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "examples")])}
+    order = [sys.executable, "-c", _STOPPED]
+    done = subprocess.run(order, env=env, capture_output=True, text=True, timeout=60)
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert "Exception in thread" not in done.stderr
+
+
 def test_a_broker_that_is_not_there_is_told_in_a_sentence() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "reader.py"), "--bootstrap", "127.0.0.1:1"],
