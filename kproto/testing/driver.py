@@ -43,16 +43,16 @@ from consumer.blocking.sockets import Sockets
 
 from ..clients import contract as c
 from ..clients.index import Client, available, client
-from ..errors import ConfigError
+from ..errors import ConfigError, ConnectionFailed
 from ..group.subscription import TopicPartition
-from .wires import Wires
+from .wires import BOOTSTRAP, Wires
 
 POLL_MS = 50
 AFTER_ERROR_MS = 300
 CONNECT_MS = 100
 """How long to wait before the next bootstrap address is tried."""
 GIVE_UP_MS = 2_000
-"""How long a member that has nothing to do but to close looks for a broker."""
+"""How long a member looks for a broker until it says that there is none, and ends if nothing comes behind."""
 LINGERS = {"librdkafka": 1_500}
 """How long a driver polls on after unsubscribe, where the callback needs a poll."""
 
@@ -61,7 +61,8 @@ NAMES = ("kproto", *available())
 
 
 def drive(name: str, bootstrap: str, client_id: str, group: str, conf: Mapping[str, Any]) -> None:
-    """Run the member until it is closed. Raises ConfigError for names and options that there are not."""
+    """Run the member until it is closed. Raises ConfigError for names and options that there are not, and
+    ConnectionFailed where all commands have come and a machine finds no broker."""
     if name == "kproto":
         from .driver_of_consumer import Driven
 
@@ -222,9 +223,12 @@ class Machine:
 
     def run(self) -> None:
         say("ready")
-        if not self._connect():
+        try:
+            self._connect()
+        except ConnectionFailed:
             say("closed")
-            return
+            self.wires.close()
+            raise
         while not self.closed:
             line = self.commands.next()
             if line is not None:
@@ -242,12 +246,12 @@ class Machine:
         say("closed")
         self.wires.close()
 
-    def _connect(self) -> bool:
+    def _connect(self) -> None:
         """Ask the bootstrap brokers, one after the other, until one says what it offers.
 
-        Commands wait so long. False when there is none, and nobody will say more than to close.
+        Commands wait so long. Raises ConnectionFailed when there is none, and nobody will say more.
         """
-        begun = Sockets.now()
+        begun, told = Sockets.now(), False
         for host, port in cycle(self.bootstrap):
             self.wires.ask(host, port)
             end = Sockets.now() + CONNECT_MS
@@ -255,10 +259,19 @@ class Machine:
                 self.wires.wait((end - Sockets.now()) / 1000)
             if self.wires.offered is not None:
                 self._do(c.Started(tuple(self.bootstrap), self.wires.offered))
-                return True
-            if self.commands.ended and Sockets.now() > begun + GIVE_UP_MS:
-                return False
-        return False
+                return
+            if Sockets.now() <= begun + GIVE_UP_MS:
+                continue
+            whys = {
+                f"{host}:{port}": self.wires.broke.get(c.Address(host, port, BOOTSTRAP), "no answer")
+                for host, port in self.bootstrap
+            }
+            error = ConnectionFailed.everywhere(whys)
+            if not told:
+                say("error", type(error).__name__, error)
+                told = True
+            if self.commands.ended:
+                raise error
 
     # ---- the machine
 

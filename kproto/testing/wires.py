@@ -60,6 +60,8 @@ class Wires:
         self._heard: list[Answered | Failed | Disconnected] = []
         self.offered: dict[int, tuple[int, int]] | None = None
         """API key -> (lowest, highest), as the last broker that was asked said it."""
+        self.broke: dict[Address, str] = {}
+        """Why there is no connection any more."""
 
     def ask(self, host: str, port: int) -> None:
         """Ask a broker what it offers; `offered` has it when the answer is there."""
@@ -160,6 +162,7 @@ class Wires:
 
     def _lost(self, wire: _Wire, why: str) -> None:
         self._by_key.pop(wire.key, None)
+        self.broke[wire.address] = why
         if self._by_address.get(wire.address) is wire:
             del self._by_address[wire.address]
         self._heard += [Failed(one.request, why) for one in wire.open if one.due is not None]

@@ -23,6 +23,7 @@ from kproto.broker.server import Server, running
 from kproto.cli import main
 from kproto.clients import contract as c
 from kproto.clients.index import CLIENTS
+from kproto.errors import ConnectionFailed
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest
 from kproto.testing.driver import WORDS, Commands, Machine, configuration, say
@@ -259,10 +260,46 @@ def test_a_callback_commits_before_it_returns_if_told_so(
     assert words(capsys.readouterr().out) == ["ready", "revoked t:0", "commit ok", "closed"]
 
 
-def test_no_broker_and_a_close_is_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    asker, _ = driven("127.0.0.1:1", "close")
-    assert asker.heard == []
-    assert words(capsys.readouterr().out) == ["ready", "closed"]
+def test_no_broker_and_no_more_commands_is_told_and_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConnectionFailed):
+        driven("127.0.0.1:1", "subscribe t", "commit", "close")
+    assert words(capsys.readouterr().out) == [
+        "ready",
+        "error ConnectionFailed no broker at 127.0.0.1:1: connection refused",
+        "closed",
+    ]
+
+
+def test_a_broker_that_does_not_answer_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConnectionFailed):
+            driven(f"127.0.0.1:1,{place}", "close")
+    told = f"error ConnectionFailed no broker at 127.0.0.1:1: connection refused; at {place}: no answer"
+    assert words(capsys.readouterr().out) == ["ready", told, "closed"]
+
+
+@pytest.mark.parametrize("name", ["java", "sarama", "librdkafka", "kafka-go"])
+def test_a_machine_without_a_broker_ends_with_1(name: str) -> None:
+    member = Member("--as", name, "127.0.0.1:1", "A-1", "g")
+    for line in ("commit", "close"):
+        member.say(line)
+    member.until("error ConnectionFailed no broker at 127.0.0.1:1: connection refused")
+    member.until("closed")
+    assert "done commit" not in member.lines
+    assert member.process.wait(10) == 1
+
+
+def test_who_still_types_is_told_that_there_is_no_broker() -> None:
+    member = Member("--as", "java", "127.0.0.1:1", "A-1", "g")
+    patience = threading.Timer(20, member.process.kill)
+    patience.start()
+    member.until("error ConnectionFailed")
+    member.say("close")
+    member.until("closed")
+    patience.cancel()
 
 
 # -- the connections
