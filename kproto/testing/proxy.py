@@ -31,6 +31,8 @@ log: Final = logging.getLogger("kproto.proxy")
 _LARGEST: Final = 1 << 31
 # How a TLS alert begins, where a frame has its size: its kind, and the first half of its version.
 _ALERT: Final = 0x1503
+# And a client's handshake.
+_HELLO: Final = 0x1603
 # What `frames` is called with: the client's and the broker's IP address and port, True from the client, and
 # the frame without its size and without what lets somebody in; None when the connection is over.
 Frames = Callable[[Address, Address, bool, bytes | None], object]
@@ -178,6 +180,8 @@ class Proxy:
                     self._warn(broker, sentence(end, broker[0]))
                 elif isinstance(end, _SpeaksTls):
                     self._warn(broker, str(end))
+                elif isinstance(end, _ClientSpeaksTls):
+                    self._warn((self._listen[0], self._ports[broker]), str(end))
                 elif isinstance(end, Exception) and not isinstance(end, EOFError | OSError):
                     log.error("%s: the proxy failed", peer, exc_info=end)
             sink.close()
@@ -186,7 +190,7 @@ class Proxy:
                 self._tell(exchange)
 
     def _warn(self, broker: Address, why: str) -> None:
-        """Says what is wrong with the way to a broker: once, however many clients come."""
+        """Says what is wrong with the way to a broker, or to us: once, however many clients come."""
         if (broker, why) not in self._warned:
             self._warned.add((broker, why))
             log.warning("%s:%s: %s", *broker, why)
@@ -211,10 +215,16 @@ class _SpeaksTls(EOFError):
     """A broker answers by TLS, which it was not asked by."""
 
 
+class _ClientSpeaksTls(EOFError):
+    """A client begins with TLS."""
+
+
 async def _frame(source: asyncio.StreamReader, *, answer: bool = False) -> bytes:
     size = int.from_bytes(await source.readexactly(4), "big")
     if answer and size >> 16 == _ALERT:
         raise _SpeaksTls("this port speaks TLS, and was not asked by it: --tls, or --command-config")
+    if not answer and size >> 16 == _HELLO:
+        raise _ClientSpeaksTls("clients speak no TLS to here: use PLAINTEXT or SASL_PLAINTEXT")
     if size >= _LARGEST:
         raise EOFError(f"a frame of {size} bytes: this is not Kafka's protocol")
     return await source.readexactly(size)

@@ -69,6 +69,22 @@ def test_garbage_ends_its_own_connection_only() -> None:
         assert asyncio.run(main(server.bootstrap)) == b""
 
 
+def test_a_client_that_speaks_tls_is_told_so_once_and_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(bootstrap: str) -> str:
+        async with Proxy(bootstrap, tell=lambda exchange: None) as proxy:
+            host, port = proxy.bootstrap.split(":")
+            for _ in range(2):
+                with pytest.raises((ssl.SSLError, OSError)):
+                    async with asyncio.timeout(10):
+                        await asyncio.open_connection(host, int(port), ssl=ssl.create_default_context())
+            return proxy.bootstrap
+
+    with running() as server:
+        here = asyncio.run(main(server.bootstrap))
+    told = f"{here}: clients speak no TLS to here: use PLAINTEXT or SASL_PLAINTEXT"
+    assert [record.getMessage() for record in caplog.records if record.name == "kproto.proxy"] == [told]
+
+
 def test_an_answer_whose_client_has_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """As kafka-go's LeaveGroup, behind which it closes the connection."""
     seen: list[Exchange] = []
