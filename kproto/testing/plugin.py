@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 OPTION = "--kafka"
 CONFIG: Final = "--kafka-command-config"
-SETTINGS: Final = {"group.min.session.timeout.ms": "100"}
-"""Of the embedded broker: tests are in a hurry."""
+SETTINGS: Final = {"group.min.session.timeout.ms": "100", "auto.create.topics.enable": "false"}
+"""Of the embedded broker: tests are in a hurry, and a misspelt name makes no topic, as with the others."""
 ALLOWED = "embedded, docker, jars or HOST:PORT"
 BELOW: Final = frozenset({"kproto", "consumer"}) | sys.stdlib_module_names
 """What lies between a test's call and an error of ours."""

@@ -41,6 +41,14 @@ def test_a_group_reads_what_was_produced(kafka):
 def test_each_test_has_a_broker_of_its_own(kafka):
     assert kafka.cluster.topics() == {}
 
+def test_a_name_that_is_misspelt_makes_no_topic(kafka):
+    from kproto import Producer
+    from kproto.errors import KprotoError
+    with Producer(kafka.bootstrap, allow_auto_create_topics=True, max_block_ms=300) as producer:
+        with pytest.raises(KprotoError):
+            producer.send("flihgts", b"x").result(10)
+    assert kafka.cluster.topics() == {}
+
 def test_the_session_has_one(kafka_session):
     kafka_session.create_topic("kept")
 
@@ -169,7 +177,7 @@ def _plugin(pytester: pytest.Pytester) -> list[str]:
 def test_the_fixture_serves_a_service(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
     pytester.makepyfile(TESTS)
-    run(pytester, "-q").assert_outcomes(passed=17)
+    run(pytester, "-q").assert_outcomes(passed=18)
 
 
 def test_a_broker_that_is_not_allowed_is_told(
