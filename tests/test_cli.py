@@ -119,6 +119,7 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("demo --records x", "a number of at least 1"),
         ("demo --seconds 0", "0 is not a number of seconds above 0"),
         ("demo --seconds -1", "-1 is not a number of seconds above 0"),
+        ("demo --picture /nowhere/x.html", "--picture='/nowhere/x.html' is not allowed; a file that can be"),
         ("demo --seconds nan", "nan is not a number of seconds"),
         ("broker --listen 192.0.2.1:9092", "an address of this machine, such as 127.0.0.1:9092"),
         ("broker --listen nowhere.invalid:9092", "an address of this machine"),

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..errors import ConfigError
-from .arguments import Commands, command_config, let_in, positive, seconds
+from .arguments import Commands, command_config, let_in, positive, seconds, write
 
 
 def add(commands: Commands) -> None:
@@ -58,6 +58,7 @@ def _demo(options: argparse.Namespace) -> int:
         let_in(options.command_config)  # what is wrong with it is told before anything starts
     from ..demo.story import Plan, tell
 
+    write("--picture", options.picture, "")  # said now, and not when all is done
     plan = Plan(
         bootstrap=options.bootstrap,
         topic=options.topic,
