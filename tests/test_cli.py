@@ -129,6 +129,7 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         (f"member --as java a:1 c g {'[' * 200_000}", "is not JSON: maximum recursion depth"),
         (f'member --as java a:1 c g {{"session_ms":{"9" * 4000}}}', "9... (4000 characters) is not allowed"),
         ('member --as java a:1 c g {"sesion_ms":5}', "sesion_ms=5 is not allowed; did you mean session_ms?"),
+        ('member --as librdkafka a:1 c g {"isolation":"x"}', "read_committed or read_uncommitted"),
         ('member --as kafka-go a:1 c g {"watch":1}', "watch=1 is not allowed; true or false"),
         (f"scenario loss --refresh {'9' * 400}ms", "is too long a time; at most a year"),
         (f"demo --records {'9' * 5000}", "9... (5000 characters) is not a number of at least 1"),

@@ -88,6 +88,8 @@ class Config:
             value = getattr(self, one.name)
             if value is not None and not holds(value):
                 raise ConfigError(one.name, value, allowed)
+        if self.isolation not in (None, "read_committed", "read_uncommitted"):
+            raise ConfigError("isolation", self.isolation, "read_committed or read_uncommitted")
 
 
 OURS: Final[Mapping[str, str]] = {

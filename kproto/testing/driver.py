@@ -386,7 +386,9 @@ class Machine:
                 self.polling = not self.conf.get("manual_poll")
             case "seek":
                 where, offset = partition(rest[0])
-                self._do(c.Seek(where, offset or 0))
+                if offset is None:
+                    raise ConfigError("command", line, "seek T:P:OFFSET")
+                self._do(c.Seek(where, offset))
             case "poll":
                 self.polling = rest[0] == "on"
             case "sleep":

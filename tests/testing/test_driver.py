@@ -22,8 +22,8 @@ import pytest
 from kproto.broker.server import Server, running
 from kproto.cli import main
 from kproto.clients import contract as c
-from kproto.clients.index import CLIENTS
-from kproto.errors import ConnectionFailed
+from kproto.clients.index import CLIENTS, client
+from kproto.errors import ConfigError, ConnectionFailed
 from kproto.group.subscription import TopicPartition
 from kproto.messages.metadata import MetadataRequest
 from kproto.testing.driver import WORDS, Commands, Machine, configuration, say
@@ -184,6 +184,12 @@ def test_the_end_of_an_input_that_breaks_is_a_close(monkeypatch: pytest.MonkeyPa
     assert shown.get(timeout=20).exc_type is OSError
 
 
+@pytest.mark.parametrize("name", ["java", "java-2.6", "sarama", "kafka-go"])
+def test_a_reset_that_there_is_not_is_refused_with_those_there_are(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"reset='late' is not allowed; .*earliest.*latest"):
+        client(name).start(configuration(name, "A", "g", {"reset": "late"}))
+
+
 # -- a machine that asks for metadata at each poll, and calls back before its close
 
 
@@ -258,6 +264,12 @@ def test_a_callback_commits_before_it_returns_if_told_so(
     asker, _ = driven(broker.bootstrap, "close", commit_in_revoke=True)
     assert [type(event).__name__ for event in asker.heard] == ["Started", "Close", "Commit", "Told"]
     assert words(capsys.readouterr().out) == ["ready", "revoked t:0", "commit ok", "closed"]
+
+
+def test_a_seek_without_an_offset_goes_nowhere(broker: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    asker, _ = driven(broker.bootstrap, "seek t:0", "close")
+    assert not any(isinstance(event, c.Seek) for event in asker.heard)
+    assert "error ConfigError command='seek t:0' is not allowed; seek T:P:OFFSET" in capsys.readouterr().out
 
 
 def test_no_broker_and_no_more_commands_is_told_and_the_end(capsys: pytest.CaptureFixture[str]) -> None:

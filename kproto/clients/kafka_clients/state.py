@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 
 from ...error_codes import ErrorCode
+from ...errors import ConfigError
 from ...group.assignors import Assignor, chosen, is_cooperative
 from ...group.subscription import Subscription, TopicPartition
 from ...wire.message import Message
@@ -292,6 +293,8 @@ class State:
             return default if said is None else said
 
         config = self.config
+        if config.reset not in (None, "earliest", "latest", "none"):
+            raise ConfigError("reset", config.reset, "earliest, latest or none")
         self.session_ms = ms(config.session_ms, 10_000 if self.rules.blocking_commit else 45_000)
         self.heartbeat_ms = ms(config.heartbeat_ms, 3_000)
         self.max_poll_ms = ms(config.max_poll_ms, 300_000)
