@@ -86,6 +86,8 @@ def _decode(options: argparse.Namespace) -> int:
     if options.lines:
         return _decode_lines(options)
     if options.pcap:
+        if options.data:
+            raise ConfigError("--pcap", str(options.pcap), "without other bytes beside it")
         return _decode_capture(options)
     if options.short:
         raise ConfigError("--short", True, "with --pcap FILE")
