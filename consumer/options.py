@@ -332,7 +332,7 @@ def _known(options: type[Any], given: Mapping[str, Any], what: str) -> dict[str,
                 raise ConfigError(name, shown(name, value), f"{what} has no such option; {other}")
             from difflib import get_close_matches
 
-            near = get_close_matches(plain, names, n=1, cutoff=0.5)
+            near = get_close_matches(plain, names, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
             raise ConfigError(name, shown(name, value), f"{what} has no such option; {hint}")
     own = {name: value for name, value in given.items() if name not in NAMES}

@@ -33,6 +33,7 @@ from kproto.records import codecs
     [
         ({"group_idd": "g"}, "did you mean group_id"),
         ({"group.id": "g"}, "did you mean group_id"),
+        ({"compression_type": "gzip"}, "known are "),
         ({"group_id": ""}, "not empty"),
         ({"group_id": "g", "heartbeat_interval_ms": 45_000}, r"below session_timeout_ms \(45000\)"),
         ({"group_id": "g", "session_timeout_ms": 45}, r"milliseconds, above heartbeat_interval_ms \(3000\)"),
