@@ -173,8 +173,28 @@ def test_an_api_is_named_in_any_way(api: str, capsys: pytest.CaptureFixture[str]
 
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        assert main(["broker", "--listen", f"127.0.0.1:{taken.getsockname()[1]}"]) == 2
-    assert "somebody listens there already; 127.0.0.1:0 takes any free port" in capsys.readouterr().err
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["broker", "--listen", place]) == 2
+        told = "somebody listens there already; 127.0.0.1:0 takes any free port"
+        assert told in capsys.readouterr().err
+        with running() as server:
+            assert main(["watch", server.bootstrap, "--listen", place]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_with_json_only_json_is_on_the_output_of_a_trace() -> None:
+    words = [sys.executable, "-m", "kproto", "broker", "--listen", "127.0.0.1:0", "--trace", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        found = re.match(r"listening on 127\.0\.0\.1:(\d+)", process.stderr.readline())
+        assert found is not None
+        with socket.create_connection(("127.0.0.1", int(found[1])), timeout=30) as client:
+            asked = encode_request(ApiVersionsRequest(), 0, 1, "me")
+            client.sendall(len(asked).to_bytes(4, "big") + asked)
+            client.recv(1)
+        process.terminate()
+        lines = process.communicate(timeout=30)[0].splitlines()
+    assert [json.loads(line)["api"] for line in lines] == ["ApiVersions"]
 
 
 def test_a_file_that_is_not_there_is_named_where_its_name_was_read_as_base64(

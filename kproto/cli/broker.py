@@ -75,6 +75,7 @@ def add(commands: Commands) -> None:
 
 def _broker(options: argparse.Namespace) -> int:
     import asyncio
+    import sys
     import time
     from contextlib import AsyncExitStack
 
@@ -108,7 +109,7 @@ def _broker(options: argparse.Namespace) -> int:
             places = server.places if told is None else {listeners[0].protocol: bootstrap}
             if len(places) > 1 or listeners[0].protocol != "PLAINTEXT":
                 bootstrap = ", ".join(f"{protocol}://{place}" for protocol, place in places.items())
-            print(f"listening on {bootstrap}; Ctrl-C ends it", flush=True)
+            print(f"listening on {bootstrap}; Ctrl-C ends it", file=people, flush=True)
             if made is not None:
                 print(how_to(places, made, dict(options.user), _client_auth(settings)), flush=True)
             await (asyncio.Event().wait() if told is None else told.in_vain())
@@ -125,6 +126,7 @@ def _broker(options: argparse.Namespace) -> int:
         refuse_shown(options, "with --trace")
     made, tls = _tls(options, settings, [listener.host for listener in listeners if listener.tls])
     teller = Teller(options) if options.trace else None
+    people = sys.stderr if options.json else sys.stdout
     try:
         with ended_by_signals():
             asyncio.run(serve())

@@ -109,6 +109,7 @@ def _watch(options: argparse.Namespace) -> int:
     import asyncio
     import contextlib
 
+    from ..broker.security.listeners import not_listening
     from ..testing.proxy import Proxy
 
     teller = Teller(options)
@@ -127,8 +128,7 @@ def _watch(options: argparse.Namespace) -> int:
                 raise
             except OSError as error:
                 where = "{}:{}".format(*options.listen)
-                allowed = f"an address to listen on ({error.strerror or error})"
-                raise ConfigError("--listen", where, allowed) from None
+                raise ConfigError("--listen", where, not_listening(error)) from None
             teller.say(f"clients may use {proxy.bootstrap} for {host}:{port}; Ctrl-C ends it")
             await told.in_vain()
 
