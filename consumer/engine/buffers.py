@@ -322,7 +322,7 @@ class Chunk:
         except RecordError as error:
             data, end, why = self._sound_part()
             if end <= self.position:
-                raise why or error
+                raise (why or error) from None
             found = self._read(data)
         self.position = max(self.position, end)
         self._rows = []
@@ -411,7 +411,8 @@ def _end_of_strange(data: Data) -> tuple[int, int, RecordError | None]:
             if batch.last_offset == INT64_MAX:
                 detail = f"no offset is behind {INT64_MAX}"
             elif last is not None and batch.base_offset <= last.last_offset:
-                detail = f"a batch that begins with {batch.base_offset} comes after {last.last_offset}; offsets must grow"
+                which = f"a batch that begins with {batch.base_offset}"
+                detail = f"{which} comes after {last.last_offset}; offsets must grow"
             if detail:
                 torn = RecordError("RecordBatch", batch.magic, "baseOffset", batch.start, detail)
                 if last is None:

@@ -113,8 +113,8 @@ class AbortedTransactions:
     """Which batches belong to aborted transactions, as a reader meets them in the order of the log.
 
     `aborted` are the pairs (producer id, first offset) of a fetch answer of one partition. Ask `skips` for
-    every batch, once, in order: an abort marker ends its producer's transaction; one that can't be read raises
-    `RecordError`. See KIP-98 and Java's `CompletedFetch`.
+    every batch, once, in order: an abort marker ends its producer's transaction; one that can't be read
+    raises `RecordError`. See KIP-98 and Java's `CompletedFetch`.
     """
 
     __slots__ = ("_open", "_waiting")

@@ -51,7 +51,7 @@ class Consumer(EngineClient):
         self.changes: list[GroupChange] = []
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
         self.errors: list[Exception] = []
-        self.done: dict[object, tuple[Any, Exception | None]] = {}
+        self.done: dict[object, tuple[Any, BaseException | None]] = {}
         self.asked: dict[object, dict[TopicPartition, int]] = {}
         """What each commit means, by token."""
         self.deadlines: dict[object, int] = {}
@@ -175,7 +175,7 @@ class Consumer(EngineClient):
         if change.kind == "reset":
             self.saw("reset", change.partitions, (change.offset, change.reason))
 
-    def _done(self, token: object, value: Any, error: Exception | None) -> None:
+    def _done(self, token: object, value: Any, error: BaseException | None) -> None:
         if token in self.done:
             raise AssertionError(f"{self.name}: {token!r} was done twice")
         self.done[token] = (value, error)
