@@ -140,8 +140,8 @@ class ConsumerCalls(Polling):
     async def unsubscribe(self, timeout: float | None = None) -> None:
         """Gives everything back and leaves the group; revoked callbacks run in here.
 
-        What was processed is committed, if commits are automatic. What the last poll returned isn't, as
-        nobody said so: `commit` before, if it is.
+        What was processed is committed, if commits are automatic. What the last poll returned isn't, nor the
+        last record of an iteration, as nobody said so: `commit` before, if it is.
         """
         limit = self._milliseconds(timeout)
         deadline = now() + limit

@@ -19,7 +19,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Awaitable, Iterable, Iterator
 from functools import partial
-from math import inf
 from operator import itemgetter, length_hint
 from time import time
 from typing import Any
@@ -44,8 +43,9 @@ from .shell import Shell
 # An iteration polls for ever, so long at a time.
 _ITERATION_S = 3600.0
 
-# So often, in seconds, an iteration asks the engine whether what it holds is still its own: a wall clock that
-# was set back hides a pause no longer than that.
+# So often, in seconds, an iteration asks the engine whether what it holds is still its own, and tells how far
+# it came: a wall clock that was set back hides a pause no longer than that. More often, if automatic commits
+# are.
 _SURE_S = 1.0
 
 _TAKE_BACK = (ev.TakeBack(),)
@@ -73,6 +73,9 @@ class Polling(Shell):
         # on while the machine sleeps, and is the cheapest that does; it may jump, so both ends are looked at.
         self._ours_from = self._ours_until = 0.0
         self._losses = 0
+        self._sure_s = _SURE_S
+        if self.options.enable_auto_commit:
+            self._sure_s = min(_SURE_S, max(1, self.options.auto_commit_interval_ms) / 1000)
         # What the engine has to hear before anything else: Ctrl-C came when it was to be told.
         self._owed: deque[ev.Event] = deque()
         super().__init__(
@@ -85,7 +88,7 @@ class Polling(Shell):
     async def _next(self) -> ConsumerRecord:
         """The next record of an iteration, when what is held is used up, or may be somebody else's."""
         if length_hint(self._rest):
-            self._do(ev.Tick())
+            self._do(ev.Tick(), ev.Processed(self._held()))
             if self._still_ours():
                 self._handing = True
                 for record in self._rest:
@@ -106,10 +109,9 @@ class Polling(Shell):
             if self._engine.core.partitions.losses != self._losses:
                 return False
             until = self._engine.ours_until()
-            self._ours_from, self._ours_until = 0.0, inf
-            if until is not None:
-                self._ours_from = time()
-                self._ours_until = self._ours_from + min(_SURE_S, (until - now()) / 1000)
+            sure = self._sure_s if until is None else min(self._sure_s, (until - now()) / 1000)
+            self._ours_from = time()
+            self._ours_until = self._ours_from + sure
             return True
 
     def _feed(self, events: tuple[ev.Event, ...], last: ev.Event | None = None) -> list[ev.Action]:
@@ -192,8 +194,9 @@ class Polling(Shell):
         if not self._rows or not self._mine():
             return False
         came = len(self._rows) - length_hint(self._rest)
-        offsets = self._from(max(0, came - 1) if also_last else came)
-        owed, nothing = ev.GiveBack(offsets), iter(())
+        held = self._from(max(0, came - 1))
+        offsets = held if also_last else self._from(came)
+        owed, nothing = ev.GiveBack(offsets, held), iter(())
         self._owed += (owed,)
         self._rows, self._rest, self._parts = [], nothing, None
         self._if_open()

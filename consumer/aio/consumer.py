@@ -48,7 +48,8 @@ class AsyncConsumer(ConsumerCalls, Looped):
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """The next record, however long it takes. The one before counts as processed."""
+        """The next record, however long it takes. The one before counts as processed; the commits in between
+        (`auto_commit_interval_ms`) know it within a second."""
         if self._ours_from <= time() < self._ours_until:
             for record in self._rest:
                 return record

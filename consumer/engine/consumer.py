@@ -238,7 +238,11 @@ class Engine:
     def listener_returned(self, event: ev.ListenerReturned) -> None:
         self.group.callback_returned()
 
+    def processed(self, event: ev.Processed) -> None:
+        self.core.partitions.mark_processed(event.held)
+
     def give_back(self, event: ev.GiveBack) -> None:
+        self.core.partitions.mark_processed(event.held)
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
             if state is not None and state.known and offset < state.position:
@@ -474,6 +478,7 @@ TABLE: dict[type[Any], Callable[[Engine, Any], None]] = {
     ev.Take: Engine.take,
     ev.ServeListener: Engine.serve_listener,
     ev.ListenerReturned: Engine.listener_returned,
+    ev.Processed: Engine.processed,
     ev.GiveBack: Engine.give_back,
     ev.TakeBack: Engine.take_back,
     ev.Seek: Engine.seek,

@@ -80,9 +80,17 @@ class ListenerReturned(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Records from `offset` on were handed out but not looked at: hand them out again."""
+    """Records from `offset` on were handed out but not looked at: hand them out again. What was handed out is
+    processed, below `held`."""
 
     offsets: Mapping[TopicPartition, int]
+    held: Mapping[TopicPartition, int]
+
+
+class Processed(msgspec.Struct, frozen=True):
+    """An iteration came so far: what was handed out is processed, below what is `held` of it."""
+
+    held: Mapping[TopicPartition, int]
 
 
 class TakeBack(msgspec.Struct, frozen=True):
@@ -167,6 +175,7 @@ Event = (
     | ServeListener
     | ListenerReturned
     | GiveBack
+    | Processed
     | TakeBack
     | Seek
     | SeekTo

@@ -407,10 +407,12 @@ class Positions:
     # ---- what there is to commit
 
     def mark_processed(self, held: Mapping[TopicPartition, int] = {}) -> None:
-        """The application came back: what was handed out is processed, below what is `held` of it."""
+        """The application came back: what was handed out is processed, below what is `held` of it; and what
+        was before."""
         for partition, state in list(self.handed.items()):
             if state.known and not state.gone:
-                state.processed = min(held.get(partition, state.position), state.position)
+                below = min(held.get(partition, state.position), state.position)
+                state.processed = max(below, state.processed or 0)
                 self.processed(state)
                 if state.processed < state.position:
                     continue

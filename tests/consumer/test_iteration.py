@@ -23,6 +23,7 @@ import consumer.polling
 import consumer.shell
 from consumer import (
     AsyncConsumer,
+    Cluster,
     Consumer,
     ConsumerRecord,
     Producer,
@@ -206,6 +207,49 @@ def test_who_commits_in_an_iteration_and_leaves_it_reads_the_rest_next(broker: s
     with Consumer(broker, **GROUP) as consumer:
         consumer.subscribe("t")
         assert next(r.offset for r in consumer if r.topic_partition == place) == offset + 1
+
+
+@pytest.mark.parametrize("how", ["unsubscribe", "assign", "unsubscribe behind a commit"])
+def test_who_leaves_an_iteration_has_processed_all_but_its_last_record(broker: str, how: str) -> None:
+    with Consumer(broker, **GROUP, auto_commit_interval_ms=100_000) as consumer, Cluster(broker) as cluster:
+        consumer.assign({P0: 0})
+        assert offsets(consumer, 10) == list(range(10))
+        if "commit" in how:
+            consumer.commit()
+        if how == "assign":
+            consumer.assign({P1: 0})
+            next(consumer)
+        consumer.unsubscribe()
+        committed = cluster.committed_offsets("g")[P0]
+        assert committed is not None
+        assert committed.offset == (10 if "commit" in how else 9)
+
+
+def test_so_it_is_in_asyncio(broker: str) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(broker, **GROUP, auto_commit_interval_ms=100_000) as consumer:
+            consumer.assign({P0: 0})
+            for _ in range(10):
+                await anext(consumer)
+            await consumer.unsubscribe()
+            committed = (await consumer.committed([P0]))[P0]
+            assert committed is not None
+            assert committed.offset == 9
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_commits_in_time_say_how_far_an_iteration_came(broker: str, alone: bool) -> None:
+    with Consumer(broker, **GROUP, auto_commit_interval_ms=20, max_poll_records=200) as consumer:
+        consumer.assign({P0: 0}) if alone else consumer.subscribe("t")
+        for count, record in enumerate(consumer):
+            committed = consumer.committed([record.topic_partition])[record.topic_partition]
+            if committed is not None and committed.offset:
+                break
+            assert count < 150  # of the first poll
+            time.sleep(0.005)
+        assert committed.offset <= record.offset
 
 
 def test_a_partition_that_is_paused_in_an_iteration_is_not_handed_out(broker: str) -> None:
