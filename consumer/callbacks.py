@@ -7,7 +7,8 @@ callback raises is logged, and the next one is called.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from inspect import iscoroutine
 from queue import SimpleQueue
 
 from .logs import log
@@ -61,7 +62,7 @@ def guarded(callback: Callable[[], object], what: type[BaseException] = Exceptio
     More than an Exception is logged on a thread of our own only: the application has to hear of Ctrl-C."""
     try:
         answer = callback()
-        if isinstance(answer, Coroutine):
+        if iscoroutine(answer):
             answer.close()
             log.error("a delivery callback returned the coroutine %r, which nobody awaits", answer)
     except what:

@@ -63,7 +63,7 @@ class Polling(Shell):
         self._engine = Engine(addresses(bootstrap_servers, self.options.security), self.options, wall=wall)
         self._listener: RebalanceListener | None = None
         self._callbacks: list[EventCallback] = []
-        self._reports: deque[GroupChange] = deque()
+        self._reports: deque[tuple[EventCallback, GroupChange]] = deque()
         # What an iteration was given, and what of it is left; where each partition's part of it begins, once
         # somebody has asked.
         self._rows: list[ConsumerRecord] = []
@@ -250,8 +250,7 @@ class Polling(Shell):
             limit = f"max_poll_interval_ms={self.options.max_poll_interval_ms}"
             said = msgspec.structs.replace(change, reason=f"{change.reason} ({limit})")
         super()._note(said)
-        if self._callbacks:
-            self._reports.append(change)
+        self._reports.extend([(callback, change) for callback in self._callbacks])
 
     def _who(self, change: GroupChange) -> str:
         member = f"member={change.member_id} " if change.member_id else ""
@@ -260,13 +259,13 @@ class Polling(Shell):
     def _tell(self) -> None:
         """Calls the `events` callbacks, on the caller's thread."""
         while self._reports:
-            change = self._reports.popleft()
-            for callback in list(self._callbacks):
-                with self._calling_back("a callback of events()"):
-                    try:
-                        callback(change)
-                    except Exception:
-                        log.exception("a callback of events() failed on %r", change.kind)
+            # One that Ctrl-C ends is not called again; the others hear of the change all the same.
+            callback, change = self._reports.popleft()
+            with self._calling_back("a callback of events()"):
+                try:
+                    callback(change)
+                except Exception:
+                    log.exception("a callback of events() failed on %r", change.kind)
 
     async def _serve_until(self, future: Any, deadline: int) -> list[Exception]:
         """Runs callbacks until the future has ended, or it is `deadline`; returns what they raised."""

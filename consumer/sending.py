@@ -55,7 +55,6 @@ class Sender(Waiting, lifetimes.OfThisProcess):
         self._records.owner = self
         self._crash: BaseException | None = None
         self._closed = False
-        lifetimes.opened(self)
 
     def __repr__(self) -> str:
         """Takes no lock: a debugger may ask at any moment."""

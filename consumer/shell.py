@@ -71,7 +71,6 @@ class Shell(Waiting, lifetimes.OfThisProcess):
         # What the application is to be called for, and to hear, until it is: Ctrl-C may come before that.
         self._to_call: ev.CallListener | None = None
         self._to_raise: KprotoError | None = None
-        lifetimes.opened(self)
 
     # ---- how to wait: each kind of shell has its own
 

@@ -43,6 +43,7 @@ class Looped(InTasks, Shell):
         # The task that is inside a method which runs callbacks, and that method's name.
         self._server: tuple[asyncio.Task[Any] | None, str] | None = None
         self._callback: asyncio.Task[None] | None = None
+        lifetimes.opened(self)
 
     # ---- the loop's side
 

@@ -22,6 +22,7 @@ from typing import Any, Never, Unpack
 from kproto.errors import IllegalState
 from kproto.records.crc32c import at_hand
 
+from .. import lifetimes
 from ..block import AsyncBlock, AsyncTransaction
 from ..callbacks import guarded
 from ..clock import now
@@ -75,6 +76,7 @@ class AsyncProducer(ProducerCalls, InTasks, AsyncBlock):
         self._timer_at: int | None = None
         self._breath_due = False  # the next send lets others have their turn
         self._nobody_waits()
+        lifetimes.opened(self)
 
     def _must_be_here(self) -> None:
         if get_running_loop() is not self._loop:

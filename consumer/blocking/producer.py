@@ -26,6 +26,7 @@ from typing import Any, Never, Unpack
 
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 
+from .. import lifetimes
 from ..arguments import LONGEST
 from ..block import Block, Transaction
 from ..callbacks import Callbacks
@@ -88,7 +89,13 @@ class Producer(ProducerCalls, InThreads, Block):
         self._thread = threading.Thread(
             target=self._drive, args=(weakref.ref(self), self._sockets, self._held), name=name, daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # no more threads
+            self._stop = True
+            self._sockets.close()
+            raise
+        lifetimes.opened(self)
 
     # ---- sending
 

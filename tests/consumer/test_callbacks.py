@@ -72,6 +72,26 @@ def test_the_next_events_callback_is_called_all_the_same(broker: str) -> None:
     assert kinds[-1] == "closed"
 
 
+def test_ctrl_c_in_an_events_callback_keeps_nothing_from_the_next_one(broker: str) -> None:
+    called: list[str] = []
+    heard: list[str] = []
+
+    def interrupted(change: GroupChange) -> None:
+        called.append(change.kind)
+        if change.kind == "assigned":
+            raise KeyboardInterrupt
+
+    with Consumer(broker, group_id="events-ctrl-c", **GROUP) as consumer:
+        consumer.events(interrupted)
+        consumer.events(lambda change: heard.append(change.kind))
+        consumer.subscribe("t")
+        with pytest.raises(KeyboardInterrupt):
+            read(consumer)
+        read(consumer)
+    assert called.count("assigned") == 1
+    assert heard == called
+
+
 @pytest.mark.parametrize("kind", ["assigned", "revoked"])
 def test_what_a_listener_raises_reaches_the_caller_and_the_group_goes_on(broker: str, kind: str) -> None:
     class Listener(RebalanceListener):

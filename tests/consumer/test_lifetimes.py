@@ -36,6 +36,7 @@ from consumer import (
 )
 from consumer.clock import now
 from consumer.engine.plans import read_metadata
+from consumer.lifetimes import _clients as clients_opened
 from kproto.broker.server import running
 from kproto.errors import IllegalState, KprotoError, RequestTimedOut
 from kproto.group.assignors import Assignor
@@ -263,6 +264,24 @@ def test_a_producer_that_is_dropped_within_a_transaction_says_how_long_that_stay
     until(gone)
     told = "was dropped without close(), and the transaction of 'bills' stays open for up to 7 s"
     assert caplog.messages == [f"the producer 'me' {told}"]
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="the files are counted there")
+@pytest.mark.parametrize("kind", [Consumer, Cluster, Producer])
+def test_a_client_that_gets_no_thread_leaves_nothing_behind(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    gc.collect()
+    opened, files = set(clients_opened), len(os.listdir("/proc/self/fd"))
+    with pytest.raises(RuntimeError, match="can't start") as held:
+        kind("localhost:1")
+    assert len(os.listdir("/proc/self/fd")) == files
+    assert set(clients_opened) == opened  # or it would be ended when the process is
+    assert held.value.__traceback__ is not None  # and what it holds is there
 
 
 # ---- a bug inside

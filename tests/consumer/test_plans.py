@@ -200,9 +200,9 @@ def created(code: int) -> CreateTopicsResponse:
     )
 
 
-def create(view: ClusterView, *, exist_ok: bool = False) -> Plan[None]:
+def create(view: ClusterView, *, exist_ok: bool = False, count: int = 1) -> Plan[None]:
     return plans.create_topics(
-        view, {"t": 1}, clock, replication_factor=1, configs={}, timeout_ms=1000, exist_ok=exist_ok
+        view, {"t": count}, clock, replication_factor=1, configs={}, timeout_ms=1000, exist_ok=exist_ok
     )
 
 
@@ -242,6 +242,11 @@ def test_a_create_of_what_is_there_is_an_error_unless_it_may_be() -> None:
     with pytest.raises(BrokerError, match="topic 't'"):
         play(create(known()), created(THERE))
     assert play(create(known(), exist_ok=True), created(THERE), CLUSTER)[0] is None
+
+
+def test_what_is_there_with_fewer_partitions_is_told_on_a_second_look() -> None:
+    with pytest.raises(BrokerError, match=r"topic 't' has 1 partitions, and not 5; create_partitions adds"):
+        play(create(known(), exist_ok=True, count=5), created(THERE), CLUSTER, CLUSTER)
 
 
 def test_a_refusal_of_another_time_is_not_believed() -> None:

@@ -110,7 +110,7 @@ def create_topics(
 
     there = ErrorCode.TOPIC_ALREADY_EXISTS
     yield from on_controller(view, request, topics, answers, clock, done=there, fine=exist_ok)
-    yield from _grown(view, topics, clock)
+    yield from _grown(view, topics, clock, may_grow=False)
 
 
 def create_partitions(
@@ -155,7 +155,13 @@ def delete_topics(
         view.topics.pop(name, None)
 
 
-def _grown(view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int]) -> Plan[None]:
+def _grown(
+    view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int], *, may_grow: bool = True
+) -> Plan[None]:
+    """Waits until the topics have so many partitions, each with a leader. What was made with fewer, by
+    somebody else, doesn't get more unless it `may_grow`: that is told when it is seen the second time, as the
+    first broker may be behind."""
+    fewer: set[str] = set()
     while True:
         yield from read_metadata(view, totals, clock)
         late = [
@@ -170,4 +176,10 @@ def _grown(view: ClusterView, totals: Mapping[str, int], clock: Callable[[], int
             if known is not None and to_do(METADATA, known.error_code) is Do.told:
                 detail = f"topic {name!r}, which was made or grown and can't be looked at"
                 raise broker_error(known.error_code, "Metadata", detail)
+            if not may_grow and is_complete(view, name):
+                if name in fewer:
+                    detail = f"topic {name!r} has {len(view.topics[name].partitions)} partitions, and not "
+                    detail += f"{totals[name]}; create_partitions adds some"
+                    raise broker_error(ErrorCode.TOPIC_ALREADY_EXISTS, "CreateTopics", detail)
+                fewer.add(name)
         yield Rest(f"topic {late[0]!r} has no leader for all of its partitions yet")
