@@ -8,7 +8,8 @@ Rules that hold here:
 * A broken batch raises RecordError each time it is reached, after what is before it was handed out. So does
   one that doesn't begin behind the last offset of the one before it, as each in a log does, a record outside
   of its batch, and a batch at the last offset that int64 has: what they hold would come again, or the
-  position go back, or be behind all offsets. Java believes them.
+  position go back, or be behind all offsets. Java believes them. Within a batch offsets may stand still or
+  go back, as brokers take that from producers without compression.
 * Many records are decoded as columns and made into objects a poll's worth at a time, which is twice as fast
   as record by record; few, and broken ones, batch by batch. Both hand out the same.
 """
@@ -167,22 +168,17 @@ class Chunk:
         return batches(self.data, check_crc=self._check, max_decompressed=self._most)
 
     def _records(self, batch: Batch) -> list[Record]:
-        """Those of the batch; raises RecordError, also where one lies outside of it, or they go back."""
-        found, before = batch.records(self._most), batch.base_offset - 1
+        """Those of the batch; raises RecordError, also where one lies outside of it."""
+        found, first, last = batch.records(self._most), batch.base_offset, batch.last_offset
         for one in found:
-            if not before < one.offset <= batch.last_offset:
-                detail = (
-                    f"a record at offset {one.offset} comes after {before}, and the batch ends with "
-                    f"{batch.last_offset}"
-                )
+            if not first <= one.offset <= last:
+                detail = f"a record at offset {one.offset}, and the batch goes from {first} to {last}"
                 raise RecordError("RecordBatch", batch.magic, "records.offsetDelta", batch.start, detail)
-            before = one.offset
         return found
 
-    def _in_order(self, found: Columns) -> bool:
-        """Whether no record of these columns lies outside of the batches, and none goes back."""
-        offset = found.offset
-        return not len(offset) or bool(offset[-1] < self.end and (offset[1:] > offset[:-1]).all())
+    def _within(self, found: Columns) -> bool:
+        """Whether no record of these columns lies behind the batches."""
+        return not len(found.offset) or bool(found.offset.max() < self.end)
 
     def _read(self, data: Data, *, lent: bool = False, most: int | None = None) -> Columns:
         """What is left of `data` as columns."""
@@ -195,9 +191,10 @@ class Chunk:
             lent=lent,
             most=AT_ONCE if most is None else most,
         )
-        if not self._in_order(found):
+        if not self._within(found):
             found.give_back()
-            raise RecordError("RecordBatch", 2, "records.offsetDelta", 0, "offsets must grow")
+            detail = f"a record at offset {found.offset.max()}, and the batches end with {self.end - 1}"
+            raise RecordError("RecordBatch", 2, "records.offsetDelta", 0, detail)
         return found
 
     def _together(self, *, lent: bool) -> bool:
@@ -218,7 +215,7 @@ class Chunk:
         except (RecordError, IllegalState):
             return False  # compressed, or broken: each for itself
         each = [found.part(index) for index in range(len(mates))]
-        if not all(mate._in_order(part) for mate, part in zip(mates, each, strict=True)):
+        if not all(mate._within(part) for mate, part in zip(mates, each, strict=True)):
             found.give_back()
             return False
         for mate, part in zip(mates, each, strict=True):
