@@ -119,7 +119,6 @@ BEAT = "000c00040000000700026d6500086c65616465727300000003046d2d310000"
         ("demo --records x", "a number of at least 1"),
         ("demo --seconds 0", "0 is not a number of seconds above 0"),
         ("demo --seconds -1", "-1 is not a number of seconds above 0"),
-        ("demo --picture /nowhere/x.html", "--picture='/nowhere/x.html' is not allowed; a file that can be"),
         ("demo --seconds nan", "nan is not a number of seconds"),
         ("broker --listen 192.0.2.1:9092", "an address of this machine, such as 127.0.0.1:9092"),
         ("broker --listen nowhere.invalid:9092", "an address of this machine"),
@@ -180,6 +179,13 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
         with running() as server:
             assert main(["watch", server.bootstrap, "--listen", place]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for package in ("pandas", "tqdm"):
+        pytest.importorskip(package)
+    assert main(["demo", "--no-spark", "--records", "1", "--picture", "/nowhere/x.html"]) == 2
+    assert "--picture='/nowhere/x.html' is not allowed; a file that can be written" in capsys.readouterr().err
 
 
 def test_with_json_only_json_is_on_the_output_of_a_trace() -> None:
