@@ -120,10 +120,12 @@ def unreachable(server: Server, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.fixture
-def heard(away: None, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def heard(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """What was logged, though a handler before this one failed."""
-    logging.getLogger("kproto.consumer").handlers.insert(0, caplog.handler)
-    return caplog
+    logger = logging.getLogger("kproto.consumer")
+    logger.handlers.insert(0, caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
 
 
 def test_a_consumer_goes_on_where_a_handler_of_logs_fails(
