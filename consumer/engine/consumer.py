@@ -245,8 +245,10 @@ class Engine:
         self.core.partitions.mark_processed(event.held)
         for partition, offset in event.offsets.items():
             state = self.core.partitions.get(partition)
-            if state is not None and state.known and offset < state.position:
-                state.give_back(offset)
+            if state is not None and state.known:
+                offset = max(offset, state.processed or 0)  # a commit said so of what was being worked on
+                if offset < state.position:
+                    state.give_back(offset)
 
     def take_back(self, event: ev.TakeBack) -> None:
         begun, self.deliveries.begun = self.deliveries.begun, None

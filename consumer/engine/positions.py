@@ -261,7 +261,11 @@ class PartitionState:
         self._home.processed(self)
 
     def asked_for(self, offset: int, by: object) -> None:
-        """A commit of this offset is on its way: what the group has is uncertain until `by` is answered."""
+        """A commit of this offset is on its way: what the group has is uncertain until `by` is answered. What
+        was handed out below it is processed, as the application says: no automatic commit goes back of it."""
+        if self.handed_out and self.known and (self.processed or 0) < offset <= self.position:
+            self.processed = offset
+            self._home.processed(self)
         if self.asked is not None or self.committed != offset:
             self.asked = by
             if self.processed == self.committed:  # else it is among what there is to commit

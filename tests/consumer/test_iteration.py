@@ -225,6 +225,28 @@ def test_who_leaves_an_iteration_has_processed_all_but_its_last_record(broker: s
         assert committed.offset == (10 if "commit" in how else 9)
 
 
+@pytest.mark.parametrize("how", ["commit", "commit_async", "these offsets", "no commit"])
+def test_an_exception_behind_a_commit_does_not_go_back_of_it(broker: str, how: str) -> None:
+    def work() -> None:
+        with Consumer(broker, **GROUP) as consumer:
+            consumer.assign({P0: 0})
+            for record in consumer:
+                if record.offset < 9:
+                    continue
+                if how == "commit_async":
+                    consumer.commit_async()
+                elif how != "no commit":
+                    consumer.commit(None if how == "commit" else {P0: 10})
+                raise ValueError("of the application")
+
+    with pytest.raises(ValueError, match="of the application"):
+        work()
+    with Cluster(broker) as cluster:
+        committed = cluster.committed_offsets("g")[P0]
+    assert committed is not None
+    assert committed.offset == (9 if how == "no commit" else 10)
+
+
 def test_so_it_is_in_asyncio(broker: str) -> None:
     async def main() -> None:
         async with AsyncConsumer(broker, **GROUP, auto_commit_interval_ms=100_000) as consumer:

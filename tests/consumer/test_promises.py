@@ -213,6 +213,18 @@ def test_close_commits_what_was_processed_behind_an_open_commit_of_something_els
     assert world.committed("g", tp("t", 0)) == 10
 
 
+@pytest.mark.parametrize("said", [8, 10])
+def test_no_automatic_commit_goes_back_of_what_the_application_has_committed(said: int) -> None:
+    world = World({"t": 1})
+    world.write("t", 0, *numbers(0, 10))
+    a = reading(world, **AUTO, max_poll_records=5)
+    a.pause_polling()  # five were processed, as far as polls say
+    token = a.commit({tp("t", 0): said})
+    world.run(20_000)
+    assert a.done[token] == (None, None)
+    assert world.committed("g", tp("t", 0)) == said
+
+
 def test_a_loss_while_an_older_offset_may_yet_be_committed_is_told() -> None:
     world = filled()
     a = reading(world)

@@ -225,6 +225,7 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
         positions: dict[TopicPartition, int] = {}
         waiting: dict[TopicPartition, int] = {}
         stored: dict[TopicPartition, int] = {}
+        revoking: tuple[TopicPartition, ...] = ()
         over: int | None = None
         for seen in world.seen:
             if seen.what == "stored" and seen.who == consumer.group:
@@ -234,20 +235,27 @@ def a_clean_handover_loses_no_commit(world: World) -> None:
                         if kept.get(partition) == stored[partition]:
                             del kept[partition]
             elif seen.what == "assigned" and seen.who != consumer.name:
+                if world.clients[seen.who].group != consumer.group:
+                    continue
                 for partition in seen.partitions:
-                    if partition in waiting and world.clients[seen.who].group == consumer.group:
+                    if partition in revoking:  # the group didn't wait so long
+                        positions.pop(partition, None)
+                    if partition in waiting:
                         why = f"{partition} went to {seen.who} without a commit at {waiting[partition]}"
                         raise broken(world, consumer.name, why, seen)
             elif seen.who != consumer.name:
                 continue
             elif seen.what == "closing":
                 over = seen.at + consumer.close_timeout_ms
+            elif seen.what == "revoking":
+                revoking = seen.partitions
             elif seen.what == "revoked" and over is not None and seen.at >= over:
                 positions.clear()
             elif seen.what == "delivered":
                 [partition] = seen.partitions
                 positions[partition] = readable(world, partition, seen.detail[-1] + 1)
             elif seen.what == "revoked":
+                revoking = ()
                 for partition in seen.partitions:
                     if partition in positions and positions[partition] != stored.get(partition):
                         waiting[partition] = positions[partition]
