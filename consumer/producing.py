@@ -228,8 +228,9 @@ class ProducerCalls(Sender):
 
     @waits
     async def close(self, timeout: float | None = None) -> None:
-        """Flushes, within `timeout` seconds, and ends; a second call waits until the first has done that. A
-        transaction that is open is aborted, one that is being committed has so long for it.
+        """Flushes, within `timeout` seconds, and ends; a second call waits until the first has done that, and
+        raises RequestTimedOut when its own time is over before. A transaction that is open is aborted, one
+        that is being committed has so long for it.
 
         Raises what went wrong, after the producer has ended: what `commit` raises, unless somebody waits for
         that; what `flush` raises, RequestTimedOut for records that stayed behind, NotDelivered for those that
@@ -254,7 +255,7 @@ class ProducerCalls(Sender):
                     self._called_back(deadline)
                     return
                 if not await self._wait(seen, deadline):
-                    return
+                    raise RequestTimedOut("close", limit, "another close() is under way, and goes on")
             failure = await self._leave_transaction(limit, deadline)
             self._records.close(CLOSED)
             await self._flush(limit, deadline)

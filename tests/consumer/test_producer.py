@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
 import select
@@ -477,6 +478,24 @@ def test_a_second_close_waits_for_the_first(server: Server) -> None:
     producer.close(20)
     assert delivery.done()
     closing.join()
+
+
+def test_a_second_close_whose_time_is_over_says_so() -> None:
+    with running(topics={"t": 1}) as server:
+        producer = Producer(server.bootstrap)
+        producer.send("t", b"x").result(5)
+        server.slow(math.inf)
+        delivery = producer.send("t", b"x")
+        closing = threading.Thread(target=within, args=(20, lambda: producer.close(20)))
+        closing.start()
+        while not producer._closed:
+            time.sleep(0.01)
+        with pytest.raises(RequestTimedOut, match=r"another close\(\) is under way, and goes on"):
+            producer.close(0.1)
+        assert not delivery.done()
+        server.slow(0)
+        closing.join()
+        assert delivery.result(0).offset == 1
 
 
 def test_a_second_close_waits_for_the_callbacks_too_unless_it_is_in_one(broker: str) -> None:
