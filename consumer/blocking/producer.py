@@ -89,12 +89,7 @@ class Producer(ProducerCalls, InThreads, Block):
         self._thread = threading.Thread(
             target=self._drive, args=(weakref.ref(self), self._sockets, self._held), name=name, daemon=True
         )
-        try:
-            self._thread.start()
-        except BaseException:  # no more threads
-            self._stop = True
-            self._sockets.close()
-            raise
+        self._start()
         lifetimes.opened(self)
 
     # ---- sending

@@ -55,12 +55,7 @@ class Threaded(InThreads, Shell):
         self._thread = threading.Thread(
             target=self._drive, args=(weakref.ref(self), self._sockets, self._seat), name=name, daemon=True
         )
-        try:
-            self._thread.start()
-        except BaseException:  # no more threads
-            self._stop = True
-            self._sockets.close()
-            raise
+        self._start()
         lifetimes.opened(self)
 
     # ---- the engine's thread

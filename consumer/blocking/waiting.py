@@ -12,10 +12,24 @@ from ..calls import finished, waits
 from ..clock import now
 from ..waiting import Waiting
 from .signals import Held, look
+from .sockets import Sockets
 
 
 class InThreads(Waiting):
-    """A client whose methods block."""
+    """A client whose methods block, and that has a thread of its own."""
+
+    _thread: threading.Thread
+    _sockets: Sockets
+    _stop: bool
+
+    def _start(self) -> None:
+        """Starts the client's thread. Where the system has none, nothing stays open, and it raises."""
+        try:
+            self._thread.start()
+        except BaseException:
+            self._stop = True
+            self._sockets.close()
+            raise
 
     def _nobody_waits(self) -> None:
         """As it is made, and again in the child of a fork: locks may be held by threads of the parent."""

@@ -269,7 +269,8 @@ def test_a_coroutine_of_a_listener_runs_to_its_end_when_its_poll_is_cancelled(br
     asyncio.run(story())
 
 
-def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(broker: str) -> None:
+async def left_behind(consumer: AsyncConsumer, error: Exception | None = None) -> asyncio.Event:
+    """The coroutine of a poll that was cancelled is under way; it ends when what is returned is set."""
     began, go_on = asyncio.Event(), asyncio.Event()
 
     class Listener(RebalanceListener):
@@ -277,14 +278,23 @@ def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(brok
             if not began.is_set():
                 began.set()
                 await go_on.wait()
-                raise RuntimeError("late")
+                if error is not None:
+                    raise error
 
+    consumer.subscribe("t", Listener())
+    polling = asyncio.create_task(consumer.poll(10))
+    await began.wait()
+    polling.cancel()
+    await asyncio.wait([polling])
+    return go_on
+
+
+def test_what_a_cancelled_polls_coroutine_raises_is_raised_by_the_next_poll(broker: str) -> None:
     async def story() -> None:
         async with AsyncConsumer(broker, group_id="late", **GROUP) as consumer:
-            consumer.subscribe("t", Listener())
-            while not began.is_set():
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(consumer.poll(10), 0.05)
+            go_on = await left_behind(consumer, RuntimeError("late"))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.poll(10), 0.05)
             go_on.set()
             with pytest.raises(RuntimeError, match="late"):
                 await consumer.poll(5)
@@ -477,26 +487,6 @@ def test_what_a_coroutine_raised_between_two_polls_is_raised_by_the_next_one(bro
             assert await consumer.poll(5)
 
     asyncio.run(story())
-
-
-async def left_behind(consumer: AsyncConsumer, error: Exception | None = None) -> asyncio.Event:
-    """The coroutine of a poll that was cancelled is under way; it ends when what is returned is set."""
-    began, go_on = asyncio.Event(), asyncio.Event()
-
-    class Listener(RebalanceListener):
-        async def assigned(self, partitions: Any) -> None:
-            if not began.is_set():
-                began.set()
-                await go_on.wait()
-                if error is not None:
-                    raise error
-
-    consumer.subscribe("t", Listener())
-    polling = asyncio.create_task(consumer.poll(10))
-    await began.wait()
-    polling.cancel()
-    await asyncio.wait([polling])
-    return go_on
 
 
 def test_who_waits_for_the_coroutine_of_a_cancelled_poll_keeps_its_own_time(broker: str) -> None:

@@ -128,6 +128,14 @@ def heard(away: None, caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCa
     logger.removeHandler(caplog.handler)
 
 
+def sent_while_unreachable(server: Server, caplog: pytest.LogCaptureFixture, producer: Producer) -> None:
+    producer.send("t", b"0").result(30)
+    server.down()
+    delivery = producer.send("t", b"1")
+    unreachable(server, caplog)
+    assert delivery.result(30).offset == 1
+
+
 def test_a_consumer_goes_on_where_a_handler_of_logs_fails(
     heard: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,11 +149,7 @@ def test_a_consumer_goes_on_where_a_handler_of_logs_fails(
 
 def test_a_producer_goes_on_where_a_handler_of_logs_fails(heard: pytest.LogCaptureFixture) -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
-        producer.send("t", b"0").result(30)
-        server.down()
-        delivery = producer.send("t", b"1")
-        unreachable(server, heard)
-        assert delivery.result(30).offset == 1
+        sent_while_unreachable(server, heard, producer)
 
 
 def test_asyncio_clients_go_on_where_a_handler_of_logs_fails(heard: pytest.LogCaptureFixture) -> None:
@@ -186,9 +190,5 @@ def test_delivery_callbacks_go_on_where_a_handler_of_logs_fails(away: None) -> N
 
 def test_a_line_names_the_place_that_wrote_it(caplog: pytest.LogCaptureFixture) -> None:
     with running({"t": 1}) as server, Producer(server.bootstrap) as producer:
-        producer.send("t", b"0").result(30)
-        server.down()
-        delivery = producer.send("t", b"1")
-        unreachable(server, caplog)
-        delivery.result(30)
+        sent_while_unreachable(server, caplog, producer)
     assert {(one.funcName, one.filename) for one in caplog.records} == {("_note", "sending.py")}

@@ -69,6 +69,19 @@ def reading(world: World, records: int = 10, **options: Any) -> Consumer:
     return a
 
 
+def forgotten_in_silence(world: World) -> None:
+    """Commits get no answer, and heartbeats that the group has no such member."""
+
+    def tamper(client: Client, request: Any, version: int) -> Any:
+        if isinstance(request, OffsetCommitRequest):
+            world.cut(client)
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        return None
+
+    world.tamper = tamper
+
+
 def filled(partitions: int = 1, records: int = 10) -> World:
     world = World({"t": partitions})
     world.write("t", 0, *numbers(0, records))
@@ -231,15 +244,7 @@ def test_a_loss_while_an_older_offset_may_yet_be_committed_is_told() -> None:
     a.commit()
     world.run(100)
     a.pause_polling()
-
-    def forget(client: Client, request: Any, version: int) -> Any:
-        if isinstance(request, OffsetCommitRequest):
-            world.cut(client)  # no answer
-        if isinstance(request, HeartbeatRequest):
-            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        return None
-
-    world.tamper = forget
+    forgotten_in_silence(world)
     a.commit({tp("t", 0): 3})
     assert world.run(until=lambda: bool(a.heard("lost")))
     token = a.commit()
@@ -313,15 +318,7 @@ def test_without_a_broker_close_says_that_it_was_not_committed_and_not_that_some
 def test_a_last_commit_that_is_overtaken_by_a_loss_is_told_by_the_callback() -> None:
     world = filled()
     a = reading(world, **AUTO)
-
-    def refuse(client: Client, request: Any, version: int) -> Any:
-        if isinstance(request, OffsetCommitRequest):
-            world.cut(client)  # no answer
-        if isinstance(request, HeartbeatRequest):
-            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        return None
-
-    world.tamper = refuse
+    forgotten_in_silence(world)
     token = a.close(timeout_ms=5000)
     assert world.run(2000, until=lambda: token in a.done)
     assert [kind for kind, _ in a.calls][-2:] == ["revoked", "lost"]
