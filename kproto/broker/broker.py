@@ -254,7 +254,7 @@ class Broker:
         """
         changed = list(partitions)
         for broker in self.cluster.brokers.values():
-            for fetch in broker.parked.on(changed):
+            for fetch in broker.parked.on([*changed, *broker.sessions.changed(changed)]):
                 response = fetch.answer()
                 if response is None:
                     broker.parked.look_again(fetch)

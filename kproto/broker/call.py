@@ -11,6 +11,7 @@ from uuid import UUID
 from ..error_codes import ErrorCode
 from ..messages.headers import Envelope
 from ..wire.message import Message
+from .sessions import Session
 from .topics import Partition
 
 
@@ -76,11 +77,11 @@ Result = Message | Last | Closing | Literal[_Later.PARKED] | None
 
 
 class Parked(Protocol):
-    """A request that waits: answered when a change in its `partitions` allows it, or at `deadline` (ms)."""
+    """A request that waits: answered when a change in what it waits for allows it, or at `deadline` (ms)."""
 
     call: Call
     deadline: int
-    partitions: set[Partition]
+    until: set[Partition | Session]
 
     def answer(self, *, at_once: bool = False) -> Message | None:
         """The answer, if there is one now, or if it has to go out `at_once`."""

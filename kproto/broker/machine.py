@@ -123,6 +123,13 @@ class Truncate(NamedTuple):
     offset: int
 
 
+class Changed(NamedTuple):
+    """The operator wrote to a partition's log, past the broker: those who wait for it look again."""
+
+    topic: str
+    partition: int
+
+
 class CleanLogs(NamedTuple):
     """The operator lets all logs be looked over now: what is old is deleted, what is to be compacted is
     compacted, up to its end.
@@ -159,6 +166,7 @@ Event: TypeAlias = (
     | ElectLeader
     | MoveCoordinator
     | Truncate
+    | Changed
     | CleanLogs
     | Fail
     | Throttle
@@ -306,6 +314,10 @@ def _truncate(broker: Broker, event: Truncate, now: int) -> None:
     broker.wake([partition])
 
 
+def _changed(broker: Broker, event: Changed, now: int) -> None:
+    broker.wake([_partition(broker, event.topic, event.partition)])
+
+
 def _clean(broker: Broker, event: CleanLogs, now: int) -> None:
     broker.wake(broker.cluster.cleaning.look_at_once(now))
 
@@ -442,6 +454,7 @@ _TABLE: Final[Mapping[type[Event], Callable[[Broker, Any, int], None]]] = {
     ElectLeader: _elect,
     MoveCoordinator: _move_coordinator,
     Truncate: _truncate,
+    Changed: _changed,
     CleanLogs: _clean,
     Fail: _fail,
     Throttle: _throttle,

@@ -9,16 +9,21 @@ Rules, as Kafka's FetchSession and FetchManager:
   * When all slots are taken, one whose last use is `IDLE_MS` ago makes room; else the answer carries session
     id 0, and the client goes on without a session.
   * A partition that was answered with records goes to the end of the line, so that none starves.
+
+What is ours: a fetch of a session looks only at partitions that may have something to say. One whose client
+has read all and was told all is asleep: nobody looks at it until it changes, or its client moves.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from ..error_codes import ErrorCode
 from ..messages.fetch import FetchPartition, FetchRequest, PartitionData
+from .topics import Partition
 
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
@@ -35,22 +40,83 @@ class Tracked:
     """One partition that a session follows, and what its client was told last."""
 
     wanted: FetchPartition
+    turn: int
+    """Its place in the line."""
     high_watermark: int = -1
     log_start_offset: int = -1
+    asleep: Partition | None = None
+    """What has to change until somebody looks at it again."""
+
+    def knows(self, data: PartitionData) -> bool:
+        """Was its client told all of this, but for records and errors?"""
+        return (data.high_watermark, data.log_start_offset) == (self.high_watermark, self.log_start_offset)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
+    """The partitions that one client follows."""
+
     id: int
     by_id: bool
     used_at: int
+    sleepers: dict[Partition, dict[Session, Key]]
+    """Who is to be woken by a change; all sessions share it."""
     epoch: int = 1  # the next one expected
     partitions: dict[Key, Tracked] = field(default_factory=dict[Key, Tracked])
+    awake: set[Key] = field(default_factory=set[Key])
+    reader: Hashable = None
+    """For whom the others are asleep."""
+    last_turn: int = 0
+    is_over: bool = False
+
+    def follow(self, key: Key, wanted: FetchPartition) -> None:
+        """The client names a partition, perhaps not for the first time."""
+        tracked = self.partitions.get(key)
+        if tracked is None:
+            self.last_turn += 1
+            self.partitions[key] = Tracked(wanted, self.last_turn)
+            self.awake.add(key)
+        else:
+            tracked.wanted = wanted
+            self.wake(key)
+
+    def forget(self, key: Key) -> None:
+        if key in self.partitions:
+            self.wake(key)
+            self.awake.remove(key)
+            del self.partitions[key]
+
+    def sleep(self, key: Key, partition: Partition) -> None:
+        """There is nothing to say of it until this changes."""
+        if self.is_over:  # nobody would take it from there again
+            return
+        self.partitions[key].asleep = partition
+        self.sleepers.setdefault(partition, {})[self] = key
+        self.awake.discard(key)
+
+    def wake(self, key: Key) -> None:
+        tracked = self.partitions[key]
+        if tracked.asleep is not None:
+            who = self.sleepers[tracked.asleep]
+            del who[self]
+            if not who:
+                del self.sleepers[tracked.asleep]
+            tracked.asleep = None
+            self.awake.add(key)
+
+    def look(self, reader: Hashable) -> dict[Key, FetchPartition]:
+        """The partitions that may have something to say, in the order of the line."""
+        if reader != self.reader:  # who may see there what the last one didn't
+            self.reader = reader
+            for key in self.partitions.keys() - self.awake:
+                self.wake(key)
+        turns = {key: self.partitions[key].turn for key in self.awake}
+        return {key: self.partitions[key].wanted for key in sorted(turns, key=turns.__getitem__)}
 
 
 @dataclass(slots=True)
 class Plan:
-    """What one Fetch reads: `wanted`, in order; and in whose name."""
+    """What one Fetch reads: `wanted`, in order; or, when it is `incremental`, what its session follows."""
 
     wanted: dict[Key, FetchPartition]
     by_id: bool
@@ -61,6 +127,22 @@ class Plan:
     def session_id(self) -> int:
         return self.session.id if self.session else 0
 
+    def look(self, reader: Hashable) -> dict[Key, FetchPartition]:
+        """What is to be read now. `reader`: all that decides what a fetch may see, but for its partitions."""
+        return self.session.look(reader) if self.session and self.incremental else self.wanted
+
+    @property
+    def about(self) -> Collection[Key]:
+        """All its partitions, whether they have something to say or not."""
+        return self.session.partitions if self.session and self.incremental else self.wanted
+
+    def read_to_the_end(self, key: Key, partition: Partition, data: PartitionData) -> None:
+        """A partition has no record for its reader, and isn't in error: if the rest was told, nobody has to
+        look at it until it changes.
+        """
+        if self.session and self.incremental and self.session.partitions[key].knows(data):
+            self.session.sleep(key, partition)
+
     def news(self, answers: dict[Key, PartitionData]) -> dict[Key, PartitionData]:
         """The part of the answers that has to be sent; the session takes note of it."""
         if self.session is None:
@@ -70,12 +152,7 @@ class Plan:
             tracked = self.session.partitions.get(key)
             if tracked is None:
                 continue  # a later fetch, on another connection, forgot it while this one waited
-            changed = (
-                bool(data.records)
-                or data.error_code != 0
-                or data.high_watermark != tracked.high_watermark
-                or data.log_start_offset != tracked.log_start_offset
-            )
+            changed = bool(data.records) or data.error_code != 0 or not tracked.knows(data)
             if not changed and self.incremental:
                 continue
             said[key] = data
@@ -83,22 +160,33 @@ class Plan:
             tracked.high_watermark = data.high_watermark if data.error_code == 0 else -1
             tracked.log_start_offset = data.log_start_offset
             if data.records:
-                self.session.partitions[key] = self.session.partitions.pop(key)
+                self.session.last_turn += 1
+                tracked.turn = self.session.last_turn
         return said
 
 
 class Sessions:
     """All fetch sessions. `plan` turns a request into what to read."""
 
-    __slots__ = ("_next_id", "_sessions", "_slots")
+    __slots__ = ("_next_id", "_sessions", "_sleepers", "_slots")
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._sessions: dict[int, Session] = {}
+        self._sleepers: dict[Partition, dict[Session, Key]] = {}
         self._next_id = 1
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def changed(self, partitions: Iterable[Partition]) -> list[Session]:
+        """Something changed in these partitions: the sessions that have to look at them again."""
+        found: dict[Session, None] = {}
+        for partition in partitions:
+            for session, key in list(self._sleepers.get(partition, {}).items()):
+                session.wake(key)
+                found[session] = None
+        return list(found)
 
     def plan(self, request: FetchRequest, by_id: bool, now: int) -> Plan | ErrorCode:
         """What to read for this request; or the error that the whole answer carries."""
@@ -108,10 +196,11 @@ class Sessions:
             for partition in topic.partitions
         }
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             session = self._opened(by_id, now) if request.session_epoch == INITIAL_EPOCH else None
             if session is not None:
-                session.partitions = {key: Tracked(partition) for key, partition in wanted.items()}
+                for key, partition in wanted.items():
+                    session.follow(key, partition)
             return Plan(wanted, by_id, session)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -123,26 +212,29 @@ class Sessions:
         session.epoch = session.epoch + 1 if session.epoch < _MAX_EPOCH else 1
         session.used_at = now
         for key, partition in wanted.items():
-            if key in session.partitions:
-                session.partitions[key].wanted = partition
-            else:
-                session.partitions[key] = Tracked(partition)
+            session.follow(key, partition)
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
-                session.partitions.pop((topic.topic_id if by_id else topic.topic, index), None)
+                session.forget((topic.topic_id if by_id else topic.topic, index))
         if not session.partitions:  # nothing is left to follow
-            del self._sessions[session.id]
+            self._end(session.id)
             return Plan({}, by_id)
-        everything = {key: tracked.wanted for key, tracked in session.partitions.items()}
-        return Plan(everything, by_id, session, incremental=True)
+        return Plan(wanted, by_id, session, incremental=True)
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.is_over = True
+            for key in session.partitions:
+                session.wake(key)
 
     def _opened(self, by_id: bool, now: int) -> Session | None:
         if len(self._sessions) >= self._slots:
             oldest = min(self._sessions.values(), key=lambda session: session.used_at, default=None)
             if oldest is None or now - oldest.used_at < IDLE_MS:
                 return None
-            del self._sessions[oldest.id]
-        session = Session(self._next_id, by_id, now)
+            self._end(oldest.id)
+        session = Session(self._next_id, by_id, now, self._sleepers)
         self._next_id = self._next_id % _MAX_EPOCH + 1
         self._sessions[session.id] = session
         return session

@@ -1,4 +1,5 @@
-"""The requests that wait for something to happen in partitions, or for their time to be over.
+"""The requests that wait for something to happen in partitions, alone or those of a fetch session, or for
+their time to be over.
 
 Rule: who writes to a partition pays for those that wait for it, and not for the others.
 """
@@ -10,13 +11,14 @@ from typing import NamedTuple
 
 from ..deadlines import Deadlines
 from .call import Parked
+from .sessions import Session
 from .topics import Partition
 
 
 class _Place(NamedTuple):
     turn: int
     request: Parked
-    partitions: frozenset[Partition]
+    until: frozenset[Partition | Session]
 
 
 class Waiting:
@@ -26,7 +28,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
-        self._who: dict[Partition, dict[int, None]] = {}
+        self._who: dict[Partition | Session, dict[int, None]] = {}
         self._deadlines: Deadlines[int] = Deadlines()
         self._turn = 0
 
@@ -36,15 +38,15 @@ class Waiting:
     def add(self, request: Parked) -> None:
         """Let a request wait, until it is dropped."""
         self._turn += 1
-        self._place(_Place(self._turn, request, frozenset(request.partitions)))
+        self._place(_Place(self._turn, request, frozenset(request.until)))
         self._deadlines.set(request.call.conn, request.deadline)
 
     def look_again(self, request: Parked) -> None:
-        """It waits on, perhaps for other partitions."""
-        before, partitions = self._places[request.call.conn], frozenset(request.partitions)
-        if before.partitions != partitions:
+        """It waits on, perhaps for something else."""
+        before, until = self._places[request.call.conn], frozenset(request.until)
+        if before.until != until:
             self._forget(before)
-            self._place(before._replace(partitions=partitions))
+            self._place(before._replace(until=until))
 
     def drop(self, conn: int) -> None:
         """What this connection waits with, if anything, waits no longer."""
@@ -53,9 +55,9 @@ class Waiting:
             self._forget(place)
             self._deadlines.drop(conn)
 
-    def on(self, partitions: Iterable[Partition]) -> list[Parked]:
+    def on(self, changed: Iterable[Partition | Session]) -> list[Parked]:
         """Those that wait for one of these, in the order in which they came."""
-        found = {conn: self._places[conn] for one in partitions for conn in self._who.get(one, ())}
+        found = {conn: self._places[conn] for one in changed for conn in self._who.get(one, ())}
         return [place.request for place in sorted(found.values())]
 
     def due(self, now: int) -> list[Parked]:
@@ -69,13 +71,13 @@ class Waiting:
     def _place(self, place: _Place) -> None:
         conn = place.request.call.conn
         self._places[conn] = place
-        for partition in place.partitions:
-            self._who.setdefault(partition, {})[conn] = None
+        for one in place.until:
+            self._who.setdefault(one, {})[conn] = None
 
     def _forget(self, place: _Place) -> None:
         conn = place.request.call.conn
-        for partition in place.partitions:
-            who = self._who[partition]
+        for one in place.until:
+            who = self._who[one]
             del who[conn]
             if not who:
-                del self._who[partition]
+                del self._who[one]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproto.broker.machine import Changed
 from kproto.broker.sessions import IDLE_MS
 from kproto.error_codes import ErrorCode
 from kproto.messages.fetch import FetchResponse, ForgottenTopic
@@ -125,6 +126,7 @@ def test_a_moved_log_start_is_news(stage: Stage, client: Client, producer: Clien
     session = opened(client, 0)
     client.fetch(fetching(wanted(1), session=(session, 1), wait=0))
     stage.log("t").delete_before(1)
+    stage.step(Changed("t", 0))
     [data] = answered(client.fetch(fetching(session=(session, 2), wait=0)))
     assert data.log_start_offset == 1
 

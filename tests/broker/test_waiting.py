@@ -9,6 +9,7 @@ import pytest
 
 from kproto.broker.call import Call
 from kproto.broker.handlers.fetch import ParkedFetch
+from kproto.broker.sessions import Session
 from kproto.broker.topics import Partition
 from kproto.broker.waiting import Waiting
 from tests.broker.stage import Stage, batch_of, fetching, wanted
@@ -20,7 +21,7 @@ class Request:
     def __init__(self, conn: int, deadline: int, *partitions: Partition) -> None:
         self.call = cast(Call, SimpleNamespace(conn=conn))
         self.deadline = deadline
-        self.partitions = set(partitions)
+        self.until = set[Partition | Session](partitions)
 
     def answer(self, *, at_once: bool = False) -> None: ...
 
@@ -52,7 +53,7 @@ def test_what_waits_for_something_else_now_is_found_there() -> None:
     waiting = Waiting()
     request = Request(1, 9, ONE)
     waiting.add(request)
-    request.partitions = {OTHER}
+    request.until = {OTHER}
     waiting.look_again(request)
     assert waiting.on([ONE]) == []
     assert waiting.on([OTHER]) == [request]

@@ -12,6 +12,7 @@ Rules, as Kafka's ReplicaManager.fetchMessages:
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ...error_codes import ErrorCode
@@ -30,7 +31,7 @@ from ..broker import Broker
 from ..call import PARKED, Call, Result
 from ..log import Log
 from ..security.acls import Operation, Resource
-from ..sessions import Key, Plan, TopicKey
+from ..sessions import Key, Plan, Session, TopicKey
 from ..topics import NO_ID, Partition, Topic
 from .lookup import epoch_error, missing_topic
 
@@ -44,21 +45,21 @@ MOST_UNSENT = 1 << 28
 
 @dataclass(slots=True)
 class ParkedFetch:
-    """A fetch that is looked at again when one of its `partitions` changes, and answered at `deadline`."""
+    """A fetch that is looked at again when one changes of those it waits for, and answered at `deadline`."""
 
     broker: Broker
     call: Call
     request: FetchRequest
     plan: Plan
     deadline: int
-    partitions: set[Partition] = field(default_factory=set[Partition])
+    until: set[Partition | Session] = field(default_factory=set[Partition | Session])
 
     def answer(self, *, at_once: bool = False) -> FetchResponse | None:
         """The answer, if there is enough to read, or if it has to go out `at_once`."""
         answers, stored = self._read()
         enough = (
             stored >= min(self.request.min_bytes, self._room())
-            or not answers
+            or not self.plan.about
             or any(data.error_code or data.diverging_epoch.epoch >= 0 for data in answers.values())
         )
         if not enough and not at_once:
@@ -89,12 +90,14 @@ class ParkedFetch:
         )
 
     def _read(self) -> tuple[dict[Key, PartitionData], int]:
-        """What each partition answers now, and how many bytes of records that is."""
-        self.partitions.clear()
+        """What each partition answers now, if it may be news, and how many bytes of records that is."""
+        self.until.clear()
+        if self.plan.session is not None:
+            self.until.add(self.plan.session)
         room = self._room()
         answers: dict[Key, PartitionData] = {}
         total = 0
-        for key, wanted in self.plan.wanted.items():
+        for key, wanted in self.plan.look(self._reader()).items():
             topic = self._topic(key[0])
             data = self._read_partition(key[0], topic, wanted, room, at_least_one=total == 0)
             size = len(data.records or b"")
@@ -103,6 +106,12 @@ class ParkedFetch:
                 room = max(room - size, 0)  # so one below 0 concerns the first alone
             answers[key] = data
         return answers, total
+
+    def _reader(self) -> Hashable:
+        """All that decides what a fetch may see, but for its partitions."""
+        call, acls = self.call, self.broker.acls
+        rules = None if acls is None else acls.version
+        return self.request.isolation_level, call.principal, call.host, rules, call.failing
 
     def _room(self) -> int:
         """How many bytes of records the answer may have."""
@@ -124,7 +133,7 @@ class ParkedFetch:
         partition = topic.partition(wanted.partition)
         if partition is None:
             return _missing(wanted.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self.partitions.add(partition)
+        self.until.add(partition)
         log = partition.log
         stale = epoch_error(log, max(wanted.current_leader_epoch, -1))  # below -1 is nothing said, too
         if not self.broker.leads(partition, wanted.partition):
@@ -146,7 +155,7 @@ class ParkedFetch:
             if limit < 0 and wanted.fetch_offset < (log.end_offset if before is None else before):
                 return _failed(wanted.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
             read = log.read(wanted.fetch_offset, limit, at_least_one=at_least_one, before=before)
-        return PartitionData(
+        answer = PartitionData(
             partition_index=wanted.partition,
             error_code=0,
             high_watermark=log.end_offset,
@@ -158,6 +167,9 @@ class ParkedFetch:
             else None,
             records=b"".join(read),
         )
+        if diverging is None and wanted.fetch_offset >= (log.end_offset if before is None else before):
+            self.plan.read_to_the_end((key, wanted.partition), partition, answer)
+        return answer
 
     def _led_elsewhere(self, partition: Partition, index: int, error: ErrorCode) -> PartitionData:
         """A refusal that says who leads now, and in which epoch (KIP-951)."""
@@ -177,7 +189,7 @@ def fetch(broker: Broker, call: Call) -> Result:
     if isinstance(plan, ErrorCode):
         return FetchResponse(throttle_time_ms=0, error_code=plan, responses=[])
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED) and any(
-        _exists(broker, topic, wanted.partition) for (topic, _), wanted in plan.wanted.items()
+        _exists(broker, topic, partition) for topic, partition in plan.about
     ):
         return _refused(request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
     parked = ParkedFetch(broker, call, request, plan, call.now + request.max_wait_ms)

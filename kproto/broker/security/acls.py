@@ -149,14 +149,18 @@ class Acls:
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone
         self._rules: dict[Acl, None] = {}
+        self.version = 0
+        """Grows with each change."""
 
     def add(self, acl: Acl) -> None:
+        self.version += 1
         self._rules[acl] = None
 
     def matching(self, wanted: AclFilter) -> list[Acl]:
         return [acl for acl in self._rules if wanted.matches(acl)]
 
     def remove(self, acls: Iterable[Acl]) -> None:
+        self.version += 1
         for acl in acls:
             self._rules.pop(acl, None)
 

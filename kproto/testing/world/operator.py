@@ -123,6 +123,8 @@ class Operator:
         made = encode_batch([commit], is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
         world.markers.add((where, log.end_offset))
         log.append(assign_offsets(made, log.end_offset, log.leader_epoch), 1, world.now)
+        if world.brokers:
+            world.step(self._leader(where), machine.Changed(topic, partition))
 
     @checked
     def operator(self, request: Message, version: int) -> None:

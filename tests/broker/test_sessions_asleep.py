@@ -1,0 +1,191 @@
+"""A fetch of a session passes over partitions that can have nothing to say; nobody ever sees a difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+import pytest
+
+from kproto.broker.handlers.fetch import ParkedFetch
+from kproto.broker.machine import ElectLeader, Truncate
+from kproto.broker.security.acls import Acl, Acls, Operation, Pattern, Permission, Resource
+from kproto.broker.sessions import Plan, Session
+from kproto.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kproto.messages.delete_topics import DeleteTopicsRequest
+from kproto.messages.fetch import FetchTopic, ForgottenTopic
+from tests.broker.stage import Client, Stage, batch_of, fetching, wanted
+from tests.broker.transacting import Producer
+from tests.seeds import repeatable, seeds
+
+PARTITIONS = 4
+DENIED = Acl(Resource.TOPIC, "t", Pattern.LITERAL, "User:*", "*", Operation.READ, Permission.DENY)
+
+
+class Reader:
+    """A client with a fetch session, who knows what it was answered."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.client = stage, stage.client()
+        self.session = self.epoch = 0
+        self.ends: dict[int, int] = {}
+
+    def heard(self) -> None:
+        while self.client.answers:
+            response = self.client.answer()
+            self.session = response.session_id
+            if response.error_code or not response.session_id:
+                self.session = self.epoch = 0
+            for data in (data for topic in response.responses for data in topic.partitions):
+                self.ends[data.partition_index] = max(data.high_watermark, 0)
+
+    def fetch(self, random: Random) -> None:
+        if self.client._asked:  # one waits still
+            return
+        some = random.sample(range(PARTITIONS), random.choice([0, 0, 1, 2, PARTITIONS]))
+        named: list[FetchTopic] = []
+        for one in some if self.epoch else range(PARTITIONS):
+            end = self.ends.get(one, 0)
+            named.append(wanted(random.choice([end, end, end, max(end - 1, 0), 0]), one))
+        forget = random.sample(range(PARTITIONS), 1) if self.epoch and random.random() < 0.1 else []
+        request = fetching(
+            *named,
+            wait=random.choice([0, 50, 500]),
+            min_bytes=random.choice([1, 1, 200]),
+            max_bytes=random.choice([1 << 20, 1 << 20, 80, 1]),
+            isolation=random.choice([0, 0, 0, 1]),
+            session=(self.session, self.epoch),
+            forget=[ForgottenTopic(topic="t", partitions=forget)] if forget else [],
+        )
+        self.client.send(request, 12)
+        self.epoch += 1
+
+
+def told(seed: int) -> list[bytes]:
+    """All that two readers are answered while anything happens to what they read, in order."""
+    random = Random(seed)
+    stage = Stage({"t": PARTITIONS})
+    acls = Acls(allow_everyone=True)
+    stage.broker.acls = acls  # type: ignore[misc]
+    heard: list[bytes] = []
+    writer, operator, readers = Producer(stage), stage.client(), [Reader(stage), Reader(stage)]
+
+    def deleted() -> None:
+        one = DeleteRecordsPartition(partition_index=random.randrange(PARTITIONS), offset=-1)
+        topics = [DeleteRecordsTopic(name="t", partitions=[one])]
+        operator.ask(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
+
+    def truncated() -> None:
+        at = random.randrange(PARTITIONS)
+        log = stage.log("t", at)
+        stage.step(Truncate("t", at, random.randint(log.start_offset, log.end_offset)))
+
+    def transacted() -> None:
+        at = random.randrange(PARTITIONS)
+        writer.add(at)
+        writer.write(partition=at)
+
+    def made_anew() -> None:
+        operator.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+        stage.broker.create_topic("t", PARTITIONS, stage.random_id())
+
+    def ruled() -> None:
+        if acls.allows("User:ANONYMOUS", "10.0.0.7", Operation.READ, Resource.TOPIC, "t"):
+            acls.add(DENIED)
+        else:
+            acls.remove([DENIED])
+
+    def read() -> None:
+        random.choice(readers).fetch(random)
+
+    happens: dict[Callable[[], Any], int] = {
+        read: 40,
+        lambda: operator.produce(batch_of(b"x" * random.randrange(200)), partition=random.randrange(2)): 10,
+        lambda: stage.wait(random.choice([1, 60, 600])): 10,
+        transacted: 3,
+        lambda: writer.end(committed=random.random() < 0.5): 3,
+        deleted: 2,
+        truncated: 1,
+        lambda: stage.step(ElectLeader("t", random.randrange(PARTITIONS))): 1,
+        made_anew: 1,
+        ruled: 1,
+    }
+    for event in random.choices([*happens], [*happens.values()], k=150):
+        event()
+        for reader in readers:
+            heard += reader.client.answers
+            reader.heard()
+    return heard
+
+
+def awake(*_: Any) -> None:
+    """Instead of `read_to_the_end`: every fetch looks at everything."""
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_nobody_hears_of_it(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = 0
+
+    def sleep(session: Session, *given: Any, really: Any = Session.sleep) -> None:
+        nonlocal slept
+        slept += 1
+        really(session, *given)
+
+    for seed in seeds(20, first):
+        with repeatable(seed, ""):
+            with monkeypatch.context() as patched:
+                patched.setattr(Session, "sleep", sleep)
+                passing_over = told(seed)
+            with monkeypatch.context() as patched:
+                patched.setattr(Plan, "read_to_the_end", awake)
+                assert passing_over == told(seed)
+    assert slept > 100
+
+
+def test_a_fetch_looks_at_what_changed_and_at_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage({"t": 1000})
+    client, producer = stage.client(), stage.client()
+    everything = [wanted(partition=one) for one in range(1000)]
+    session = client.fetch(fetching(*everything, session=(0, 0), wait=0)).session_id
+    client.fetch(fetching(session=(session, 1), wait=0))
+    looked: list[int] = []
+    really: Any = ParkedFetch._read_partition
+
+    def read(self: ParkedFetch, key: Any, topic: Any, asked: Any, *more: Any, **named: Any) -> Any:
+        looked.append(asked.partition)
+        return really(self, key, topic, asked, *more, **named)
+
+    monkeypatch.setattr(ParkedFetch, "_read_partition", read)
+    client.send(fetching(session=(session, 2)), 12)
+    producer.produce(batch_of(b"a"), partition=7)
+    assert said(client) == [7]
+    client.send(fetching(wanted(1, partition=7), session=(session, 3)), 12)
+    stage.wait(500)
+    assert said(client) == []
+    assert looked == [7, 7]
+
+
+def said(client: Client) -> list[int]:
+    return [data.partition_index for topic in client.answer().responses for data in topic.partitions]
+
+
+@pytest.mark.parametrize("end", [(0, 0), (0, -1)], ids=["another one", "none"])
+def test_a_session_that_ends_leaves_nothing_behind(end: tuple[int, int]) -> None:
+    stage = Stage({"t": 3})
+    client = stage.client()
+    session = client.fetch(fetching(*of(range(3)), session=(0, 0), wait=0)).session_id
+    client.fetch(fetching(session=(session, 1), wait=0))
+    assert len(stage.broker.sessions._sleepers) == 3
+    client.send(fetching(session=(session, 2)), 12)
+    forget = [ForgottenTopic(topic="t", partitions=[0])]
+    stage.wait(500)
+    client.answer()
+    client.fetch(fetching(session=(session, 3), forget=forget, wait=0))
+    assert len(stage.broker.sessions._sleepers) == 2
+    client.fetch(fetching(*of([1]), session=(session, end[1]), wait=0))
+    assert stage.broker.sessions._sleepers == {}
+
+
+def of(partitions: Iterable[int]) -> list[FetchTopic]:
+    return [wanted(partition=one) for one in partitions]
