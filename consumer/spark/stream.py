@@ -180,7 +180,9 @@ class Planner:
         if patient and self._ceiling is None:
             since = None if self._batch_at is None else int((self._clock() - self._batch_at) * 1000)
             least, longest = self.options.min_offsets_per_trigger, self.options.max_trigger_delay_ms
-            if waits(waiting(start, end), least, since, longest):
+            # All that is there counts: shares of a limit are rounded down, and might never be enough.
+            whole = end if most is None else advance(start, view, starts)
+            if waits(waiting(start, whole), least, since, longest):
                 return start
         self._batch_at = self._clock()
         return end

@@ -352,6 +352,13 @@ def test_too_few_records_wait_until_there_are_enough(filled: Filled) -> None:
     assert run.batch() == {"t-0": [1, 2, 3, 4, 5]}
 
 
+def test_what_a_limit_leaves_for_later_counts_as_there(filled: Filled) -> None:
+    filled.topic("t", 20, 20, 20)
+    run = Run(filled, startingOffsets="earliest", minOffsetsPerTrigger=10, maxOffsetsPerTrigger=10)
+    batches = [run.batch() for _ in range(2)]
+    assert [[len(rows) for rows in (batch or {}).values()] for batch in batches] == [[3, 3, 3]] * 2
+
+
 def test_too_few_records_wait_no_longer_than_the_delay(filled: Filled) -> None:
     filled.topic("t", 1)
     run = Run(filled, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="60s")
