@@ -169,13 +169,26 @@ def _offsets(name: str, value: str) -> Bound:
 
 
 def refuse_backwards(starting: Bound | None, ending: Bound | None) -> None:
-    """Raise ConfigError where a batch's times end before they start, whatever records there are."""
+    """Raise ConfigError where a batch ends before it starts, whatever records there are."""
+    if isinstance(starting, Since) and isinstance(ending, Since):
+        if starting.timestamp_ms > ending.timestamp_ms:
+            why = f"it must not be after endingTimestamp, {ending.timestamp_ms}"
+            raise ConfigError("startingTimestamp", starting.timestamp_ms, why)
+        return
     if isinstance(starting, SinceEach) and isinstance(ending, SinceEach):
-        for partition, time in sorted(starting.timestamps_ms.items()):
-            end = ending.timestamps_ms.get(partition, time)
-            if time > end:
-                given = f"{partition.topic}-{partition.partition}: {time}"
-                raise ConfigError("startingOffsetsByTimestamp", given, f"it must not be after the end, {end}")
+        option, starts, ends = "startingOffsetsByTimestamp", starting.timestamps_ms, ending.timestamps_ms
+    elif isinstance(starting, Each) and isinstance(ending, Each):
+        option, starts, ends = "startingOffsets", _numbers(starting), _numbers(ending)
+    else:
+        return
+    for partition, start in sorted(starts.items()):
+        if start > (end := ends.get(partition, start)):
+            given = f"{partition.topic}-{partition.partition}: {start}"
+            raise ConfigError(option, given, f"it must not be after the end, {end}")
+
+
+def _numbers(bound: Each) -> dict[TopicPartition, int]:
+    return {p: where for p, where in bound.offsets.items() if isinstance(where, int)}
 
 
 def refuse_edge(name: str, bound: Bound | None, edge: Edge, number: int) -> None:

@@ -57,10 +57,13 @@ API_TIMEOUT_MS = 60_000
 
 
 class Resolved(NamedTuple):
-    """What a bound means now, and of which partitions it is an edge of the log, which moves."""
+    """What a bound means now. Of the partitions in `edges` it is an edge of the log, which moves, and of
+    those in `given` a number of the user's; of the others it is where a time was found.
+    """
 
     positions: dict[TopicPartition, int]
-    edges: Set[TopicPartition]
+    edges: Set[TopicPartition] = frozenset()
+    given: Set[TopicPartition] = frozenset()
 
 
 class Logs:
@@ -199,7 +202,8 @@ class Logs:
                 p: where if isinstance(where, int) else first[p] if where == "earliest" else ends[p]
                 for p, where in each.items()
             }
-            return Resolved(found, {p for p, where in each.items() if not isinstance(where, int)})
+            given = {p for p, where in each.items() if isinstance(where, int)}
+            return Resolved(found, found.keys() - given, given)
         if isinstance(bound, Since):
             option, times = f"{end}Timestamp", dict.fromkeys(ends, bound.timestamp_ms)
         else:
@@ -227,9 +231,9 @@ class Logs:
 
     def begin(self, bound: Bound, view: View) -> dict[TopicPartition, int]:
         """Where a new query begins."""
-        starts = self.resolve(bound, "starting", view.ends).positions
-        if isinstance(bound, Each):
-            given = {p: starts[p] for p, where in bound.of(view.ends).items() if isinstance(where, int)}
+        starts, _, numbers = self.resolve(bound, "starting", view.ends)
+        if numbers:
+            given = {p: starts[p] for p in numbers}
             fail = self.options.fail_on_data_loss
             starts.update(inside("startingOffsets", given, self.starts(given), view.ends, fail=fail))
         return starts

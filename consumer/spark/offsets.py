@@ -387,25 +387,33 @@ def bounded(
     fail: bool,
     open_starts: Collection[TopicPartition] = (),
     open_ends: Collection[TopicPartition] = (),
+    given_starts: Collection[TopicPartition] = (),
+    given_ends: Collection[TopicPartition] = (),
 ) -> list[Range]:
-    """What a batch query reads. A bound outside of the log is DataLoss, or, without `fail`, moved to the
-    log's edge.
+    """What a batch query reads. A bound that was given as a number and isn't in the log is DataLoss, or,
+    without `fail`, moved to the log's edge. One that was found there may lie outside by now: logs grow and
+    are deleted while they are asked.
     """
     found: list[Range] = []
     losses: list[str] = []
     for partition, start in sorted(starts.items()):
         name, end = f"{partition.topic}-{partition.partition}", ends[partition]
         first, last = log_starts[partition], log_ends[partition]
-        if start > end:
-            raise ConfigError(
-                "startingOffsets", start, f"it must not be after the end, which is {end} for {name}"
-            )
-        if start < first:
-            losses.append(f"the log of {name} begins at {first}, after the start asked for, {start}")
-        if end > last:
-            losses.append(f"the log of {name} ends at {last}, before the end asked for, {end}")
+        if partition in given_starts:
+            if start < first:
+                losses.append(f"the log of {name} begins at {first}, after the start asked for, {start}")
+            elif start > last:
+                losses.append(f"the log of {name} ends at {last}, before the start asked for, {start}")
+            start = min(start, last)
+        if partition in given_ends:
+            if end > last:
+                losses.append(f"the log of {name} ends at {last}, before the end asked for, {end}")
+            elif 0 < end < first and partition not in given_starts:
+                losses.append(f"the log of {name} begins at {first}, after the end asked for, {end}")
+        start = max(start, first)
+        end = max(start, min(end, last))
         moves = partition in open_starts, partition in open_ends
-        found.append(Range(*partition, max(start, first), min(end, last), ids.get(partition.topic), *moves))
+        found.append(Range(*partition, start, end, ids.get(partition.topic), *moves))
     if losses and fail:
         raise DataLoss(tuple(losses))
     return [r for r in found if r.size > 0 or r.open_end]

@@ -60,6 +60,8 @@ class KprotoReader(DataSourceReader):
                 fail=self.options.fail_on_data_loss,
                 open_starts=starts.edges,
                 open_ends=ends.edges,
+                given_starts=starts.given,
+                given_ends=ends.given,
             )
         most = self.options.max_records_per_partition
         return [Slice(r, plan) for r in split(whole, least=self.options.min_partitions, most_records=most)]

@@ -439,27 +439,29 @@ def test_a_start_before_the_logs_start_is_a_loss() -> None:
     with pytest.raises(
         DataLoss, match=r"a-0 begins at 3, after the start asked for, 2.*failOnDataLoss=false"
     ):
-        bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=True)
+        bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=True, given_starts=[A0])
 
 
 def test_a_start_before_the_logs_start_moves_there_when_loss_is_allowed() -> None:
-    assert bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=False) == [Range("a", 0, 3, 5)]
+    found = bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=False, given_starts=[A0])
+    assert found == [Range("a", 0, 3, 5)]
 
 
 def test_a_range_that_is_wholly_gone_is_empty() -> None:
-    assert bounded({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, fail=False) == []
+    given = {"given_starts": [A0], "given_ends": [A0]}
+    assert bounded({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, fail=False, **given) == []
 
 
 def test_an_end_after_the_logs_end_is_a_loss() -> None:
     with pytest.raises(DataLoss, match="a-0 ends at 9, before the end asked for, 12"):
-        bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, fail=True)
+        bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, fail=True, given_ends=[A0])
 
 
-def test_a_start_after_the_end_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="startingOffsets=5 is not allowed; it must not be after the end, which is 2"
-    ):
-        bounded({A0: 5}, {A0: 2}, {A0: 0}, {A0: 9}, {}, fail=False)
+def test_what_the_log_itself_moved_meanwhile_is_no_loss() -> None:
+    """Only a number that was given is a promise of records."""
+    assert bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=True) == [Range("a", 0, 3, 5)]
+    assert bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, fail=True) == [Range("a", 0, 2, 9)]
+    assert bounded({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}, fail=True) == []
 
 
 def test_a_range_to_the_end_of_its_log_is_kept_also_while_it_is_empty() -> None:

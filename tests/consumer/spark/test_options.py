@@ -222,11 +222,32 @@ def test_a_batch_does_not_end_at_the_earliest(given: str) -> None:
         options(endingOffsets=given).for_batch()
 
 
-def test_times_of_a_batch_that_end_before_they_start_are_refused_whatever_records_there_are() -> None:
-    times = {"startingOffsetsByTimestamp": '{"t": {"0": 9}}', "endingOffsetsByTimestamp": '{"t": {"0": 8}}'}
-    with pytest.raises(ConfigError, match=r"t-0: 9.*must not be after the end, 8"):
-        options(**times).for_batch()
-    options(**{**times, "endingOffsetsByTimestamp": '{"t": {"0": 9}}'}).for_batch()
+@pytest.mark.parametrize(
+    ("start", "end", "told"),
+    [
+        (
+            ("startingOffsetsByTimestamp", '{"t": {"0": 9}}'),
+            ("endingOffsetsByTimestamp", '{"t": {"0": %d}}'),
+            "startingOffsetsByTimestamp='t-0: 9'.*must not be after the end, 8",
+        ),
+        (
+            ("startingOffsets", '{"t": {"0": 9}}'),
+            ("endingOffsets", '{"t": {"0": %d}}'),
+            "startingOffsets='t-0: 9'.*must not be after the end, 8",
+        ),
+        (
+            ("startingTimestamp", "9"),
+            ("endingTimestamp", "%d"),
+            "startingTimestamp=9.*must not be after endingTimestamp, 8",
+        ),
+    ],
+)
+def test_a_batch_that_ends_before_it_starts_is_refused_whatever_records_there_are(
+    start: tuple[str, str], end: tuple[str, str], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        options(**dict([start, (end[0], end[1] % 8)])).for_batch()
+    options(**dict([start, (end[0], end[1] % 9)])).for_batch()
 
 
 def test_a_stream_may_start_at_either_edge() -> None:

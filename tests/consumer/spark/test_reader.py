@@ -6,7 +6,7 @@ import gc
 import pickle
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from consumer.engine.connection import Call
 from consumer.spark import rows
 from consumer.spark.arrow import ROWS
+from consumer.spark.logs import Logs
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
@@ -187,6 +188,49 @@ def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> N
     bounds = {"startingOffsets": '{"t": {"0": 7}}', "endingOffsets": '{"t": {"0": 9}}'}
     assert isinstance(failure(filled, **bounds), DataLoss)
     assert offsets(filled, failOnDataLoss="false", **bounds) == []
+
+
+def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(filled: Filled) -> None:
+    filled.topic("t", 9, 9)
+    filled.delete_before(T0, 7)
+    end = '{"t": {"0": 5, "1": 4}}'
+    assert "the log of t-0 begins at 7, after the end asked for, 5" in str(failure(filled, endingOffsets=end))
+    assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
+    assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]  # nothing asked for
+
+
+def test_a_start_behind_the_logs_end_is_data_loss_and_else_empty(filled: Filled) -> None:
+    filled.topic("t", 5, 5)
+    start = '{"t": {"0": 7, "1": 3}}'
+    told = str(failure(filled, startingOffsets=start))
+    assert "the log of t-0 ends at 5, before the start asked for, 7" in told
+    assert offsets(filled, startingOffsets=start, failOnDataLoss="false") == [(1, 3, 4)]
+
+
+def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.topic("t", 9)
+
+    def meanwhile(name: str, act: Callable[[], None]) -> None:
+        """Once, behind the answer to this question."""
+        ask, acts = getattr(Logs, name), [act]
+
+        def asked(*given: Any, **more: Any) -> Any:
+            answer = ask(*given, **more)
+            for act in acts:
+                act()
+            acts.clear()
+            return answer
+
+        monkeypatch.setattr(Logs, name, asked)
+
+    meanwhile("starts", lambda: filled.delete_before(T0, 4))
+    assert offsets(filled) == [(0, 4, 8)]
+    meanwhile("view", lambda: filled.put("t", 0, 3, at=HOUR + 100))
+    assert offsets(filled, endingTimestamp=HOUR + 102) == [(0, 4, 8)]
+    meanwhile("view", lambda: filled.put("t", 0, 3, at=HOUR + 200))
+    assert offsets(filled, startingTimestamp=HOUR + 201, endingOffsets='{"t": {"0": 12}}') == []
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
