@@ -111,7 +111,9 @@ class Builder:
             if (field := names.get(asked.where)) is not None:
                 self._decoded.append((asked, asked.module.decoder(asked, field.dataType)))
                 kinds[asked.where] = to_arrow(asked.option("schema"), field.dataType)
-        self._schema = pa.schema([(field.name, kinds[name]) for name, field in names.items()])
+        self._schema = pa.schema(
+            [pa.field(field.name, kinds[name], nullable=field.nullable) for name, field in names.items()]
+        )
         self._makers = {name: self._maker(name) for name in names}
 
     def batches(self, records: Data, aborted: Aborted, position: int) -> Iterator[RecordBatch]:

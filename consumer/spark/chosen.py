@@ -230,5 +230,9 @@ def _each_partition(
             digits = partition.isascii() and partition.isdigit()
             if not digits or isinstance(number, bool) or not isinstance(number, int):
                 raise ConfigError(name, value, f"allowed: JSON such as {shape}")
-            found[TopicPartition(topic, int(partition))] = number
+            place = TopicPartition(topic, int(partition))
+            if place in found:
+                twice = f"partition {place.partition} of {topic} is there twice"
+                raise ConfigError(name, value, f"allowed: JSON such as {shape}; {twice}")
+            found[place] = number
     return found

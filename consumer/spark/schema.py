@@ -35,6 +35,9 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
 }
+# What every record has; in lower case.
+NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
+_NULLS = "what others write may be null: leave NOT NULL out"
 
 
 def full(options: Options) -> StructType:
@@ -62,7 +65,18 @@ def checked(schema: StructType, options: Options) -> StructType:
     """
     allowed = {field.name.lower(): field.dataType for field in full(options).fields}
     decoded = {one.where for one in options.formats}
+    if not schema.fields:
+        # Arrow has no rows without a column: it would be read as none.
+        names = ", ".join(full(options).fieldNames())
+        raise ConfigError("schema", "", f"name a column at least; allowed: {names}")
+    seen: dict[str, str] = {}
     for field in schema.fields:
+        if field.name.lower() in seen:
+            both = f"{seen[field.name.lower()]}, {field.name}"
+            raise ConfigError("schema", both, "they are one column: leave one out")
+        seen[field.name.lower()] = field.name
+        if not field.nullable and field.name.lower() not in NEVER_NULL:
+            raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
         if field.name.lower() in decoded:
             continue  # what its format can't make is refused by its decoder
         kind = allowed.get(field.name.lower())
@@ -73,4 +87,6 @@ def checked(schema: StructType, options: Options) -> StructType:
         if kind.simpleString() != field.dataType.simpleString():
             given = f"{field.name} {field.dataType.simpleString()}"
             raise ConfigError("schema", given, f"it is {kind.simpleString()}; cast it after load()")
+        if field.dataType != kind:
+            raise ConfigError("schema", f"NOT NULL in {field.name}", _NULLS)
     return schema

@@ -84,8 +84,9 @@ def json_object(name: str, value: str, shape: str) -> dict[str, object]:
 
 
 def _no_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
             raise ValueError(f"{name!r} is there twice")
-    return dict(pairs)
+        found[name] = value
+    return found

@@ -165,7 +165,7 @@ def test_offsets_copied_from_a_querys_progress_are_read_without_their_topic_ids(
         "newest", "5", '"5"', '{"flights": 5}', '{"flights": {"0": "5"}}', '{"flights": {"0": -3}}',
         '{"flights": {"x": 5}}', '{"flights": {"0": 5.0}}', '{"flights": {"0": true}}',
         '{"flights": "newest"}', '{"flights": "-1"}',
-        '{"flights": {"²": 5}}', '{"flights": {"0": 5, "0": 6}}', "{",
+        '{"flights": {"²": 5}}', '{"flights": {"0": 5, "0": 6}}', '{"flights": {"0": 5, "00": 6}}', "{",
     ],
 )  # fmt: skip
 def test_offsets_of_another_shape_are_refused_with_the_right_one(wrong: str) -> None:

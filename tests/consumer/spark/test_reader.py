@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from consumer.engine.connection import Call
 from consumer.spark import rows
@@ -26,7 +26,7 @@ from consumer.spark.logs import Logs
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
-from consumer.spark.schema import checked, full
+from consumer.spark.schema import HEADERS, checked, full
 from consumer.spark.slices import Slice
 from kproto.errors import ConfigError, RecordError, RequestTimedOut, UnknownTopic
 from kproto.group.subscription import TopicPartition
@@ -122,6 +122,27 @@ def test_a_schema_of_the_user_prunes_and_orders_the_columns(filled: Filled) -> N
 def test_another_column_or_type_is_refused(filled: Filled, name: str, kind: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         checked(StructType().add(name, kind), parse(filled.options()))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (StructType(), "schema='' is not allowed; name a column at least; allowed: key, value"),
+        (StructType().add("value", "binary").add("VALUE", "binary"), "'value, VALUE'.*they are one column"),
+        (StructType().add("value", "binary", nullable=False), "'value NOT NULL'.*may be null"),
+        (StructType().add("headers", ArrayType(HEADERS.elementType, False)), "'NOT NULL in headers'"),
+    ],
+)
+def test_a_schema_that_no_rows_can_have_is_refused(filled: Filled, schema: StructType, why: str) -> None:
+    """Without a column all rows would be none, without a word."""
+    with pytest.raises(ConfigError, match=why):
+        checked(schema, parse(filled.options(includeHeaders="true")))
+
+
+def test_what_every_record_has_may_be_not_null(filled: Filled) -> None:
+    filled.topic("t", 2)
+    schema = StructType().add("offset", "long", nullable=False).add("topic", "string", nullable=False)
+    assert table(filled, schema).to_pydict() == {"offset": [0, 1], "topic": ["t", "t"]}
 
 
 # Bounds -----------------------------------------------------------------------------------------------
