@@ -21,7 +21,7 @@ import difflib
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kproto.errors import ConfigError
@@ -81,6 +81,10 @@ class Options:
         value = self.client.get(name, default)
         assert isinstance(value, int)
         return value
+
+    def settled(self) -> Options:
+        """The same with the schemas of a registry as they are now. Raises RegistryFailed."""
+        return replace(self, formats=tuple(one.settled() for one in self.formats))
 
     def for_batch(self) -> Options:
         """These options, checked for ``spark.read``."""

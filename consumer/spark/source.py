@@ -82,9 +82,12 @@ class KprotoDataSource(DataSource):
 
     @said_in_kafkas_words()
     def schema(self) -> StructType | str:
-        """All columns; a schema given by the user takes its place."""
+        """All columns; a schema given by the user takes its place. What a registry says of them holds for the
+        queries on what was loaded: Spark takes this very source to whoever reads.
+        """
         self.loaded = wall()
         self.parsed.for_reading()
+        self.parsed = self.parsed.settled()
         return columns.ddl(self.parsed) if self.parsed.formats else columns.full(self.parsed)
 
     @said_in_kafkas_words()
@@ -92,7 +95,7 @@ class KprotoDataSource(DataSource):
         """For ``spark.read``."""
         from .reader import KprotoReader
 
-        return KprotoReader(schema, self.parsed, self.loaded)
+        return KprotoReader(schema, self.parsed.settled(), self.loaded)
 
     def streamReader(self, schema: StructType) -> KprotoStreamReader | Refused:
         """For ``spark.readStream``. What is wrong with the options of a stream ends the query, as
@@ -101,8 +104,8 @@ class KprotoDataSource(DataSource):
         try:
             with _since("4.2", "a stream of kproto"):
                 from .stream import KprotoStreamReader
-            return KprotoStreamReader(schema, self.parsed)
-        except (ConfigError, MissingExtra) as error:
+            return KprotoStreamReader(schema, self.parsed.settled())
+        except KprotoError as error:
             return Refused(error)
 
     @said_in_kafkas_words()

@@ -22,7 +22,7 @@ from kproto.errors import ConfigError, KprotoError
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from .registry import Registry
+    from .registry import Registry, Schema
 
 Column: TypeAlias = Any  # of Arrow, which has no types
 Bad: TypeAlias = Mapping[int, str]
@@ -81,9 +81,15 @@ FORMATS: Final[Mapping[str, Callable[[], Format]]] = {
 }
 
 
+# How the registry is to hand over the schema that a format reads with.
+_FORMS: Final[Mapping[str, str]] = {"avro": "", "protobuf": "serialized"}
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the options say about one of the columns key and value."""
+    """What the options say about one of the columns key and value. `latest` is the registry's schema that it
+    is read with, once it is `settled`.
+    """
 
     where: str
     format: str
@@ -92,6 +98,7 @@ class Asked:
     subject: str | None = None
     on_error: Literal["fail", "null"] = "fail"
     registry: Registry | None = field(default=None)
+    latest: Schema | None = None
 
     @property
     def module(self) -> Format:
@@ -100,6 +107,16 @@ class Asked:
     def option(self, name: str) -> str:
         """The full name of one of its options."""
         return f"{self.where}.{name}"
+
+    def settled(self) -> Asked:
+        """The same with the registry's latest schema, if that is what it is read with: it is asked for once,
+        as a query's columns stay while the registry goes on. Raises NoSuchSchema, RegistryFailed.
+        """
+        if self.registry is None or self.subject is None or self.format not in _FORMS:
+            return self
+        if self.schema is not None or self.latest is not None:
+            return self
+        return replace(self, latest=self.registry.latest(self.subject, _FORMS[self.format]))
 
 
 # Option -> attribute of Asked; each begins with ``key.`` or ``value.``.

@@ -50,7 +50,9 @@ def _reader(asked: Asked) -> Node:
     if asked.subject is None:
         why = f"name it, or give {option}: there is more than one topic"
         raise ConfigError(asked.option("subject"), None, why)
-    return _parsed(asked, asked.registry.latest(asked.subject))
+    latest = asked.settled().latest
+    assert latest is not None
+    return _parsed(asked, latest)
 
 
 def _parsed(asked: Asked, schema: Schema) -> Node:

@@ -68,7 +68,7 @@ def message(asked: Asked) -> Any:
             asked.option("subject"), None, f"name it, or give {option}: there are several topics"
         )
     else:
-        _registered(asked, asked.registry.latest(asked.subject, "serialized"), files, "")
+        _registered(asked, asked.settled().latest, files, "")
     pool = pools.DescriptorPool()
     left = {one.name: one for one in files.file}
     _add(asked, pool, left)

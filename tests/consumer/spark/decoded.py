@@ -17,6 +17,7 @@ from consumer.spark.arrow import Builder
 from consumer.spark.offsets import Range
 from consumer.spark.options import parse
 from consumer.spark.schema import COLUMNS, full
+from consumer.spark.values import Asked
 from kproto.records import encode_batch
 from kproto.records.record import Record
 
@@ -31,13 +32,17 @@ def schema(kind: Any, options: dict[str, str], column: str = "value") -> StructT
 
 
 def decoded(
-    values: Sequence[bytes | None], kind: Any, options: dict[str, str], column: str = "value"
+    values: Sequence[bytes | None],
+    kind: Any,
+    options: dict[str, str],
+    column: str = "value",
+    asked: Sequence[Asked] = (),
 ) -> list[dict[str, Any]]:
-    """The rows of a batch of these values, or keys."""
+    """The rows of a batch of these values, or keys; `asked` is what the options say, unless they shall."""
     rows = [Record(n, 0, value if column == "key" else b"", value) for n, value in enumerate(values)]
     parsed = parse({**SERVERS, **options})
     builder = Builder(
-        schema(kind, options, column), Range("t", 0, 0, len(rows), None), formats=parsed.formats
+        schema(kind, options, column), Range("t", 0, 0, len(rows), None), formats=asked or parsed.formats
     )
     tables = builder.batches(bytes(encode_batch(rows)), (), 0)
     whole = pa.Table.from_batches(list(tables))
