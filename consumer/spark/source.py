@@ -7,7 +7,7 @@ starts a stream waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, MutableMapping
+from collections.abc import Generator, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,11 @@ class Refused(DataSourceStreamReader):
     @said_in_kafkas_words()
     def latestOffset(self) -> dict[str, object]:  # type: ignore[override]
         """What a new query is asked for first, without a start."""
+        raise self.error
+
+    @said_in_kafkas_words()
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
+        """What a query is asked for first that repeats its last batch."""
         raise self.error
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:

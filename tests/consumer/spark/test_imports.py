@@ -7,6 +7,7 @@ import sys
 from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,11 +90,15 @@ def test_a_session_names_the_class_that_writes_checkpoints_where_its_spark_has_i
     assert manager.rpartition(".")[0] == f"org.apache.spark.sql.execution.{package}"
 
 
-def test_a_wrong_option_of_a_stream_is_told_when_it_is_asked_where_it_begins() -> None:
-    given = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
-    source = KprotoDataSource(given)
+@pytest.mark.parametrize(
+    ("first", "given"), [("initialOffset", ()), ("latestOffset", ()), ("partitions", ({}, {}))]
+)
+def test_a_wrong_option_of_a_stream_is_told_whatever_it_is_asked_first(first: str, given: Any) -> None:
+    """Who repeats a batch after a crash is asked for its partitions, and for nothing before."""
+    options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "t", "endingOffsets": "latest"}
+    source = KprotoDataSource(options)
     with pytest.raises(ConfigError, match=r"endingOffsets.*a stream has no end"):
-        source.streamReader(full(source.parsed)).initialOffset()
+        getattr(source.streamReader(full(source.parsed)), first)(*given)
 
 
 def test_a_wrong_option_is_told_without_the_way_through_our_code() -> None:
