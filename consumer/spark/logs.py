@@ -38,7 +38,7 @@ from ..engine.plans import OffsetAt, epoch_ends
 from ..errors import broker_error
 from .chosen import Assigned, Bound, Each, Everywhere, Pattern, Since, Topics
 from .java_regex import matcher
-from .offsets import Positions, View, exactly, inside
+from .offsets import DataLoss, Positions, View, exactly, inside
 from .options import Options
 
 T = TypeVar("T")
@@ -64,6 +64,14 @@ class Resolved(NamedTuple):
     positions: dict[TopicPartition, int]
     edges: Set[TopicPartition] = frozenset()
     given: Set[TopicPartition] = frozenset()
+
+
+def lose(losses: Collection[str], options: Options) -> None:
+    """Raise DataLoss, or say what is allowed to be lost."""
+    if losses and options.fail_on_data_loss:
+        raise DataLoss(tuple(losses))
+    for loss in losses:
+        log.warning("failOnDataLoss=false: %s", loss)
 
 
 class Logs:
@@ -234,8 +242,9 @@ class Logs:
         starts, _, numbers = self.resolve(bound, "starting", view.ends)
         if numbers:
             given = {p: starts[p] for p in numbers}
-            fail = self.options.fail_on_data_loss
-            starts.update(inside("startingOffsets", given, self.starts(given), view.ends, fail=fail))
+            moved, losses = inside("startingOffsets", given, self.starts(given), view.ends)
+            lose(losses, self.options)
+            starts.update(moved)
         return starts
 
     # ---- asking

@@ -362,19 +362,15 @@ def exactly(
 
 
 def inside(
-    option: str, starts: Positions, log_starts: Positions, log_ends: Positions, *, fail: bool
-) -> dict[TopicPartition, int]:
-    """Starts that lie in their logs. One that doesn't is DataLoss, or, without `fail`, moved to the log's
-    edge.
-    """
+    option: str, starts: Positions, log_starts: Positions, log_ends: Positions
+) -> tuple[dict[TopicPartition, int], list[str]]:
+    """Starts that lie in their logs. One that doesn't is moved to the log's edge, and is a loss, in words."""
     losses: list[str] = []
     for (topic, number), start in sorted(starts.items()):
         first, last = (at[TopicPartition(topic, number)] for at in (log_starts, log_ends))
         if not first <= start <= last:
             losses.append(f"{option} says {start} for {topic}-{number}, whose log is from {first} to {last}")
-    if losses and fail:
-        raise DataLoss(tuple(losses))
-    return {p: min(max(start, log_starts[p]), log_ends[p]) for p, start in starts.items()}
+    return {p: min(max(start, log_starts[p]), log_ends[p]) for p, start in starts.items()}, losses
 
 
 def bounded(
@@ -384,15 +380,14 @@ def bounded(
     log_ends: Positions,
     ids: Mapping[str, str],
     *,
-    fail: bool,
     open_starts: Collection[TopicPartition] = (),
     open_ends: Collection[TopicPartition] = (),
     given_starts: Collection[TopicPartition] = (),
     given_ends: Collection[TopicPartition] = (),
-) -> list[Range]:
-    """What a batch query reads. A bound that was given as a number and isn't in the log is DataLoss, or,
-    without `fail`, moved to the log's edge. One that was found there may lie outside by now: logs grow and
-    are deleted while they are asked.
+) -> tuple[list[Range], list[str]]:
+    """What a batch query reads. A bound that was given as a number and isn't in the log is moved to the log's
+    edge, and is a loss, in words. One that was found there may lie outside by now: logs grow and are deleted
+    while they are asked.
     """
     found: list[Range] = []
     losses: list[str] = []
@@ -414,9 +409,7 @@ def bounded(
         end = max(start, min(end, last))
         moves = partition in open_starts, partition in open_ends
         found.append(Range(*partition, start, end, ids.get(partition.topic), *moves))
-    if losses and fail:
-        raise DataLoss(tuple(losses))
-    return [r for r in found if r.size > 0 or r.open_end]
+    return [r for r in found if r.size > 0 or r.open_end], losses
 
 
 def _pieces(whole: Range, parts: int) -> list[Range]:

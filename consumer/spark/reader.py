@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from ..clock import wall
 from .access import said_in_kafkas_words
 from .chosen import Everywhere
-from .logs import Logs
+from .logs import Logs, lose
 from .offsets import bounded, split
 from .options import Options
 from .schema import checked
@@ -51,18 +51,18 @@ class KprotoReader(DataSourceReader):
                 first = logs.starts(view.ends)
             finally:
                 logs.close()
-            whole = bounded(
+            whole, losses = bounded(
                 starts.positions,
                 ends.positions,
                 first,
                 view.ends,
                 view.ids,
-                fail=self.options.fail_on_data_loss,
                 open_starts=starts.edges,
                 open_ends=ends.edges,
                 given_starts=starts.given,
                 given_ends=ends.given,
             )
+            lose(losses, self.options)
         most = self.options.max_records_per_partition
         return [Slice(r, plan) for r in split(whole, least=self.options.min_partitions, most_records=most)]
 

@@ -20,7 +20,6 @@ Rules:
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import sys
 import time
@@ -42,13 +41,12 @@ from ..engine.plans import FetchedBytes
 from ..errors import broker_error, is_retriable
 from .access import said_in_kafkas_words
 from .arrow import Aborted, Builder, RecordBatch, cut, pieces
-from .logs import connect, ridden_out
-from .offsets import DataLoss, Range
+from .logs import connect, lose, ridden_out
+from .offsets import Range
 from .options import Options
 from .slices import Slice
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 # The most that one fetch brings. Kafka's consumers have 1 MiB for each of many partitions; here it is one
 # partition at a time, and larger answers cost fewer round trips.
@@ -207,7 +205,7 @@ def _settled(slice_: Slice, options: Options) -> Range:
         return range_  # who fetches finds out what became of it
     if end < range_.end:
         name = f"{range_.topic}-{range_.partition}"
-        _lost(f"the log of {name} ends at {end}, and reached to {range_.end} before", options)
+        lose([f"the log of {name} ends at {end}, and reached to {range_.end} before"], options)
     return replace(range_, end=end)
 
 
@@ -250,7 +248,7 @@ def _chunks(range_: Range, options: Options) -> Iterator[_Chunk]:
         try:
             chunk = under_way.result()
         except Vanished as e:
-            _lost(str(e), options)
+            lose([str(e)], options)
             return
         if chunk.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             position = _outside(fetches, position)
@@ -275,15 +273,10 @@ def _outside(fetches: _Fetches, position: int) -> int:
     range_ = fetches.range
     first = _edge(range_, "earliest", fetches.options)
     if first <= position:
-        _lost(f"the log of {fetches.name} ends before {position}, which was to be read", fetches.options)
+        what = f"the log of {fetches.name} ends before {position}, which was to be read"
+        lose([what], fetches.options)
         return range_.end
     if not (range_.open_start and position == range_.start):
         what = f"the log of {fetches.name} begins at {first}, after {position}, which was to be read"
-        _lost(what, fetches.options)
+        lose([what], fetches.options)
     return min(first, range_.end)
-
-
-def _lost(what: str, options: Options) -> None:
-    if options.fail_on_data_loss:
-        raise DataLoss((what,))
-    log.warning("failOnDataLoss=false: %s", what)

@@ -44,10 +44,9 @@ from kproto.group.subscription import TopicPartition
 
 from .access import said_in_kafkas_words
 from .chosen import Everywhere, asks
-from .logs import LOOKS, Logs
+from .logs import LOOKS, Logs, lose
 from .offsets import (
     Changes,
-    DataLoss,
     Offsets,
     View,
     advance,
@@ -256,11 +255,7 @@ class Planner:
 
     def _lose(self, losses: tuple[str, ...]) -> None:
         """Raise DataLoss, or say once what is allowed to be lost."""
-        if losses and self.options.fail_on_data_loss:
-            raise DataLoss(losses)
-        for loss in losses:
-            if loss not in self._told:
-                log.warning("failOnDataLoss=false: %s", loss)
+        lose([loss for loss in losses if loss not in self._told], self.options)
         self._told.update(losses)
 
     def _with_cuts(self, start: Offsets, view: View) -> View:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from consumer.spark.chosen import Assigned, Choice, Pattern, Topics, asks
 from consumer.spark.offsets import (
-    DataLoss,
     Offsets,
     Range,
     View,
@@ -415,63 +414,52 @@ def test_without_a_wish_ranges_stay_whole() -> None:
 
 
 def test_a_start_at_either_edge_of_its_log_is_inside() -> None:
-    assert inside("startingOffsets", {A0: 3, A1: 9}, {A0: 3, A1: 3}, {A0: 9, A1: 9}, fail=True) == {
-        A0: 3,
-        A1: 9,
-    }
+    starts = {A0: 3, A1: 9}
+    assert inside("startingOffsets", starts, {A0: 3, A1: 3}, {A0: 9, A1: 9}) == (starts, [])
 
 
 @pytest.mark.parametrize(("start", "moved"), [(2, 3), (10, 9)])
-def test_a_start_outside_of_its_log_is_a_loss_or_moved_to_the_edge(start: int, moved: int) -> None:
-    with pytest.raises(DataLoss, match=f"startingOffsets says {start} for a-0, whose log is from 3 to 9"):
-        inside("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}, fail=True)
-    assert inside("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}, fail=False) == {A0: moved}
+def test_a_start_outside_of_its_log_is_a_loss_and_moved_to_the_edge(start: int, moved: int) -> None:
+    loss = f"startingOffsets says {start} for a-0, whose log is from 3 to 9"
+    assert inside("startingOffsets", {A0: start}, {A0: 3}, {A0: 9}) == ({A0: moved}, [loss])
 
 
 # Batches ------------------------------------------------------------------------------------------
 
 
 def test_a_batch_reads_from_its_start_to_its_end() -> None:
-    assert bounded({A0: 2}, {A0: 5}, {A0: 0}, {A0: 9}, {"a": "i"}, fail=True) == [Range("a", 0, 2, 5, "i")]
+    assert bounded({A0: 2}, {A0: 5}, {A0: 0}, {A0: 9}, {"a": "i"}) == ([Range("a", 0, 2, 5, "i")], [])
 
 
-def test_a_start_before_the_logs_start_is_a_loss() -> None:
-    with pytest.raises(
-        DataLoss, match=r"a-0 begins at 3, after the start asked for, 2.*failOnDataLoss=false"
-    ):
-        bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=True, given_starts=[A0])
+def test_a_start_before_the_logs_start_is_a_loss_and_moves_there() -> None:
+    found = bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, given_starts=[A0])
+    assert found == ([Range("a", 0, 3, 5)], ["the log of a-0 begins at 3, after the start asked for, 2"])
 
 
-def test_a_start_before_the_logs_start_moves_there_when_loss_is_allowed() -> None:
-    found = bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=False, given_starts=[A0])
-    assert found == [Range("a", 0, 3, 5)]
-
-
-def test_a_range_that_is_wholly_gone_is_empty() -> None:
-    given = {"given_starts": [A0], "given_ends": [A0]}
-    assert bounded({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, fail=False, **given) == []
+def test_a_range_that_is_wholly_gone_is_empty_and_a_loss() -> None:
+    found, losses = bounded({A0: 2}, {A0: 5}, {A0: 7}, {A0: 9}, {}, given_starts=[A0], given_ends=[A0])
+    assert (found, len(losses)) == ([], 1)
 
 
 def test_an_end_after_the_logs_end_is_a_loss() -> None:
-    with pytest.raises(DataLoss, match="a-0 ends at 9, before the end asked for, 12"):
-        bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, fail=True, given_ends=[A0])
+    found = bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, given_ends=[A0])
+    assert found == ([Range("a", 0, 2, 9)], ["the log of a-0 ends at 9, before the end asked for, 12"])
 
 
 def test_what_the_log_itself_moved_meanwhile_is_no_loss() -> None:
     """Only a number that was given is a promise of records."""
-    assert bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}, fail=True) == [Range("a", 0, 3, 5)]
-    assert bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}, fail=True) == [Range("a", 0, 2, 9)]
-    assert bounded({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}, fail=True) == []
+    assert bounded({A0: 2}, {A0: 5}, {A0: 3}, {A0: 9}, {}) == ([Range("a", 0, 3, 5)], [])
+    assert bounded({A0: 2}, {A0: 12}, {A0: 0}, {A0: 9}, {}) == ([Range("a", 0, 2, 9)], [])
+    assert bounded({A0: 10}, {A0: 9}, {A0: 0}, {A0: 9}, {}) == ([], [])
 
 
 def test_a_range_to_the_end_of_its_log_is_kept_also_while_it_is_empty() -> None:
-    found = bounded(
+    found, _ = bounded(
         {A0: 2, A1: 0},
         {A0: 2, A1: 9},
         {A0: 2, A1: 0},
         {A0: 2, A1: 9},
         {},
-        fail=True,
         open_starts=[A0],
         open_ends=[A0],
     )

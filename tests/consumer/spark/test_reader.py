@@ -211,21 +211,29 @@ def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> N
     assert offsets(filled, failOnDataLoss="false", **bounds) == []
 
 
-def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(filled: Filled) -> None:
+def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
+    filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
     filled.topic("t", 9, 9)
     filled.delete_before(T0, 7)
-    end = '{"t": {"0": 5, "1": 4}}'
-    assert "the log of t-0 begins at 7, after the end asked for, 5" in str(failure(filled, endingOffsets=end))
+    end, told = '{"t": {"0": 5, "1": 4}}', "the log of t-0 begins at 7, after the end asked for, 5"
+    assert told in str(failure(filled, endingOffsets=end))
     assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
+    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
     assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]  # nothing asked for
 
 
-def test_a_start_behind_the_logs_end_is_data_loss_and_else_empty(filled: Filled) -> None:
+@pytest.mark.parametrize(("start", "told"), [(1, "begins at 2, after"), (7, "ends at 5, before")])
+def test_a_start_outside_of_its_log_is_data_loss_and_else_told(
+    filled: Filled, start: int, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
     filled.topic("t", 5, 5)
-    start = '{"t": {"0": 7, "1": 3}}'
-    told = str(failure(filled, startingOffsets=start))
-    assert "the log of t-0 ends at 5, before the start asked for, 7" in told
-    assert offsets(filled, startingOffsets=start, failOnDataLoss="false") == [(1, 3, 4)]
+    filled.delete_before(T0, 2)
+    given, told = f'{{"t": {{"0": {start}, "1": 3}}}}', f"the log of t-0 {told} the start asked for, {start}"
+    assert told in str(failure(filled, startingOffsets=given))
+    read = [] if start == 7 else [(0, 2, 4)]
+    assert offsets(filled, startingOffsets=given, failOnDataLoss="false") == [*read, (1, 3, 4)]
+    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
 
 
 def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(

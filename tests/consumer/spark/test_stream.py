@@ -159,6 +159,17 @@ def test_a_start_behind_the_end_of_the_log_is_data_loss(filled: Filled) -> None:
         Run(filled, startingOffsets='{"t": {"0": 9}}').poll()
 
 
+def test_a_start_behind_the_end_of_the_log_is_told_where_loss_is_allowed(
+    filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.topic("t", 5)
+    run = Run(filled, startingOffsets='{"t": {"0": 9}}', failOnDataLoss="false")
+    assert run.batch() == {}
+    assert caplog.messages == [
+        "failOnDataLoss=false: startingOffsets says 9 for t-0, whose log is from 0 to 5"
+    ]
+
+
 def test_a_topic_that_does_not_exist_is_an_error(filled: Filled) -> None:
     with pytest.raises(UnknownTopic, match="topic 'nowhere'"):
         Run(filled, subscribe="nowhere").poll()
