@@ -143,12 +143,16 @@ class Logs:
                 time.sleep(PAUSE_S)
             view = self.cluster.metadata(wanted, timeout=self._timeout)
             names = list(view.topics) if wanted is None else wanted
+            if wanted is None and (unseen := sought.difference(names)):
+                # Of all topics those are left out that may not be described; who asks for one is told.
+                view = self.cluster.metadata(unseen, timeout=self._timeout)
+                names = [*names, *unseen]
             topics = {name: view.topics[name] for name in names if name in view.topics}
             self.described = sum(len(topic.partitions) for topic in topics.values())
             there = {name: t for name, t in topics.items() if not t.error_code and t.partitions}
             for name, topic in topics.items():
                 unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if topic.error_code and not unknown and wanted is not None:
+                if topic.error_code and not unknown and (wanted is not None or name in sought):
                     raise broker_error(topic.error_code, "Metadata", f"topic {name!r}")
             if sought <= there.keys():
                 break

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
 from consumer import Cluster
+from consumer.engine.metadata import TopicView
 from consumer.spark.offsets import DataLoss
 from kproto.broker.server import Server, running
+from kproto.error_codes import ErrorCode
+from kproto.errors import NotAuthorized
 from kproto.group.subscription import TopicPartition
 from kproto.records import encode_batch
 from kproto.records.record import Record
@@ -116,6 +120,35 @@ def test_a_topic_that_is_gone_is_data_loss(filled: Filled) -> None:
     filled.cluster.delete_topics(["t"])
     with pytest.raises(DataLoss, match="partition t-0 is gone; it was read up to 5"):
         run.poll()
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_that_a_pattern_may_not_see_any_more_is_not_gone(
+    filled: Filled, fail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers leave it out of all topics: who took it for gone read it again from its beginning later."""
+    filled.topic("t", 5)
+    filled.topic("u", 1)
+    run = Run(filled, subscribePattern="^[tu]$", startingOffsets="earliest", failOnDataLoss=fail)
+    run.batch()
+    cluster = run.reader.planner.logs.cluster
+    ask = cluster.metadata
+
+    def denied(topics: Any = None, timeout: float | None = None) -> Any:
+        """As brokers answer whom their ACLs let describe u alone."""
+        view = ask(topics, timeout)
+        if topics is None:
+            view.topics.pop("t", None)
+        elif "t" in topics:
+            view.topics["t"] = TopicView("t", None, False, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return view
+
+    monkeypatch.setattr(cluster, "metadata", denied)
+    with pytest.raises(NotAuthorized, match="topic 't'"):
+        run.poll()
+    monkeypatch.undo()
+    filled.put("t", 0, 1)
+    assert run.batch() == {"t-0": [5]}
 
 
 def test_the_others_are_read_on_when_a_topic_is_gone_and_loss_is_allowed(filled: Filled) -> None:
