@@ -253,9 +253,11 @@ def context() -> Iterator[Any]:
     TaskContext._taskContext = before
 
 
-def stream_write(filled: Filled, **more: str) -> None:
+def stream_write(filled: Filled, rows: int = 1, **more: str) -> None:
+    """A task that writes so many rows, a batch each."""
     writer = KprotoStreamWriter(PLAIN, parse(sink(filled, topic="t", **more)), False)
-    writer.write(iter([pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))]))
+    one = pa.RecordBatch.from_pylist([{"value": "a"}], to_arrow_schema(PLAIN, timezone="UTC"))
+    writer.write(iter([one] * rows))
 
 
 def test_a_task_that_is_run_again_has_written_its_rows_already(filled: Filled, context: Any) -> None:
@@ -265,6 +267,23 @@ def test_a_task_that_is_run_again_has_written_its_rows_already(filled: Filled, c
         context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": batch}
         stream_write(filled, transactionalIdPrefix="etl")
     assert [record.value for record in records(filled, "t") if record.value] == [b"a", b"a"]
+
+
+@pytest.mark.parametrize(("rows", "told"), [(3, 0), (2, 1), (5, 1)])
+def test_a_task_that_has_other_rows_than_were_written_is_told(
+    filled: Filled, context: Any, rows: int, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A query that was killed in a batch, and goes on with another minPartitions."""
+    filled.topic("t", 0)
+    context._localProperties = {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}
+    for count in (3, rows):
+        stream_write(filled, count, transactionalIdPrefix="etl")
+    assert len([record for record in records(filled, "t") if record.value]) == 3
+    lines = [line for line in caplog.messages if f"with 3 rows, and has {rows} now" in line]
+    assert len(lines) == told
+    assert all(
+        "minPartitions, maxRecordsPerPartition, spark.sql.shuffle.partitions" in line for line in lines
+    )
 
 
 def test_a_spark_that_does_not_tell_query_and_batch_is_refused(filled: Filled, context: Any) -> None:
