@@ -10,13 +10,16 @@ from __future__ import annotations
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    CharType,
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
 from kproto.errors import ConfigError
@@ -78,6 +81,7 @@ def checked(schema: StructType, options: Options) -> StructType:
         if not field.nullable and field.name.lower() not in NEVER_NULL:
             raise ConfigError("schema", f"{field.name} NOT NULL", _NULLS)
         if field.name.lower() in decoded:
+            _decodable(f"{field.name.lower()}.schema", field.dataType, "")
             continue  # what its format can't make is refused by its decoder
         kind = allowed.get(field.name.lower())
         if kind is None:
@@ -90,3 +94,21 @@ def checked(schema: StructType, options: Options) -> StructType:
         if field.dataType != kind:
             raise ConfigError("schema", f"NOT NULL in {field.name}", _NULLS)
     return schema
+
+
+def _decodable(option: str, kind: DataType, place: str) -> None:
+    """Raise ConfigError for what Spark takes in DDL, and refuses in words of its own where a task begins."""
+    if isinstance(kind, (CharType, VarcharType)):
+        given = f"{place} {kind.simpleString()}".strip()
+        raise ConfigError(option, given, "take STRING: what others write is as long as it is")
+    if isinstance(kind, ArrayType):
+        _decodable(option, kind.elementType, f"{place}.element".strip("."))
+    elif isinstance(kind, MapType):
+        _decodable(option, kind.valueType, f"{place}.value".strip("."))
+    elif isinstance(kind, StructType):
+        names = kind.fieldNames()
+        for field in kind.fields:
+            inner = f"{place}.{field.name}".strip(".")
+            if names.count(field.name) > 1:
+                raise ConfigError(option, inner, "it is there twice")
+            _decodable(option, field.dataType, inner)

@@ -17,6 +17,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    CharType,
     DateType,
     DayTimeIntervalType,
     DecimalType,
@@ -27,10 +28,11 @@ from pyspark.sql.types import (
     StringType,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
 from consumer.spark.options import parse
-from consumer.spark.schema import ddl
+from consumer.spark.schema import checked, ddl
 from consumer.spark.source import KprotoDataSource
 from consumer.spark.values import BadValue
 from consumer.spark.values import registry as registries
@@ -77,6 +79,26 @@ def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, str], t
         ddl_of(options)
     assert told in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (StructType().add("a", VarcharType(3)), r"value\.schema='a varchar\(3\)'.*take STRING"),
+        (
+            StructType().add("a", ArrayType(StructType().add("b", CharType(2)))),
+            r"'a\.element\.b char\(2\)'",
+        ),
+        (StructType().add("a", MapType(StringType(), VarcharType(3))), r"'a\.value varchar\(3\)'"),
+        (StructType().add("a", LongType()).add("a", StringType()), r"value\.schema='a'.*there twice"),
+    ],
+    ids=str,
+)
+def test_a_type_that_spark_reads_and_arrow_has_not_is_refused_before_a_task_begins(
+    kind: StructType, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        checked(schema(kind, JSON), parse({**SERVERS, **JSON}))
 
 
 def test_a_sink_takes_no_format() -> None:
