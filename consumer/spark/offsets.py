@@ -398,7 +398,7 @@ def bounded(
             if start < first:
                 losses.append(f"the log of {name} begins at {first}, after the start asked for, {start}")
             elif start > last:
-                losses.append(f"the log of {name} ends at {last}, before the start asked for, {start}")
+                losses.append(f"startingOffsets says {start} for {name}, whose log is from {first} to {last}")
             start = min(start, last)
         if partition in given_ends:
             if end > last:
