@@ -135,6 +135,9 @@ class _Fetches:
         while (left := deadline - time.monotonic()) > 0:
             try:
                 answer = self._once(position, most, left)
+                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and (why := self._has(position)):
+                    time.sleep(PAUSE_S)
+                    continue
             except UnknownTopic:
                 raise Vanished(f"{self.name} was deleted") from None
             except (ConnectionFailed, RequestTimedOut, Retriable) as e:
@@ -172,6 +175,13 @@ class _Fetches:
             ids = f"its id was {self.range.topic_id}, and is {self._topic_id()}"
             raise Vanished(f"topic {topic} was deleted and made anew ({ids})")
         raise Retriable(ErrorCode.UNKNOWN_TOPIC_ID, "Fetch", f"{self.name} isn't known yet")
+
+    def _has(self, position: int) -> str:
+        """In words, that the log has what is said to be outside of it; nothing where it hasn't."""
+        first = _edge(self.range, "earliest", self.options)
+        last = _edge(self.range, "latest", self.options, "read_uncommitted")
+        told = f"the broker says that this is out of range, and that the log is from {first} to {last}"
+        return told if first <= position < last else ""
 
     def _topic_id(self) -> str | None:
         id_ = self.worker.cluster.view.topic_id(self.range.topic)
@@ -220,10 +230,10 @@ def _by_name(range_: Range, options: Options) -> Range:
     return replace(range_, topic_id=str(topic.id), start=start, end=start)
 
 
-def _edge(range_: Range, which: str, options: Options) -> int:
+def _edge(range_: Range, which: str, options: Options, isolation: str | None = None) -> int:
     """Where the log of a range begins ("earliest") or ends ("latest")."""
     cluster, partition = _worker(options).cluster, TopicPartition(range_.topic, range_.partition)
-    isolation = options.text("isolation.level", "read_uncommitted")
+    isolation = isolation or options.text("isolation.level", "read_uncommitted")
     wants = {partition: which}
     answer = _ridden_out(
         lambda timeout: cluster.list_offsets(wants, isolation=isolation, timeout=timeout), options

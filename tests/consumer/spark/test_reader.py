@@ -6,7 +6,7 @@ import gc
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +22,6 @@ from pyspark.sql.types import ArrayType, StructType
 from consumer.engine.connection import Call
 from consumer.spark import rows
 from consumer.spark.arrow import ROWS
-from consumer.spark.logs import Logs
 from consumer.spark.offsets import DataLoss, Range
 from consumer.spark.options import parse
 from consumer.spark.reader import KprotoReader
@@ -209,63 +208,6 @@ def test_a_start_behind_the_log_is_data_loss_and_else_empty(filled: Filled) -> N
     bounds = {"startingOffsets": '{"t": {"0": 7}}', "endingOffsets": '{"t": {"0": 9}}'}
     assert isinstance(failure(filled, **bounds), DataLoss)
     assert offsets(filled, failOnDataLoss="false", **bounds) == []
-
-
-def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
-    filled: Filled, caplog: pytest.LogCaptureFixture
-) -> None:
-    filled.topic("t", 9, 9)
-    filled.delete_before(T0, 7)
-    end, told = '{"t": {"0": 5, "1": 4}}', "the log of t-0 begins at 7, after the end asked for, 5"
-    assert told in str(failure(filled, endingOffsets=end))
-    assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
-    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
-    assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]  # nothing asked for
-
-
-@pytest.mark.parametrize(
-    ("start", "told"),
-    [
-        (1, "the log of t-0 begins at 2, after the start asked for, 1"),
-        (7, "startingOffsets says 7 for t-0, whose log is from 2 to 5"),
-    ],
-)
-def test_a_start_outside_of_its_log_is_data_loss_and_else_told(
-    filled: Filled, start: int, told: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    filled.topic("t", 5, 5)
-    filled.delete_before(T0, 2)
-    given = f'{{"t": {{"0": {start}, "1": 3}}}}'
-    assert told in str(failure(filled, startingOffsets=given))
-    read = [] if start == 7 else [(0, 2, 4)]
-    assert offsets(filled, startingOffsets=given, failOnDataLoss="false") == [*read, (1, 3, 4)]
-    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
-
-
-def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(
-    filled: Filled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled.topic("t", 9)
-
-    def meanwhile(name: str, act: Callable[[], None]) -> None:
-        """Once, behind the answer to this question."""
-        ask, acts = getattr(Logs, name), [act]
-
-        def asked(*given: Any, **more: Any) -> Any:
-            answer = ask(*given, **more)
-            for act in acts:
-                act()
-            acts.clear()
-            return answer
-
-        monkeypatch.setattr(Logs, name, asked)
-
-    meanwhile("starts", lambda: filled.delete_before(T0, 4))
-    assert offsets(filled) == [(0, 4, 8)]
-    meanwhile("view", lambda: filled.put("t", 0, 3, at=HOUR + 100))
-    assert offsets(filled, endingTimestamp=HOUR + 102) == [(0, 4, 8)]
-    meanwhile("view", lambda: filled.put("t", 0, 3, at=HOUR + 200))
-    assert offsets(filled, startingTimestamp=HOUR + 201, endingOffsets='{"t": {"0": 12}}') == []
 
 
 @pytest.mark.parametrize("pieces", [1, 3])

@@ -1,0 +1,89 @@
+"""What a batch loses, and what it doesn't: bounds outside of their logs, and logs that move meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from consumer.spark.logs import Logs
+from kproto.broker.server import running
+from kproto.error_codes import ErrorCode
+from kproto.errors import RequestTimedOut
+from tests.consumer.spark.filled import HOUR, Filled
+from tests.consumer.spark.test_reader import T0, failure, offsets, table
+
+
+def test_an_end_that_retention_has_passed_is_data_loss_and_else_empty(
+    filled: Filled, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.topic("t", 9, 9)
+    filled.delete_before(T0, 7)
+    end, told = '{"t": {"0": 5, "1": 4}}', "the log of t-0 begins at 7, after the end asked for, 5"
+    assert told in str(failure(filled, endingOffsets=end))
+    assert offsets(filled, endingOffsets=end, failOnDataLoss="false") == [(1, 0, 3)]
+    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
+    assert offsets(filled, endingOffsets='{"t": {"0": 0, "1": 4}}') == [(1, 0, 3)]  # nothing asked for
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        (1, "the log of t-0 begins at 2, after the start asked for, 1"),
+        (7, "startingOffsets says 7 for t-0, whose log is from 2 to 5"),
+    ],
+)
+def test_a_start_outside_of_its_log_is_data_loss_and_else_told(
+    filled: Filled, start: int, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.topic("t", 5, 5)
+    filled.delete_before(T0, 2)
+    given = f'{{"t": {{"0": {start}, "1": 3}}}}'
+    assert told in str(failure(filled, startingOffsets=given))
+    read = [] if start == 7 else [(0, 2, 4)]
+    assert offsets(filled, startingOffsets=given, failOnDataLoss="false") == [*read, (1, 3, 4)]
+    assert caplog.messages == [f"failOnDataLoss=false: {told}"]
+
+
+def test_a_log_that_moves_while_it_is_looked_up_is_no_loss(
+    filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.topic("t", 9)
+
+    def meanwhile(name: str, act: Callable[[], None]) -> None:
+        """Once, behind the answer to this question."""
+        ask, acts = getattr(Logs, name), [act]
+
+        def asked(*given: Any, **more: Any) -> Any:
+            answer = ask(*given, **more)
+            for act in acts:
+                act()
+            acts.clear()
+            return answer
+
+        monkeypatch.setattr(Logs, name, asked)
+
+    meanwhile("starts", lambda: filled.delete_before(T0, 4))
+    assert offsets(filled) == [(0, 4, 8)]
+    meanwhile("view", lambda: filled.put("t", 0, 3, at=HOUR + 100))
+    assert offsets(filled, endingTimestamp=HOUR + 102) == [(0, 4, 8)]
+    meanwhile("view", lambda: filled.put("t", 0, 3, at=HOUR + 200))
+    assert offsets(filled, startingTimestamp=HOUR + 201, endingOffsets='{"t": {"0": 12}}') == []
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_what_is_in_its_log_is_not_lost_because_a_broker_says_so(fail: str) -> None:
+    """One that leads since a moment ago may; all that was left of the slice was passed over."""
+    with running(topics={}) as server:
+        filled = Filled(server.bootstrap)
+        with filled.cluster:
+            filled.topic("t", 5)
+            server.fail("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE, 2)
+            assert offsets(filled, failOnDataLoss=fail) == [(0, 0, 4)]
+            server.fail("Fetch", ErrorCode.OFFSET_OUT_OF_RANGE, 1000)
+            told = "t-0 at offset 0, .*out of range, and that the log is from 0 to 5; see kafkaConsumer.poll"
+            with pytest.raises(RequestTimedOut, match=told):
+                table(filled, failOnDataLoss=fail, kafkaConsumer_pollTimeoutMs=150)
